@@ -1,0 +1,61 @@
+#include "base/clock.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <time.h>
+
+static int64_t read_clock(clockid_t id)
+{
+	struct timespec ts;
+
+	(void)clock_gettime(id, &ts);
+	return (int64_t)ts.tv_sec * NS_PER_S + ts.tv_nsec;
+}
+
+int64_t clock_mono_ns(void)
+{
+	return read_clock(CLOCK_MONOTONIC);
+}
+
+int64_t clock_real_ns(void)
+{
+	return read_clock(CLOCK_REALTIME);
+}
+
+int clock_poll_ms(int64_t deadline_ns, int64_t now_ns)
+{
+	int64_t ms;
+
+	if (deadline_ns == INT64_MAX)
+		return -1;
+	if (deadline_ns <= now_ns)
+		return 0;
+	ms = (deadline_ns - now_ns + NS_PER_MS - 1) / NS_PER_MS;
+	return ms > INT_MAX ? INT_MAX : (int)ms;
+}
+
+void clock_rfc3339(int64_t real_ns, char *out, size_t n)
+{
+	time_t t = (time_t)(real_ns / NS_PER_S);
+	struct tm tm;
+
+	if (n)
+		out[0] = '\0';
+	if (gmtime_r(&t, &tm))
+		(void)strftime(out, n, "%Y-%m-%dT%H:%M:%SZ", &tm);
+}
+
+void clock_human(int64_t dur_ns, char *out, size_t n)
+{
+	int64_t s = dur_ns / NS_PER_S;
+
+	if (dur_ns < 10 * NS_PER_MS)
+		(void)snprintf(out, n, "%.1f ms", (double)dur_ns / 1e6);
+	else if (dur_ns < NS_PER_S)
+		(void)snprintf(out, n, "%lld ms", (long long)(dur_ns / NS_PER_MS));
+	else if (s < 60)
+		(void)snprintf(out, n, "%.2f s", (double)dur_ns / 1e9);
+	else
+		(void)snprintf(out, n, "%lld min %02lld s", (long long)(s / 60),
+			       (long long)(s % 60));
+}

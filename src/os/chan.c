@@ -1,0 +1,201 @@
+#include "os/chan.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+/* One read's worth: most frames are far smaller. */
+#define READ_CHUNK 16384
+
+void chan_init(struct chan *c, int fd, bool accept_fds)
+{
+	*c = (struct chan){.fd = fd, .accept_fds = accept_fds};
+	buf_init(&c->in, FRAME_MAX + FRAME_HEADER + READ_CHUNK);
+}
+
+void chan_done(struct chan *c)
+{
+	for (size_t i = 0; i < c->nfds; i++)
+		(void)close(c->fds[i]);
+	c->nfds = 0;
+	if (c->fd >= 0)
+		(void)close(c->fd);
+	c->fd = -1;
+	buf_done(&c->in);
+}
+
+/* 0 when ready, -ETIMEDOUT, or a negative errno. */
+static int wait_ready(int fd, short events, int64_t deadline_ns)
+{
+	struct pollfd p = {.fd = fd, .events = events};
+	int r;
+
+	do {
+		r = poll(&p, 1, clock_poll_ms(deadline_ns, clock_mono_ns()));
+	} while (r < 0 && errno == EINTR);
+	if (r < 0)
+		return -errno;
+	return r == 0 ? -ETIMEDOUT : 0;
+}
+
+static ssize_t send_some(int fd, const char *p, size_t n, const int *fds, size_t nfds)
+{
+	union {
+		char buf[CMSG_SPACE(sizeof(int) * FRAME_FDS_MAX)];
+		struct cmsghdr align;
+	} u;
+	struct iovec iov = {.iov_base = (void *)(uintptr_t)p, .iov_len = n};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+
+	if (nfds) {
+		struct cmsghdr *h;
+
+		memset(&u, 0, sizeof(u));
+		m.msg_control = u.buf;
+		m.msg_controllen = CMSG_SPACE(sizeof(int) * nfds);
+		h = CMSG_FIRSTHDR(&m);
+		h->cmsg_level = SOL_SOCKET;
+		h->cmsg_type = SCM_RIGHTS;
+		h->cmsg_len = CMSG_LEN(sizeof(int) * nfds);
+		memcpy(CMSG_DATA(h), fds, sizeof(int) * nfds);
+	}
+	return sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+int chan_send(struct chan *c, uint8_t type, const void *payload, size_t n, const int *fds,
+	      size_t nfds, int64_t deadline_ns, struct err *e)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(FRAME_MAX + FRAME_HEADER);
+	size_t off = 0;
+	int r;
+
+	if (nfds > FRAME_FDS_MAX)
+		return err_set(e, ERR_INTERNAL, "%zu descriptors in one frame", nfds);
+	r = frame_put(&b, type, (uint8_t)nfds, payload, n);
+	if (r < 0)
+		return err_set(e, r == -ENOMEM ? ERR_NOMEM : ERR_LIMIT,
+			       "a message of %zu bytes is over the limit of %d bytes", n, FRAME_MAX);
+	while (off < b.len) {
+		ssize_t k = send_some(c->fd, b.data + off, b.len - off, fds, off ? 0 : nfds);
+
+		if (k >= 0) {
+			off += (size_t)k;
+			continue;
+		}
+		if (errno == EINTR)
+			continue;
+		if (errno != EAGAIN && errno != ENOBUFS)
+			return err_sys(e, errno, "send to helper");
+		r = wait_ready(c->fd, POLLOUT, deadline_ns);
+		if (r < 0)
+			return err_sys(e, -r, "send to helper");
+	}
+	return 0;
+}
+
+/* Reads once. >0 bytes, 0 end of stream, negative errno (-EAGAIN: nothing there). */
+static int read_some(struct chan *c)
+{
+	union {
+		char buf[CMSG_SPACE(sizeof(int) * FRAME_FDS_MAX)];
+		struct cmsghdr align;
+	} u;
+	char *to = buf_room(&c->in, READ_CHUNK);
+	struct iovec iov = {.iov_base = to, .iov_len = READ_CHUNK};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+	struct cmsghdr *h;
+	ssize_t k;
+
+	if (!to)
+		return c->in.err;
+	if (c->accept_fds) {
+		m.msg_control = u.buf;
+		m.msg_controllen = sizeof(u.buf);
+	}
+	k = recvmsg(c->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	if (k < 0)
+		return -errno;
+	for (h = c->accept_fds ? CMSG_FIRSTHDR(&m) : NULL; h; h = CMSG_NXTHDR(&m, h)) {
+		size_t cnt = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < cnt; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(h) + i * sizeof(int), sizeof(int));
+			if (c->nfds < sizeof(c->fds) / sizeof(c->fds[0]))
+				c->fds[c->nfds++] = fd;
+			else
+				(void)close(fd);
+		}
+	}
+	buf_add(&c->in, (size_t)k);
+	return (int)k;
+}
+
+static int take_fds(struct chan *c, size_t want, int fds[FRAME_FDS_MAX])
+{
+	if (!c->accept_fds)
+		want = 0;
+	if (want > c->nfds)
+		return -EPROTO;
+	for (size_t i = 0; i < FRAME_FDS_MAX; i++) {
+		if (i >= want) {
+			if (fds)
+				fds[i] = -1;
+		} else if (fds) {
+			fds[i] = c->fds[i];
+		} else {
+			(void)close(c->fds[i]);
+		}
+	}
+	c->nfds -= want;
+	memmove(c->fds, c->fds + want, c->nfds * sizeof(int));
+	return 0;
+}
+
+int chan_recv(struct chan *c, int64_t deadline_ns, struct frame *ret, int fds[FRAME_FDS_MAX],
+	      struct err *e)
+{
+	long total;
+	int r;
+
+	buf_drop(&c->in, c->used);
+	c->used = 0;
+	for (;;) {
+		total = frame_parse(c->in.data, c->in.len, ret);
+		if (total < 0)
+			return err_set(e, ERR_PROTOCOL, "a helper sent a malformed frame");
+		if (total > 0) {
+			c->used = (size_t)total;
+			if (take_fds(c, ret->nfds, fds) < 0)
+				return err_set(e, ERR_PROTOCOL,
+					       "a helper's frame lacks its descriptors");
+			return 1;
+		}
+		if (c->eof)
+			return c->in.len ? err_set(e, ERR_PROTOCOL, "a helper's frame was cut short")
+					 : 0;
+		r = read_some(c);
+		if (r == 0 || r == -ECONNRESET) {
+			c->eof = true;
+			continue;
+		}
+		if (r > 0 || r == -EINTR)
+			continue;
+		if (r != -EAGAIN)
+			return err_sys(e, -r, "receive from helper");
+		if (deadline_ns != INT64_MAX && clock_mono_ns() >= deadline_ns)
+			return -EAGAIN;
+		r = wait_ready(c->fd, POLLIN, deadline_ns);
+		if (r == -ETIMEDOUT)
+			return -EAGAIN;
+		if (r < 0)
+			return err_sys(e, -r, "receive from helper");
+	}
+}

@@ -1,0 +1,136 @@
+/*
+ * provider.h: one interface to every place where commands can run.
+ *
+ * A provider owns sandboxes; the engine owns leases, runs and logs. All calls are made from one
+ * thread. Commands report through events: poll event_fd, then call next_event until it
+ * returns 0. The exit event of a command is the last one for its id.
+ */
+#ifndef AIRLOCK_PROVIDER_PROVIDER_H
+#define AIRLOCK_PROVIDER_PROVIDER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+enum net_mode {
+	NET_NONE = 0, /* loopback only */
+	NET_HOST,     /* the host's network: loud */
+};
+
+/* Layers that an operator may do without, by name (--without). */
+#define WITHOUT_CGROUP 1u
+#define WITHOUT_LANDLOCK 2u
+#define WITHOUT_SECCOMP 4u
+#define WITHOUT_OVERLAY 8u /* workspace is a private copy of the base instead */
+
+struct bind_ro {
+	char *src; /* real host path */
+	char *dst; /* path inside */
+};
+
+struct sandbox_limits {
+	uint64_t memory_bytes; /* 0: none */
+	uint64_t pids;	       /* 0: PIDS_DEFAULT */
+	uint64_t cpu_milli;    /* 1000 = one CPU; 0: none */
+};
+
+/* What the engine wants; borrowed for the duration of the call. */
+struct sandbox_spec {
+	const char *lease_id;
+	const char *lease_dir;	 /* absolute, exists, 0700: the sandbox's own storage on the host */
+	const char *workspace;	 /* host workspace (local provider runs here; native never sees it) */
+	char *const *layers;	 /* base layers, top first; may be NULL: empty workspace */
+	const char *inside;	 /* where the workspace appears inside ("/workspace") */
+	const char *hostname;
+	enum net_mode net;
+	const struct bind_ro *binds;
+	size_t binds_len;
+	struct sandbox_limits limits;
+	unsigned without;	 /* WITHOUT_* */
+	bool keep;		 /* outlives this process: serve lease_dir/control.sock, no life line */
+};
+
+struct exec_spec {
+	char *const *argv; /* as given, no shell added */
+	char *const *env;  /* the whole environment */
+	const char *cwd;   /* inside */
+	int in, out, err;  /* borrowed: become the command's 0, 1, 2 */
+	bool tty;	   /* terminal inside; `in` and `out` carry its bytes */
+	unsigned rows, cols;
+};
+
+enum sandbox_event_type {
+	SE_STARTED,
+	SE_FAILED, /* could not be started: sys, step */
+	SE_EXITED,
+	SE_PACKED, /* outbound stream complete (sys != 0: packer failed) */
+	SE_ENDED,  /* the sandbox is gone; nothing follows */
+};
+
+struct sandbox_event {
+	enum sandbox_event_type type;
+	uint32_t id;
+	int code, signo; /* SE_EXITED */
+	unsigned leftovers;
+	int sys;
+	char step[32];
+	uint64_t members, unreadable; /* SE_PACKED */
+	uint64_t cpu_ns, maxrss_kib;
+};
+
+/* What is in force, for summary and record. Static strings. */
+struct isolation {
+	const char *layer;  /* "user namespace", "seccomp", "cgroup memory", ... */
+	const char *state;  /* "in force", "not available", "switched off" */
+	const char *detail; /* may be "" */
+};
+
+struct sandbox {
+	const struct provider_ops *ops;
+	struct isolation isolation[24];
+	size_t isolation_len;
+	pid_t monitor_pid;	  /* airlock-launch, or 0 */
+	uint64_t monitor_start;	  /* its start time of /proc/PID/stat, against reuse of the number */
+	/* provider's own fields follow in the provider's struct */
+};
+
+struct provider_ops {
+	const char *name;
+	bool isolates;	     /* false: local; the CLI says so */
+	bool in_place;	     /* works in the host workspace: no sync in or out */
+	const char *statement; /* one sentence for the summary: what boundary there is */
+
+	/* Pure checks of the spec, clear text. */
+	int (*validate)(const struct sandbox_spec *s, struct err *e);
+	/* Host uid/gid that must own sandbox storage; (uid_t)-1 when it is the caller's. */
+	void (*owner)(uid_t *uid, gid_t *gid);
+	/* Starts; on failure nothing is left running. */
+	int (*acquire)(const struct sandbox_spec *s, struct sandbox **ret, struct err *e);
+	/* Connects to a kept sandbox. -ENOENT: it is not running. */
+	int (*attach)(const struct sandbox_spec *s, struct sandbox **ret, struct err *e);
+	int (*event_fd)(struct sandbox *sb);
+	int (*next_event)(struct sandbox *sb, struct sandbox_event *ret, struct err *e);
+	int (*exec)(struct sandbox *sb, const struct exec_spec *x, uint32_t *ret_id, struct err *e);
+	/* To the whole process tree of the command. */
+	int (*signal)(struct sandbox *sb, uint32_t id, int signo, struct err *e);
+	int (*winsize)(struct sandbox *sb, uint32_t id, unsigned rows, unsigned cols);
+	/* Streams what changed in the workspace to out_fd (borrowed); NULL when in_place. */
+	int (*pack)(struct sandbox *sb, int out_fd, uint32_t *ret_id, struct err *e);
+	/* Ends every process and the sandbox, waits for proof; storage in lease_dir stays. Frees sb. */
+	int (*release)(struct sandbox *sb, struct err *e);
+	/* Frees sb but leaves the sandbox running (kept leases). */
+	void (*detach)(struct sandbox *sb);
+	/* Removes what the provider put into lease_dir (owned by the sandbox user, odd modes). */
+	int (*destroy_storage)(const char *lease_dir, struct err *e);
+};
+
+extern const struct provider_ops provider_native;
+extern const struct provider_ops provider_local;
+
+/* By name; NULL if unknown. */
+const struct provider_ops *provider_find(const char *name);
+
+#endif

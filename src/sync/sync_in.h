@@ -1,0 +1,81 @@
+/*
+ * sync_in.h: from a host workspace to a read-only base that a lease mounts.
+ *
+ * Per workspace and environment there is one store directory:
+ *
+ *   <store>/lock            flock: exclusive while sync_in works; shared by nobody
+ *   <store>/layers/<n>/     immutable layer trees; 1 is a full base, later ones are deltas
+ *                           (changed files, overlay whiteouts for what went away)
+ *   <store>/stack           the current stack: which layers, which manifest
+ *   <store>/manifest.<n>    manifest of the stack whose top layer is n
+ *   <store>/git/            cached repository seeds
+ *
+ * A layer that a stack in use names is never changed; a lease holds a shared flock on
+ * layers/<n>.lock of its top layer, so old stacks are collected only when unused.
+ * No inode is shared with the workspace. Files keep mtime and mode & 0777; links stay links.
+ * Nothing of the host's .git but objects, refs and an index made anew goes in.
+ */
+#ifndef AIRLOCK_SYNC_SYNC_IN_H
+#define AIRLOCK_SYNC_SYNC_IN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+enum git_policy {
+	GIT_SHALLOW = 0, /* one commit, the default */
+	GIT_NONE,
+	GIT_FULL,
+};
+
+/* Called from one thread, at most some 20 times a second; total 0: not known yet. */
+typedef void (*progress_fn)(void *arg, const char *phase, uint64_t done, uint64_t total,
+			    uint64_t bytes);
+
+struct sync_in_opts {
+	const char *workspace; /* absolute, real path, a directory */
+	const char *store;     /* absolute, made if missing (0700) */
+	enum git_policy git;
+	char *const *include; /* gitignore-style patterns that bring in what is ignored or held back; may be NULL */
+	char *const *exclude; /* patterns that keep out; win over include; may be NULL */
+	uid_t owner;	      /* sandbox uid/gid on the host; (uid_t)-1: leave as is */
+	gid_t group;
+	progress_fn progress; /* may be NULL */
+	void *progress_arg;
+	const volatile int *cancel; /* may be NULL; non-zero: stop with -ECANCELED, leave nothing half-done */
+};
+
+struct sync_note { /* one path that did not travel as is */
+	char *path;	   /* owned; bytes */
+	const char *reason; /* stable word: "secret", "unreadable", "socket", "fifo", "device", "too_long", "changed", "submodule_git" */
+};
+
+struct sync_in_result {
+	char **layers;	     /* owned vector: absolute layer directories, top first */
+	char *manifest_path; /* owned */
+	int hold_fd;	     /* owned: keeps the stack from being collected while open */
+	bool is_git;
+	char head[65];	     /* commit sent, hex; "" when unborn or not git */
+	char *branch;	     /* owned; refs/heads/... recorded, NULL when detached or not git */
+	uint64_t files, dirs, links, bytes;   /* in the manifest */
+	uint64_t copied_files, copied_bytes;  /* read and written this time */
+	uint64_t excluded;   /* entries left out by ignore rules (a whole directory counts once) */
+	struct sync_note *notes; /* owned array */
+	size_t notes_len;
+	bool reused;	     /* the stack was there already */
+};
+
+int sync_in(const struct sync_in_opts *o, struct sync_in_result *ret, struct err *e);
+void sync_in_result_done(struct sync_in_result *r);
+
+/*
+ * Which of these new member paths does the workspace's own ignore rules (git and .airlockignore,
+ * plus the exclude list) keep out? Sets skip[i]. Used on the way back: build output that git
+ * ignores stays in the sandbox unless included. Names are data.
+ */
+int sync_ignored(const struct sync_in_opts *o, char *const *paths, size_t n, bool *skip,
+		 struct err *e);
+
+#endif

@@ -1,0 +1,87 @@
+/*
+ * unpack.h: the engine's side of door 1: starts airlock-unpack and reads its report.
+ *
+ * airlock-unpack gets descriptors only: the stream, the root, the staging area (same file
+ * system), the run directory, the base layers, the manifest; it confines itself (Landlock on
+ * root, staging and run directory; seccomp; rlimits; no network) before it reads the first
+ * foreign byte. Phase 1 judges and stages the whole stream; the host tree is untouched. Then the
+ * caller may drop new paths (ignore rules) or hold everything (review). Phase 2 publishes under
+ * the workspace lock with a journal. Kill -9 anywhere: unpack_recover finishes or undoes.
+ */
+#ifndef AIRLOCK_SYNC_UNPACK_H
+#define AIRLOCK_SYNC_UNPACK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "sync/sync_in.h"
+
+enum on_conflict {
+	CONFLICT_KEEP_HOST = 0,
+	CONFLICT_TAKE_SANDBOX,
+};
+
+enum unpack_action {
+	UA_ADD,
+	UA_CHANGE,
+	UA_MODE,    /* permission bits only */
+	UA_DELETE,
+	UA_MERGE,   /* clean three-way text merge written */
+	UA_CONFLICT,
+	UA_REFUSE,  /* member not materialised; rule says why */
+	UA_IGNORE,  /* new path that the ignore rules keep out */
+	UA_FAIL,    /* the host refused the write; path untouched */
+	UA_ACTION_COUNT
+};
+
+struct unpack_change {
+	enum unpack_action action;
+	char *path;	   /* owned; bytes */
+	char rule[40];	   /* why, stable word; "" for plain changes */
+	char *detail;	   /* owned, may be NULL: where the loser lies, link target, errno text */
+	bool host_exec;	   /* host-executable data (policy/hostexec.h): flagged in the report */
+};
+
+struct unpack_opts {
+	int stream_fd;	      /* outbound tar stream; borrowed, read to its end */
+	const char *root;     /* workspace */
+	const char *run_dir;  /* absolute: conflicts/, trash/, changes.jsonl, plan go here */
+	const char *manifest_path;
+	char *const *layers;  /* base layers, top first: content of B for text merges */
+	bool strict;
+	bool dry_run;	      /* judge, report, write nothing */
+	bool review;	      /* stage into run_dir/pending, publish nothing */
+	enum on_conflict on_conflict;
+	uint64_t total_max;   /* logical bytes; 0: default */
+	/* Sets skip[i] for new paths that must not come back. May be NULL. */
+	int (*filter)(void *arg, char *const *paths, size_t n, bool *skip, struct err *e);
+	void *filter_arg;
+	progress_fn progress;
+	void *progress_arg;
+	const volatile int *cancel;
+};
+
+struct unpack_report {
+	struct unpack_change *changes; /* owned array, in path order; everything but UA_IGNORE beyond 1000 */
+	size_t changes_len;
+	uint64_t counts[UA_ACTION_COUNT];
+	uint64_t bytes_written;
+	bool mass_delete;
+	bool rejected;	     /* hostile stream: host untouched, raw stream kept in run_dir */
+	char rule[40];	     /* of the rejection */
+};
+
+/* 0 (also with refusals and conflicts), -EBADMSG when the stream was rejected, other negative errno. */
+int unpack_run(const struct unpack_opts *o, struct unpack_report *ret, struct err *e);
+void unpack_report_done(struct unpack_report *r);
+const char *unpack_action_name(enum unpack_action a);
+
+/*
+ * Finishes or undoes a publish that was cut: looks for a journal below root's staging place.
+ * 1 something was repaired, 0 nothing to do, negative errno.
+ */
+int unpack_recover(const char *root, struct err *e);
+
+#endif

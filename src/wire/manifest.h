@@ -1,0 +1,77 @@
+/*
+ * manifest.h: the record of exactly the bytes that were sent into a sandbox (baseline B).
+ *
+ * Text, one entry a line, sorted by the raw bytes of the path:
+ *
+ *   airlock-manifest 1
+ *   d <mode> <path>
+ *   f <mode> <size> <mtime_ns> <hash> <layer> <ino> <ctime_ns> <path>
+ *   l <target> <path>
+ *   end <entries>
+ *
+ * mode: octal, 0777. hash: BLAKE2b-256 of the content, 64 hex digits (libsodium's
+ * crypto_generichash). layer: number of the base layer that holds the bytes. ino and
+ * ctime_ns: of the host file when it was read, so "unchanged on the host" is one stat. Path
+ * and target: bytes <= 0x20, >= 0x7f and '%' are %XX. The last line proves completeness.
+ *
+ * A reader maps the file and finds a path by bisection, so memory does not grow with the tree.
+ */
+#ifndef AIRLOCK_WIRE_MANIFEST_H
+#define AIRLOCK_WIRE_MANIFEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/cursor.h"
+#include "base/err.h"
+#include "base/limits.h"
+
+#define MANIFEST_HASH 32
+
+struct manifest_entry {
+	char kind; /* 'd', 'f', 'l' */
+	uint32_t mode;
+	uint32_t layer;
+	uint64_t size;
+	int64_t mtime_ns, ctime_ns;
+	uint64_t ino;
+	uint8_t hash[MANIFEST_HASH];
+	size_t path_len, target_len;
+	char path[PATH_MEMBER_MAX + 1];	  /* decoded, NUL-terminated */
+	char target[LINK_TARGET_MAX + 1]; /* 'l' only */
+};
+
+struct manifest; /* read-only, mapped */
+
+/* Checks first and last line. fd stays the caller's. 0; -EPROTO with text; errno. */
+int manifest_open(int fd, struct manifest **ret, struct err *e);
+void manifest_free(struct manifest *m);
+uint64_t manifest_count(const struct manifest *m);
+/* 1 found, 0 not there, -EPROTO broken line. */
+int manifest_find(const struct manifest *m, const char *path, size_t n,
+		  struct manifest_entry *ret);
+/* Walks in order; *pos starts as 0. 1 entry, 0 end, -EPROTO. */
+int manifest_next(const struct manifest *m, size_t *pos, struct manifest_entry *ret);
+/* *pos so that manifest_next yields the first entry below directory dir ("" = all). */
+void manifest_seek_below(const struct manifest *m, const char *dir, size_t n, size_t *pos);
+
+/* Writer: entries must come in strictly rising path order (else -EINVAL). */
+struct manifest_writer {
+	int fd; /* borrowed */
+	struct buf out;
+	uint64_t count;
+	char last[PATH_MEMBER_MAX + 1];
+	size_t last_len;
+};
+int manifest_writer_init(struct manifest_writer *w, int fd, struct err *e);
+int manifest_writer_add(struct manifest_writer *w, const struct manifest_entry *m, struct err *e);
+/* Writes the last line and flushes; the caller syncs and renames. */
+int manifest_writer_finish(struct manifest_writer *w, struct err *e);
+void manifest_writer_done(struct manifest_writer *w);
+
+/* Path order of the manifest: memcmp, the shorter first. */
+int manifest_path_cmp(const char *a, size_t na, const char *b, size_t nb);
+
+#endif

@@ -1,0 +1,166 @@
+/* Unit tests of src/base. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/cursor.h"
+#include "base/err.h"
+#include "base/id.h"
+#include "base/limits.h"
+#include "base/path.h"
+#include "base/str.h"
+
+static void buf_stops_at_its_maximum(void **state)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(4);
+
+	(void)state;
+	assert_int_equal(buf_put(&b, "abcd", 4), 0);
+	assert_int_equal(buf_putc(&b, 'e'), -E2BIG);
+	assert_int_equal(b.len, 4);
+	assert_string_equal(buf_text(&b), "abcd");
+	assert_int_equal(buf_put(&b, "", 0), -E2BIG); /* sticks */
+	buf_reset(&b);
+	assert_int_equal(buf_puts(&b, "xy"), 0);
+	buf_drop(&b, 1);
+	assert_string_equal(buf_text(&b), "y");
+}
+
+static void cursor_failure_sticks(void **state)
+{
+	static const uint8_t in[] = {1, 0, 0, 0, 'x', 9};
+	struct cursor c;
+	struct view v;
+
+	(void)state;
+	cursor_init(&c, in, sizeof(in));
+	v = cursor_bytes(&c, 8);
+	assert_int_equal(v.n, 1);
+	assert_int_equal(v.p[0], 'x');
+	assert_false(cursor_end(&c));
+	assert_int_equal(cursor_u32(&c), 0);
+	assert_true(c.failed);
+	assert_int_equal(cursor_u8(&c), 0);
+	cursor_init(&c, in, sizeof(in));
+	(void)cursor_bytes(&c, 0); /* over the caller's limit */
+	assert_true(c.failed);
+}
+
+static void member_paths(void **state)
+{
+	static const struct {
+		const char *p;
+		bool ok;
+	} t[] = {{"a", true},	  {"a/b", true},  {"-rf", true},  {"a\nb", true}, {"\xe9", true},
+		 {"", false},	  {"/a", false},  {"a/", false},  {"a//b", false}, {".", false},
+		 {"a/./b", false}, {"..", false}, {"a/..", false}, {"...", true},  {"a/..b", true}};
+	char seg[PATH_SEGMENT_MAX + 2];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(t); i++)
+		assert_int_equal(path_is_member(t[i].p, strlen(t[i].p)), t[i].ok);
+	assert_false(path_is_member("a\0b", 3));
+	memset(seg, 'x', sizeof(seg));
+	assert_true(path_is_member(seg, PATH_SEGMENT_MAX));
+	assert_false(path_is_member(seg, PATH_SEGMENT_MAX + 1));
+}
+
+static void absolute_paths(void **state)
+{
+	_cleanup_free_ char *a = path_normalize("/a//b/./../c/"), *b = path_normalize("/../..");
+
+	(void)state;
+	assert_string_equal(a, "/a/c");
+	assert_string_equal(b, "/");
+	assert_null(path_normalize("a"));
+	assert_true(path_is_absolute_normal("/"));
+	assert_false(path_is_absolute_normal("/a/"));
+	assert_true(path_is_within("/a/b", "/a"));
+	assert_false(path_is_within("/ab", "/a"));
+	assert_true(path_is_within("/a", "/"));
+}
+
+static void numbers(void **state)
+{
+	uint64_t v;
+	int64_t d;
+
+	(void)state;
+	assert_int_equal(str_to_u64("18446744073709551616", UINT64_MAX, &v), -ERANGE);
+	assert_int_equal(str_to_u64("+1", UINT64_MAX, &v), -EINVAL);
+	assert_int_equal(str_to_u64("7", 6, &v), -ERANGE);
+	assert_int_equal(str_to_size("1.5G", &v), 0);
+	assert_int_equal(v, UINT64_C(1610612736));
+	assert_int_equal(str_to_size("64MiB", &v), 0);
+	assert_int_equal(v, 64 << 20);
+	assert_int_equal(str_to_size("-1", &v), -EINVAL);
+	assert_int_equal(str_to_size("", &v), -EINVAL);
+	assert_int_equal(str_to_size("99999999T", &v), -ERANGE);
+	assert_int_equal(str_to_duration("1.5", &d), 0);
+	assert_int_equal(d, 1500 * NS_PER_MS);
+	assert_int_equal(str_to_duration("250ms", &d), 0);
+	assert_int_equal(d, 250 * NS_PER_MS);
+	assert_int_equal(str_to_duration("2h", &d), 0);
+	assert_int_equal(d, 7200 * NS_PER_S);
+	assert_int_equal(str_to_duration("x", &d), -EINVAL);
+}
+
+/* B-01: text from a sandbox cannot drive the terminal. */
+static void b_01_foreign_text_is_made_printable(void **state)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(256);
+	static const char in[] = "a\x1b[2Jb\n\xe9\xc3\xa9\xe2\x80\xae\\";
+
+	(void)state;
+	assert_int_equal(str_printable(&b, in, sizeof(in) - 1), 0);
+	assert_string_equal(buf_text(&b), "a\\x1b[2Jb\\n\\xe9\xc3\xa9\\xe2\\x80\\xae\\\\");
+}
+
+static void errors_carry_context(void **state)
+{
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(err_sys(&e, ENOENT, "open %s", "x"), -ENOENT);
+	assert_int_equal(e.code, ERR_NOT_FOUND);
+	assert_int_equal(err_wrap(&e, -ENOENT, "sync"), -ENOENT);
+	assert_string_equal(e.text, "sync: open x: No such file or directory");
+	assert_int_equal(err_exit_status(ERR_USAGE), 2);
+	assert_string_equal(err_name(ERR_HOSTILE), "hostile");
+}
+
+static void ids_sort_by_time(void **state)
+{
+	char a[ID_LEN + 1], b[ID_LEN + 1];
+
+	(void)state;
+	assert_int_equal(id_new(a), 0);
+	assert_int_equal(id_new(b), 0);
+	assert_true(memcmp(a, b, 9) <= 0);
+	assert_string_not_equal(a, b);
+	assert_true(id_is_prefix(a));
+	assert_false(id_is_prefix("../x"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(buf_stops_at_its_maximum),
+	    cmocka_unit_test(cursor_failure_sticks),
+	    cmocka_unit_test(member_paths),
+	    cmocka_unit_test(absolute_paths),
+	    cmocka_unit_test(numbers),
+	    cmocka_unit_test(b_01_foreign_text_is_made_printable),
+	    cmocka_unit_test(errors_carry_context),
+	    cmocka_unit_test(ids_sort_by_time),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
