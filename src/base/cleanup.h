@@ -26,11 +26,11 @@ static inline void cleanup_free_ptr(void *p)
 #define _cleanup_file_ _cleanup_(cleanup_file)
 #define _cleanup_dir_ _cleanup_(cleanup_dir)
 
-#define TAKE_PTR(p)                    \
-	({                             \
+#define TAKE_PTR(p)                     \
+	({                              \
 		__typeof__(p) t_ = (p); \
-		(p) = NULL;            \
-		t_;                    \
+		(p) = NULL;             \
+		t_;                     \
 	})
 #define TAKE_FD(fd)            \
 	({                     \

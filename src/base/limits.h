@@ -9,50 +9,55 @@
 
 #include <stdint.h>
 
+/* clang-format off: one macro a line, comments in one column */
+
 /* Door 1: members of an outbound stream */
-#define PATH_MEMBER_MAX 4096	     /* bytes; longer member path: hostile (Linux PATH_MAX) */
-#define PATH_SEGMENT_MAX 255	     /* bytes; longer segment: hostile (Linux NAME_MAX) */
-#define PATH_DEPTH_MAX 128	     /* segments; deeper: hostile */
-#define LINK_TARGET_MAX 4095	     /* bytes; longer link target: hostile */
-#define LINK_HOPS_MAX 40	     /* links followed when a target is judged (Linux MAXSYMLINKS) */
-#define TAR_HEADERS_MAX (1 << 20)    /* bytes of extended headers before one member: hostile */
-#define TAR_SPARSE_MAX (1 << 20)     /* extents of one sparse member: hostile */
-#define MEMBERS_MAX 2000000	     /* members of one stream: hostile */
-#define MEMBER_SIZE_MAX (UINT64_C(1) << 53) /* bytes of one member: hostile (exact in JSON) */
-#define OUT_BYTES_DEFAULT (UINT64_C(64) << 30) /* logical bytes of one stream unless configured */
+#define PATH_MEMBER_MAX 4096	  /* bytes; longer member path: hostile (Linux PATH_MAX) */
+#define PATH_SEGMENT_MAX 255	  /* bytes; longer segment: hostile (Linux NAME_MAX) */
+#define PATH_DEPTH_MAX 128	  /* segments; deeper: hostile */
+#define LINK_TARGET_MAX 4095	  /* bytes; longer link target: hostile */
+#define LINK_HOPS_MAX 40	  /* links followed when a target is judged (Linux MAXSYMLINKS) */
+#define TAR_HEADERS_MAX (1 << 20) /* bytes of extended headers before one member: hostile */
+#define TAR_SPARSE_MAX (1 << 20)  /* extents of one sparse member: hostile */
+#define MEMBERS_MAX 2000000	  /* members of one stream: hostile */
+#define MEMBER_SIZE_MAX (UINT64_C(1) << 53)	/* bytes of one member: hostile (exact in JSON) */
+#define OUT_BYTES_DEFAULT (UINT64_C(64) << 30)	/* logical bytes of one stream unless configured */
 #define DISK_RESERVE_BYTES (UINT64_C(64) << 20) /* free space that a publish leaves alone */
-#define MERGE_TEXT_MAX (1 << 20)     /* bytes; larger files are not merged as text */
-#define MASS_DELETE_MIN 100	     /* files; with MASS_DELETE_PERCENT flags a mass deletion */
-#define MASS_DELETE_PERCENT 50	     /* percent of the manifest */
+#define MERGE_TEXT_MAX (1 << 20)		/* bytes; larger files are not merged as text */
+#define MASS_DELETE_MIN 100    /* files; with MASS_DELETE_PERCENT flags a mass deletion */
+#define MASS_DELETE_PERCENT 50 /* percent of the manifest */
 
 /* Frames between our own programs and the guest */
-#define FRAME_MAX (4 << 20)	     /* bytes of one frame's payload: protocol error */
-#define FRAME_FDS_MAX 4		     /* descriptors with one frame */
-#define ARGV_MAX 65536		     /* words of one command */
-#define ENV_MAX 4096		     /* variables of one command */
-#define ENV_VALUE_MAX 131071	     /* bytes of one NAME=VALUE word (Linux MAX_ARG_STRLEN - 1) */
-#define EXECS_MAX 256		     /* commands at once in one sandbox: refused */
+#define FRAME_MAX (4 << 20)  /* bytes of one frame's payload: protocol error */
+#define FRAME_FDS_MAX 4	     /* descriptors with one frame */
+#define ARGV_MAX 65536	     /* words of one command */
+#define ENV_MAX 4096	     /* variables of one command */
+#define ENV_VALUE_MAX 131071 /* bytes of one NAME=VALUE word (Linux MAX_ARG_STRLEN - 1) */
+#define EXECS_MAX 256	     /* commands at once in one sandbox: refused */
 
 /* Waits, in milliseconds */
-#define START_TIMEOUT_MS 10000	     /* sandbox start until the guest is ready */
-#define KILL_GRACE_MS 5000	     /* TERM until KILL, at a time-out or stop */
-#define LEFTOVER_GRACE_MS 200	     /* TERM until KILL for what a finished command left behind */
-#define DRAIN_GRACE_MS 500	     /* reading output after the command has ended */
-#define PROBE_TIMEOUT_MS 15000	     /* one `command -v` */
-#define INSTALL_TIMEOUT_MS 600000    /* one configured install command */
-#define GIT_TIMEOUT_MS 120000	     /* one host git command */
-#define LOCK_WAIT_MS 600000	     /* another run's publish to the same workspace */
+#define START_TIMEOUT_MS 10000	  /* sandbox start until the guest is ready */
+#define KILL_GRACE_MS 5000	  /* TERM until KILL, at a time-out or stop */
+#define LEFTOVER_GRACE_MS 200	  /* TERM until KILL for what a finished command left behind */
+#define DRAIN_GRACE_MS 500	  /* reading output after the command has ended */
+#define PROBE_TIMEOUT_MS 15000	  /* one `command -v` */
+#define INSTALL_TIMEOUT_MS 600000 /* one configured install command */
+#define GIT_TIMEOUT_MS 120000	  /* one host git command */
+#define LOCK_WAIT_MS 600000	  /* another run's publish to the same workspace */
 
 /* Sandbox defaults */
-#define PIDS_DEFAULT 4096	     /* processes and threads in one sandbox */
-#define NOFILE_DEFAULT 4096	     /* open files of one process, capped by the hard limit */
-#define LOG_BYTES_DEFAULT (UINT64_C(1) << 30) /* bytes of one run log; the rest is streamed, not kept */
-#define DELTA_LAYERS_MAX 12	     /* layers of a workspace base before it is rebuilt */
+#define PIDS_DEFAULT 4096   /* processes and threads in one sandbox */
+#define NOFILE_DEFAULT 4096 /* open files of one process, capped by the hard limit */
+#define LOG_BYTES_DEFAULT \
+	(UINT64_C(1) << 30) /* bytes of one run log; the rest is streamed, not kept */
+#define DELTA_LAYERS_MAX 12 /* layers of a workspace base before it is rebuilt */
 
 /* Words a user gives */
-#define NAME_MAX_LEN 64		     /* bytes of an environment name */
-#define CONFIG_MAX (1 << 20)	     /* bytes of one configuration or environment file */
-#define IGNORE_FILE_MAX (1 << 20)    /* bytes of one ignore file */
-#define PATTERNS_MAX 10000	     /* patterns of one selection */
+#define NAME_MAX_LEN 64		  /* bytes of an environment name */
+#define CONFIG_MAX (1 << 20)	  /* bytes of one configuration or environment file */
+#define IGNORE_FILE_MAX (1 << 20) /* bytes of one ignore file */
+#define PATTERNS_MAX 10000	  /* patterns of one selection */
+
+/* clang-format on */
 
 #endif

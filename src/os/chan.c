@@ -78,7 +78,8 @@ int chan_send(struct chan *c, uint8_t type, const void *payload, size_t n, const
 	r = frame_put(&b, type, (uint8_t)nfds, payload, n);
 	if (r < 0)
 		return err_set(e, r == -ENOMEM ? ERR_NOMEM : ERR_LIMIT,
-			       "a message of %zu bytes is over the limit of %d bytes", n, FRAME_MAX);
+			       "a message of %zu bytes is over the limit of %d bytes", n,
+			       FRAME_MAX);
 	while (off < b.len) {
 		ssize_t k = send_some(c->fd, b.data + off, b.len - off, fds, off ? 0 : nfds);
 
@@ -179,8 +180,9 @@ int chan_recv(struct chan *c, int64_t deadline_ns, struct frame *ret, int fds[FR
 			return 1;
 		}
 		if (c->eof)
-			return c->in.len ? err_set(e, ERR_PROTOCOL, "a helper's frame was cut short")
-					 : 0;
+			return c->in.len
+				   ? err_set(e, ERR_PROTOCOL, "a helper's frame was cut short")
+				   : 0;
 		r = read_some(c);
 		if (r == 0 || r == -ECONNRESET) {
 			c->eof = true;

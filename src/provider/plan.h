@@ -33,8 +33,8 @@ struct plan {
 	/* What must stay outside, as real paths: host workspace, state directory, home credentials, sockets. */
 	char *forbidden[PLAN_FORBIDDEN_MAX];
 	size_t forbidden_len;
-	uint32_t net;	   /* enum net_mode */
-	uint32_t without;  /* WITHOUT_* */
+	uint32_t net;	  /* enum net_mode */
+	uint32_t without; /* WITHOUT_* */
 	uint32_t uid_inside, gid_inside, uid_host, gid_host;
 	uint64_t memory_bytes, pids, cpu_milli;
 	bool keep;

@@ -40,17 +40,19 @@ struct sandbox_limits {
 /* What the engine wants; borrowed for the duration of the call. */
 struct sandbox_spec {
 	const char *lease_id;
-	const char *lease_dir;	 /* absolute, exists, 0700: the sandbox's own storage on the host */
-	const char *workspace;	 /* host workspace (local provider runs here; native never sees it) */
-	char *const *layers;	 /* base layers, top first; may be NULL: empty workspace */
-	const char *inside;	 /* where the workspace appears inside ("/workspace") */
+	const char *lease_dir; /* absolute, exists, 0700: the sandbox's own storage on the host */
+	/* host workspace (local provider runs here; native never sees it) */
+	const char *workspace;
+	char *const *layers; /* base layers, top first; may be NULL: empty workspace */
+	const char *inside;  /* where the workspace appears inside ("/workspace") */
 	const char *hostname;
 	enum net_mode net;
 	const struct bind_ro *binds;
 	size_t binds_len;
 	struct sandbox_limits limits;
-	unsigned without;	 /* WITHOUT_* */
-	bool keep;		 /* outlives this process: serve lease_dir/control.sock, no life line */
+	unsigned without; /* WITHOUT_* */
+	/* outlives this process: serve lease_dir/control.sock, no life line */
+	bool keep;
 };
 
 struct exec_spec {
@@ -92,15 +94,16 @@ struct sandbox {
 	const struct provider_ops *ops;
 	struct isolation isolation[24];
 	size_t isolation_len;
-	pid_t monitor_pid;	  /* airlock-launch, or 0 */
-	uint64_t monitor_start;	  /* its start time of /proc/PID/stat, against reuse of the number */
+	pid_t monitor_pid; /* airlock-launch, or 0 */
+	/* its start time of /proc/PID/stat, against reuse of the number */
+	uint64_t monitor_start;
 	/* provider's own fields follow in the provider's struct */
 };
 
 struct provider_ops {
 	const char *name;
-	bool isolates;	     /* false: local; the CLI says so */
-	bool in_place;	     /* works in the host workspace: no sync in or out */
+	bool isolates;	       /* false: local; the CLI says so */
+	bool in_place;	       /* works in the host workspace: no sync in or out */
 	const char *statement; /* one sentence for the summary: what boundary there is */
 
 	/* Pure checks of the spec, clear text. */

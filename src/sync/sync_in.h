@@ -38,18 +38,21 @@ struct sync_in_opts {
 	const char *workspace; /* absolute, real path, a directory */
 	const char *store;     /* absolute, made if missing (0700) */
 	enum git_policy git;
-	char *const *include; /* gitignore-style patterns that bring in what is ignored or held back; may be NULL */
+	/* gitignore-style patterns that bring in what is ignored or held back; may be NULL */
+	char *const *include;
 	char *const *exclude; /* patterns that keep out; win over include; may be NULL */
 	uid_t owner;	      /* sandbox uid/gid on the host; (uid_t)-1: leave as is */
 	gid_t group;
 	progress_fn progress; /* may be NULL */
 	void *progress_arg;
-	const volatile int *cancel; /* may be NULL; non-zero: stop with -ECANCELED, leave nothing half-done */
+	/* may be NULL; non-zero: stop with -ECANCELED, leave nothing half-done */
+	const volatile int *cancel;
 };
 
-struct sync_note { /* one path that did not travel as is */
-	char *path;	   /* owned; bytes */
-	const char *reason; /* stable word: "secret", "unreadable", "socket", "fifo", "device", "too_long", "changed", "submodule_git" */
+struct sync_note {  /* one path that did not travel as is */
+	char *path; /* owned; bytes */
+	/* stable word: "secret", "unreadable", "socket", "fifo", "device", "too_long", "changed", "submodule_git" */
+	const char *reason;
 };
 
 struct sync_in_result {
@@ -57,14 +60,14 @@ struct sync_in_result {
 	char *manifest_path; /* owned */
 	int hold_fd;	     /* owned: keeps the stack from being collected while open */
 	bool is_git;
-	char head[65];	     /* commit sent, hex; "" when unborn or not git */
-	char *branch;	     /* owned; refs/heads/... recorded, NULL when detached or not git */
-	uint64_t files, dirs, links, bytes;   /* in the manifest */
-	uint64_t copied_files, copied_bytes;  /* read and written this time */
-	uint64_t excluded;   /* entries left out by ignore rules (a whole directory counts once) */
+	char head[65]; /* commit sent, hex; "" when unborn or not git */
+	char *branch;  /* owned; refs/heads/... recorded, NULL when detached or not git */
+	uint64_t files, dirs, links, bytes;  /* in the manifest */
+	uint64_t copied_files, copied_bytes; /* read and written this time */
+	uint64_t excluded; /* entries left out by ignore rules (a whole directory counts once) */
 	struct sync_note *notes; /* owned array */
 	size_t notes_len;
-	bool reused;	     /* the stack was there already */
+	bool reused; /* the stack was there already */
 };
 
 int sync_in(const struct sync_in_opts *o, struct sync_in_result *ret, struct err *e);

@@ -26,35 +26,35 @@ enum on_conflict {
 enum unpack_action {
 	UA_ADD,
 	UA_CHANGE,
-	UA_MODE,    /* permission bits only */
+	UA_MODE, /* permission bits only */
 	UA_DELETE,
-	UA_MERGE,   /* clean three-way text merge written */
+	UA_MERGE, /* clean three-way text merge written */
 	UA_CONFLICT,
-	UA_REFUSE,  /* member not materialised; rule says why */
-	UA_IGNORE,  /* new path that the ignore rules keep out */
-	UA_FAIL,    /* the host refused the write; path untouched */
+	UA_REFUSE, /* member not materialised; rule says why */
+	UA_IGNORE, /* new path that the ignore rules keep out */
+	UA_FAIL,   /* the host refused the write; path untouched */
 	UA_ACTION_COUNT
 };
 
 struct unpack_change {
 	enum unpack_action action;
-	char *path;	   /* owned; bytes */
-	char rule[40];	   /* why, stable word; "" for plain changes */
-	char *detail;	   /* owned, may be NULL: where the loser lies, link target, errno text */
-	bool host_exec;	   /* host-executable data (policy/hostexec.h): flagged in the report */
+	char *path;	/* owned; bytes */
+	char rule[40];	/* why, stable word; "" for plain changes */
+	char *detail;	/* owned, may be NULL: where the loser lies, link target, errno text */
+	bool host_exec; /* host-executable data (policy/hostexec.h): flagged in the report */
 };
 
 struct unpack_opts {
-	int stream_fd;	      /* outbound tar stream; borrowed, read to its end */
-	const char *root;     /* workspace */
-	const char *run_dir;  /* absolute: conflicts/, trash/, changes.jsonl, plan go here */
+	int stream_fd;	     /* outbound tar stream; borrowed, read to its end */
+	const char *root;    /* workspace */
+	const char *run_dir; /* absolute: conflicts/, trash/, changes.jsonl, plan go here */
 	const char *manifest_path;
-	char *const *layers;  /* base layers, top first: content of B for text merges */
+	char *const *layers; /* base layers, top first: content of B for text merges */
 	bool strict;
-	bool dry_run;	      /* judge, report, write nothing */
-	bool review;	      /* stage into run_dir/pending, publish nothing */
+	bool dry_run; /* judge, report, write nothing */
+	bool review;  /* stage into run_dir/pending, publish nothing */
 	enum on_conflict on_conflict;
-	uint64_t total_max;   /* logical bytes; 0: default */
+	uint64_t total_max; /* logical bytes; 0: default */
 	/* Sets skip[i] for new paths that must not come back. May be NULL. */
 	int (*filter)(void *arg, char *const *paths, size_t n, bool *skip, struct err *e);
 	void *filter_arg;
@@ -64,13 +64,14 @@ struct unpack_opts {
 };
 
 struct unpack_report {
-	struct unpack_change *changes; /* owned array, in path order; everything but UA_IGNORE beyond 1000 */
+	/* owned array, in path order; everything but UA_IGNORE beyond 1000 */
+	struct unpack_change *changes;
 	size_t changes_len;
 	uint64_t counts[UA_ACTION_COUNT];
 	uint64_t bytes_written;
 	bool mass_delete;
-	bool rejected;	     /* hostile stream: host untouched, raw stream kept in run_dir */
-	char rule[40];	     /* of the rejection */
+	bool rejected; /* hostile stream: host untouched, raw stream kept in run_dir */
+	char rule[40]; /* of the rejection */
 };
 
 /* 0 (also with refusals and conflicts), -EBADMSG when the stream was rejected, other negative errno. */

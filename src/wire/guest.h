@@ -36,7 +36,8 @@ enum guest_msg {
 	GM_PACKED = 68,	 /* struct gm_packed; last event of a pack's id */
 	GM_PONG = 69,	 /* u64 nonce */
 	GM_ENDED = 70,	 /* launch -> clients: u32 wait status of the guest; nothing follows */
-	GM_ERROR = 71,	 /* launch -> client: u32 err_code, string text; a refused request or a failed start */
+	GM_ERROR =
+	    71, /* launch -> client: u32 err_code, string text; a refused request or a failed start */
 };
 
 #define GUEST_PROTOCOL 1
@@ -71,7 +72,7 @@ struct gm_exited {
 
 struct gm_packed {
 	uint32_t id;
-	uint32_t error;	     /* errno of the packer, or 0 */
+	uint32_t error; /* errno of the packer, or 0 */
 	uint64_t members, unreadable;
 };
 

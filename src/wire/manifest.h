@@ -50,8 +50,7 @@ int manifest_open(int fd, struct manifest **ret, struct err *e);
 void manifest_free(struct manifest *m);
 uint64_t manifest_count(const struct manifest *m);
 /* 1 found, 0 not there, -EPROTO broken line. */
-int manifest_find(const struct manifest *m, const char *path, size_t n,
-		  struct manifest_entry *ret);
+int manifest_find(const struct manifest *m, const char *path, size_t n, struct manifest_entry *ret);
 /* Walks in order; *pos starts as 0. 1 entry, 0 end, -EPROTO. */
 int manifest_next(const struct manifest *m, size_t *pos, struct manifest_entry *ret);
 /* *pos so that manifest_next yields the first entry below directory dir ("" = all). */

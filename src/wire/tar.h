@@ -56,9 +56,9 @@ struct tar_member {
 enum tar_event {
 	TAR_NEED = 0, /* input used up: feed more, or call tar_reader_finish */
 	TAR_MEMBER,   /* r->member is valid until the next call */
-	TAR_DATA,     /* r->data: bytes (in the caller's input), r->data_offset: where in the file */
+	TAR_DATA, /* r->data: bytes (in the caller's input), r->data_offset: where in the file */
 	TAR_MEMBER_END,
-	TAR_END,      /* end mark seen; further input is ignored */
+	TAR_END, /* end mark seen; further input is ignored */
 };
 
 struct tar_limits {

@@ -58,9 +58,10 @@ static void member_paths(void **state)
 	static const struct {
 		const char *p;
 		bool ok;
-	} t[] = {{"a", true},	  {"a/b", true},  {"-rf", true},  {"a\nb", true}, {"\xe9", true},
-		 {"", false},	  {"/a", false},  {"a/", false},  {"a//b", false}, {".", false},
-		 {"a/./b", false}, {"..", false}, {"a/..", false}, {"...", true},  {"a/..b", true}};
+	} t[] = {{"a", true},	  {"a/b", true}, {"-rf", true},	   {"a\nb", true},
+		 {"\xe9", true},  {"", false},	 {"/a", false},	   {"a/", false},
+		 {"a//b", false}, {".", false},	 {"a/./b", false}, {"..", false},
+		 {"a/..", false}, {"...", true}, {"a/..b", true}};
 	char seg[PATH_SEGMENT_MAX + 2];
 
 	(void)state;

@@ -107,7 +107,8 @@ static void chan_waits_no_longer_than_asked(void **state)
 	(void)state;
 	pair(&a, false, &b, false);
 	assert_int_equal(chan_recv(&b, clock_mono_ns() + 20 * NS_PER_MS, &f, NULL, &e), -EAGAIN);
-	assert_int_equal(chan_send(&a, 1, big, FRAME_MAX, NULL, 0, clock_mono_ns() + 20 * NS_PER_MS, &e),
+	assert_int_equal(chan_send(&a, 1, big, FRAME_MAX, NULL, 0, clock_mono_ns() + 20 * NS_PER_MS,
+				   &e),
 			 -ETIMEDOUT);
 	assert_int_equal(chan_send(&a, 1, big, FRAME_MAX + 1, NULL, 0, INT64_MAX, &e), -E2BIG);
 	chan_done(&a);
