@@ -1,0 +1,481 @@
+#include "wire/manifest.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/path.h"
+
+#define FIRST_LINE "airlock-manifest 1\n"
+#define FLUSH_AT (128 << 10)
+/* Fixed fields of an 'f' line are below 200 bytes; path and target grow threefold at most. */
+#define LINE_MAX_BYTES (256 + 3 * (PATH_MEMBER_MAX + LINK_TARGET_MAX))
+
+struct manifest {
+	const char *map; /* the whole file */
+	size_t map_len;
+	const char *body; /* the entry lines; each ends with '\n' */
+	size_t body_len;
+	uint64_t count;
+};
+
+static const char hex_upper[] = "0123456789ABCDEF";
+static const char hex_lower[] = "0123456789abcdef";
+
+static bool plain(uint8_t c)
+{
+	return c > 0x20 && c < 0x7f && c != '%';
+}
+
+static int nibble(char c, const char *digits)
+{
+	const char *at = c ? strchr(digits, c) : NULL;
+
+	return at ? (int)(at - digits) : -1;
+}
+
+/* Next decoded byte of a word; -1 for an escape that our writer would not make. */
+static int unescape(const char **p, const char *end)
+{
+	uint8_t c = (uint8_t)*(*p)++;
+	int hi, lo;
+
+	if (plain(c))
+		return c;
+	if (c != '%' || end - *p < 2)
+		return -1;
+	hi = nibble((*p)[0], hex_upper);
+	lo = nibble((*p)[1], hex_upper);
+	*p += 2;
+	if (hi < 0 || lo < 0)
+		return -1;
+	c = (uint8_t)(hi << 4 | lo);
+	/* One spelling per path, else bisection and equality of lines would lie. */
+	return c && !plain(c) ? c : -1;
+}
+
+static bool decode(struct view w, char *out, size_t max, size_t *ret_n)
+{
+	const char *p = w.p, *end = w.p + w.n;
+	size_t n = 0;
+	int c;
+
+	while (p < end) {
+		c = unescape(&p, end);
+		if (c < 0 || n == max)
+			return false;
+		out[n++] = (char)c;
+	}
+	out[n] = '\0';
+	*ret_n = n;
+	return n > 0;
+}
+
+static struct view word(struct view *line)
+{
+	const char *sp = memchr(line->p, ' ', line->n);
+	struct view w = {line->p, sp ? (size_t)(sp - line->p) : line->n};
+	size_t used = w.n + (sp ? 1 : 0);
+
+	line->p += used;
+	line->n -= used;
+	return w;
+}
+
+static bool number(struct view w, unsigned base, uint64_t max, uint64_t *ret)
+{
+	uint64_t v = 0;
+
+	if (!w.n || (w.n > 1 && w.p[0] == '0'))
+		return false;
+	for (size_t i = 0; i < w.n; i++) {
+		unsigned d = (unsigned)(uint8_t)w.p[i] - '0';
+
+		if (d >= base || __builtin_mul_overflow(v, base, &v) ||
+		    __builtin_add_overflow(v, d, &v))
+			return false;
+	}
+	*ret = v;
+	return v <= max;
+}
+
+static bool time_ns(struct view w, int64_t *ret)
+{
+	bool neg = w.n && w.p[0] == '-';
+	uint64_t v;
+
+	if (neg) {
+		w.p++;
+		w.n--;
+	}
+	if (!number(w, 10, INT64_MAX, &v) || (neg && !v))
+		return false;
+	*ret = neg ? -(int64_t)v : (int64_t)v;
+	return true;
+}
+
+static bool hash_word(struct view w, uint8_t out[MANIFEST_HASH])
+{
+	if (w.n != 2 * MANIFEST_HASH)
+		return false;
+	for (size_t i = 0; i < MANIFEST_HASH; i++) {
+		int hi = nibble(w.p[2 * i], hex_lower), lo = nibble(w.p[2 * i + 1], hex_lower);
+
+		if (hi < 0 || lo < 0)
+			return false;
+		out[i] = (uint8_t)(hi << 4 | lo);
+	}
+	return true;
+}
+
+static bool mode_word(struct view w, uint32_t *ret)
+{
+	uint64_t v;
+
+	if (!number(w, 8, 0777, &v))
+		return false;
+	*ret = (uint32_t)v;
+	return true;
+}
+
+static bool parse_file(struct view *line, struct manifest_entry *ret)
+{
+	uint64_t layer = 0;
+	bool ok = mode_word(word(line), &ret->mode) &&
+		  number(word(line), 10, INT64_MAX, &ret->size) &&
+		  time_ns(word(line), &ret->mtime_ns) && hash_word(word(line), ret->hash) &&
+		  number(word(line), 10, UINT32_MAX, &layer) &&
+		  number(word(line), 10, UINT64_MAX, &ret->ino) &&
+		  time_ns(word(line), &ret->ctime_ns);
+
+	ret->layer = (uint32_t)layer;
+	return ok;
+}
+
+static bool parse_line(struct view line, struct manifest_entry *ret)
+{
+	struct view kind = word(&line);
+	bool ok = false;
+
+	if (kind.n != 1)
+		return false;
+	/* Everything but the two big buffers, which decode() fills. */
+	memset(ret, 0, offsetof(struct manifest_entry, path));
+	ret->path[0] = ret->target[0] = '\0';
+	ret->kind = kind.p[0];
+	switch (ret->kind) {
+	case 'd':
+		ok = mode_word(word(&line), &ret->mode);
+		break;
+	case 'f':
+		ok = parse_file(&line, ret);
+		break;
+	case 'l':
+		ok = decode(word(&line), ret->target, LINK_TARGET_MAX, &ret->target_len);
+		break;
+	default:
+		break;
+	}
+	/* The path is the rest: a further space would be an unescaped byte. */
+	return ok && decode(line, ret->path, PATH_MEMBER_MAX, &ret->path_len) &&
+	       path_is_member(ret->path, ret->path_len);
+}
+
+/* The line that begins at body offset `at`, without its newline. */
+static struct view line_at(const struct manifest *m, size_t at)
+{
+	const char *p = m->body + at;
+	const char *nl = memchr(p, '\n', m->body_len - at);
+
+	return (struct view){p, nl ? (size_t)(nl - p) : m->body_len - at};
+}
+
+static size_t line_begin(const struct manifest *m, size_t at)
+{
+	const char *nl = at ? memrchr(m->body, '\n', at) : NULL;
+
+	return nl ? (size_t)(nl - m->body) + 1 : 0;
+}
+
+/* Compares the line's decoded path with key; sets *broken when the path has no valid form. */
+static int cmp_line(struct view line, const char *key, size_t n, bool *broken)
+{
+	const char *sp = memrchr(line.p, ' ', line.n);
+	const char *p = sp ? sp + 1 : line.p, *end = line.p + line.n;
+
+	for (size_t i = 0; p < end; i++) {
+		int c = unescape(&p, end);
+
+		if (c < 0) {
+			*broken = true;
+			return 0;
+		}
+		if (i == n)
+			return 1;
+		if (c != (uint8_t)key[i])
+			return c < (uint8_t)key[i] ? -1 : 1;
+		if (p == end)
+			return i + 1 == n ? 0 : -1;
+	}
+	*broken = true; /* empty path */
+	return 0;
+}
+
+/* Offset of the first line whose path is >= key; body_len if there is none. */
+static size_t lower_bound(const struct manifest *m, const char *key, size_t n, bool *broken)
+{
+	size_t lo = 0, hi = m->body_len;
+
+	while (lo < hi) {
+		size_t at = line_begin(m, lo + (hi - lo) / 2);
+		struct view line = line_at(m, at);
+
+		if (cmp_line(line, key, n, broken) < 0)
+			lo = at + line.n + 1;
+		else
+			hi = at;
+		if (*broken)
+			return at;
+	}
+	return lo;
+}
+
+static bool judge_frame(struct manifest *m)
+{
+	static const char first[] = FIRST_LINE;
+	const size_t first_n = sizeof(first) - 1;
+	const char *nl;
+	struct view last, tag;
+
+	if (m->map_len < first_n + 1 || memcmp(m->map, first, first_n) != 0 ||
+	    m->map[m->map_len - 1] != '\n')
+		return false;
+	/* The newline before the last line; the first line has one, so it exists. */
+	nl = memrchr(m->map, '\n', m->map_len - 1);
+	if (!nl || nl < m->map + first_n - 1)
+		return false;
+	last = (struct view){nl + 1, (size_t)(m->map + m->map_len - 1 - (nl + 1))};
+	tag = word(&last);
+	if (tag.n != 3 || memcmp(tag.p, "end", 3) != 0 || !number(last, 10, UINT64_MAX, &m->count))
+		return false;
+	m->body = m->map + first_n;
+	m->body_len = (size_t)(nl + 1 - m->body);
+	return (m->count == 0) == (m->body_len == 0);
+}
+
+int manifest_open(int fd, struct manifest **ret, struct err *e)
+{
+	struct manifest *m;
+	struct stat st;
+	void *p;
+
+	if (fstat(fd, &st) < 0)
+		return err_sys(e, errno, "manifest: cannot be examined");
+	if (!S_ISREG(st.st_mode) || st.st_size <= 0)
+		return err_set(e, ERR_PROTOCOL, "manifest: empty or not a regular file");
+	m = calloc(1, sizeof(*m));
+	if (!m)
+		return err_sys(e, ENOMEM, "manifest");
+	m->map_len = (size_t)st.st_size;
+	/* Written once under another name and renamed: nobody truncates it under the mapping. */
+	p = mmap(NULL, m->map_len, PROT_READ, MAP_PRIVATE, fd, 0);
+	if (p == MAP_FAILED) {
+		free(m);
+		return err_sys(e, errno, "manifest: cannot be mapped");
+	}
+	m->map = p;
+	if (!judge_frame(m)) {
+		manifest_free(m);
+		return err_set(e, ERR_PROTOCOL,
+			       "manifest: first or last line is wrong, so it is not complete; the "
+			       "next sync in writes it anew");
+	}
+	*ret = m;
+	return 0;
+}
+
+void manifest_free(struct manifest *m)
+{
+	if (!m)
+		return;
+	(void)munmap((void *)(uintptr_t)m->map, m->map_len);
+	free(m);
+}
+
+uint64_t manifest_count(const struct manifest *m)
+{
+	return m->count;
+}
+
+int manifest_find(const struct manifest *m, const char *path, size_t n,
+		  struct manifest_entry *ret)
+{
+	bool broken = false;
+	size_t at = lower_bound(m, path, n, &broken);
+
+	if (broken)
+		return -EPROTO;
+	if (at >= m->body_len || cmp_line(line_at(m, at), path, n, &broken) != 0 || broken)
+		return broken ? -EPROTO : 0;
+	return parse_line(line_at(m, at), ret) ? 1 : -EPROTO;
+}
+
+int manifest_next(const struct manifest *m, size_t *pos, struct manifest_entry *ret)
+{
+	struct view line;
+
+	if (*pos >= m->body_len)
+		return 0;
+	line = line_at(m, *pos);
+	if (!parse_line(line, ret))
+		return -EPROTO;
+	*pos += line.n + 1;
+	return 1;
+}
+
+void manifest_seek_below(const struct manifest *m, const char *dir, size_t n, size_t *pos)
+{
+	char key[PATH_MEMBER_MAX + 2];
+	bool broken = false;
+
+	*pos = 0;
+	if (!n)
+		return;
+	if (n > PATH_MEMBER_MAX) {
+		*pos = m->body_len;
+		return;
+	}
+	memcpy(key, dir, n);
+	key[n] = '/';
+	/* On a broken line *pos is that line, so manifest_next reports it. */
+	*pos = lower_bound(m, key, n + 1, &broken);
+}
+
+int manifest_path_cmp(const char *a, size_t na, const char *b, size_t nb)
+{
+	size_t n = na < nb ? na : nb;
+	int r = n ? memcmp(a, b, n) : 0;
+
+	if (r)
+		return r < 0 ? -1 : 1;
+	return na < nb ? -1 : na > nb;
+}
+
+static int flush(struct manifest_writer *w, struct err *e)
+{
+	size_t done = 0;
+
+	while (done < w->out.len) {
+		ssize_t n = write(w->fd, w->out.data + done, w->out.len - done);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return err_sys(e, errno, "manifest: cannot be written");
+		done += (size_t)n;
+	}
+	buf_reset(&w->out);
+	return 0;
+}
+
+int manifest_writer_init(struct manifest_writer *w, int fd, struct err *e)
+{
+	w->fd = fd;
+	w->count = 0;
+	w->last_len = 0;
+	w->last[0] = '\0';
+	buf_init(&w->out, FLUSH_AT + LINE_MAX_BYTES);
+	if (buf_puts(&w->out, FIRST_LINE) < 0)
+		return err_sys(e, ENOMEM, "manifest");
+	return 0;
+}
+
+static void encode(struct buf *b, const char *p, size_t n)
+{
+	char *to = buf_room(b, 3 * n);
+	size_t k = 0;
+
+	if (!to)
+		return;
+	for (size_t i = 0; i < n; i++) {
+		uint8_t c = (uint8_t)p[i];
+
+		if (plain(c)) {
+			to[k++] = (char)c;
+			continue;
+		}
+		to[k++] = '%';
+		to[k++] = hex_upper[c >> 4];
+		to[k++] = hex_upper[c & 15];
+	}
+	buf_add(b, k);
+}
+
+static void put_file(struct buf *b, const struct manifest_entry *m)
+{
+	char hex[2 * MANIFEST_HASH + 1];
+
+	for (size_t i = 0; i < MANIFEST_HASH; i++) {
+		hex[2 * i] = hex_lower[m->hash[i] >> 4];
+		hex[2 * i + 1] = hex_lower[m->hash[i] & 15];
+	}
+	hex[2 * MANIFEST_HASH] = '\0';
+	(void)buf_putf(b, "f %o %llu %lld %s %u %llu %lld ", m->mode, (unsigned long long)m->size,
+		       (long long)m->mtime_ns, hex, m->layer, (unsigned long long)m->ino,
+		       (long long)m->ctime_ns);
+}
+
+static bool writable_entry(const struct manifest_entry *m)
+{
+	if (m->path_len > PATH_MEMBER_MAX || !path_is_member(m->path, m->path_len) ||
+	    m->mode > 0777 || m->size > INT64_MAX || m->mtime_ns == INT64_MIN ||
+	    m->ctime_ns == INT64_MIN)
+		return false;
+	if (m->kind == 'l')
+		return m->target_len > 0 && m->target_len <= LINK_TARGET_MAX &&
+		       !memchr(m->target, '\0', m->target_len);
+	return m->kind == 'd' || m->kind == 'f';
+}
+
+int manifest_writer_add(struct manifest_writer *w, const struct manifest_entry *m, struct err *e)
+{
+	struct buf *b = &w->out;
+
+	if (!writable_entry(m))
+		return err_set(e, ERR_INVALID, "manifest: entry cannot be written: kind %d, %zu "
+			       "bytes of path (at most %d)", m->kind, m->path_len,
+			       PATH_MEMBER_MAX);
+	if (w->count && manifest_path_cmp(w->last, w->last_len, m->path, m->path_len) >= 0)
+		return err_set(e, ERR_INVALID, "manifest: entries are out of order");
+	if (m->kind == 'd') {
+		(void)buf_putf(b, "d %o ", m->mode);
+	} else if (m->kind == 'f') {
+		put_file(b, m);
+	} else {
+		(void)buf_puts(b, "l ");
+		encode(b, m->target, m->target_len);
+		(void)buf_putc(b, ' ');
+	}
+	encode(b, m->path, m->path_len);
+	if (buf_putc(b, '\n') < 0)
+		return err_sys(e, -b->err, "manifest");
+	memcpy(w->last, m->path, m->path_len);
+	w->last_len = m->path_len;
+	w->count++;
+	return b->len >= FLUSH_AT ? flush(w, e) : 0;
+}
+
+int manifest_writer_finish(struct manifest_writer *w, struct err *e)
+{
+	if (buf_putf(&w->out, "end %llu\n", (unsigned long long)w->count) < 0)
+		return err_sys(e, -w->out.err, "manifest");
+	return flush(w, e);
+}
+
+void manifest_writer_done(struct manifest_writer *w)
+{
+	buf_done(&w->out);
+}
