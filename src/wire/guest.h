@@ -31,7 +31,7 @@ enum guest_msg {
 	/* events */
 	GM_READY = 64,	 /* u32 guest protocol version; after it requests are accepted */
 	GM_STARTED = 65, /* u32 id, u32 pid inside */
-	GM_FAILED = 66,	 /* u32 id, u32 errno, string: the step that failed (execve, chdir, ...) */
+	GM_FAILED = 66,	 /* struct gm_failed; last event of an id that never started */
 	GM_EXITED = 67,	 /* struct gm_exited; last event of an id */
 	GM_PACKED = 68,	 /* struct gm_packed; last event of a pack's id */
 	GM_PONG = 69,	 /* u64 nonce */
@@ -62,6 +62,14 @@ struct gm_winsize {
 	uint32_t id, rows, cols;
 };
 
+#define GM_STEP_MAX 32
+
+struct gm_failed {
+	uint32_t id;
+	uint32_t error;		/* errno */
+	char step[GM_STEP_MAX]; /* what failed: "execve", "chdir", "fork", "limit", ...; printable ASCII */
+};
+
 struct gm_exited {
 	uint32_t id;
 	uint32_t code;	    /* exit code, when signo is 0 */
@@ -74,8 +82,17 @@ struct gm_packed {
 	uint32_t id;
 	uint32_t error; /* errno of the packer, or 0 */
 	uint64_t members, unreadable;
+	uint64_t shrunk;   /* files that lost bytes while they were read: padded with zeros */
+	uint64_t left_out; /* entries of the top directory that never travel (.git, .airlock-staging) */
 };
 
+/*
+ * Every put returns 0, -E2BIG or -ENOMEM, and never writes what its get would refuse: a value
+ * outside the limits is -EINVAL or -E2BIG with nothing appended. Every get is exact (no byte may
+ * be left over): 0 or -EPROTO.
+ */
+
+/* Limits: ARGV_MAX words, ENV_MAX variables, ENV_VALUE_MAX bytes a word, cwd absolute. */
 int gm_exec_put(struct buf *b, const struct gm_exec *m);
 /* Fills heap copies into ret (release with gm_exec_done, also after failure). 0, -EPROTO, -ENOMEM. */
 int gm_exec_get(struct view p, struct gm_exec *ret);
@@ -84,6 +101,8 @@ int gm_signal_put(struct buf *b, const struct gm_signal *m);
 int gm_signal_get(struct view p, struct gm_signal *ret);
 int gm_winsize_put(struct buf *b, const struct gm_winsize *m);
 int gm_winsize_get(struct view p, struct gm_winsize *ret);
+int gm_failed_put(struct buf *b, const struct gm_failed *m);
+int gm_failed_get(struct view p, struct gm_failed *ret);
 int gm_exited_put(struct buf *b, const struct gm_exited *m);
 int gm_exited_get(struct view p, struct gm_exited *ret);
 int gm_packed_put(struct buf *b, const struct gm_packed *m);
