@@ -15,6 +15,26 @@
 #include <time.h>
 #include <unistd.h>
 
+/* glibc makes some of them macros of its own: by optimisation level and compiler. */
+#undef strcpy
+#undef strncpy
+#undef strcat
+#undef strncat
+#undef sprintf
+#undef vsprintf
+#undef gets
+#undef atoi
+#undef atol
+#undef atoll
+#undef system
+#undef popen
+#undef mktemp
+#undef tmpnam
+#undef strtok
+#undef alloca
+#undef localtime
+#undef gmtime
+
 #define strcpy(...) banned_strcpy_use_snprintf_or_buf
 #define strncpy(...) banned_strncpy_use_snprintf_or_buf
 #define strcat(...) banned_strcat_use_buf
@@ -30,7 +50,6 @@
 #define mktemp(...) banned_mktemp
 #define tmpnam(...) banned_tmpnam
 #define strtok(...) banned_strtok_use_cursor
-#undef alloca
 #define alloca(...) banned_alloca
 #define localtime(...) banned_localtime_use_localtime_r
 #define gmtime(...) banned_gmtime_use_gmtime_r
