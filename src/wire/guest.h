@@ -42,6 +42,25 @@ enum guest_msg {
 
 #define GUEST_PROTOCOL 1
 
+/*
+ * How airlock-launch starts the guest: argv {"airlock-guest"}, empty environment, pid 1, cwd "/",
+ * signal mask empty, dispositions default, and these descriptors; 0, 1, 2 are /dev/null, all others closed.
+ * The guest makes itself non-dumpable first: commands share its uid, and a dumpable pid 1 could be
+ * traced and would offer /proc/1/fd/4.
+ */
+#define GUEST_FD_SOCKET 3 /* connected stream socket to airlock-launch */
+#define GUEST_FD_UPPER 4  /* root of the lease's layer: detached read-only mount; `..` stays in it */
+#define GUEST_PATH "/.airlock/guest" /* where the guest binary is bound, read-only */
+
+/*
+ * GM_READY from launch to a client: u32 guest protocol version, u32 Landlock ABI in force (0: none),
+ * u32 GR_* of the cgroup limits in force; descriptor: pidfd of the guest. From the guest: u32 only.
+ */
+#define GR_MEMORY 1u
+#define GR_PIDS 2u
+#define GR_CPU 4u
+#define GR_V2 8u
+
 #define GX_TTY 1u /* allocate a terminal inside; stdin/stdout carry its bytes, stderr unused */
 
 struct gm_exec {
