@@ -48,8 +48,7 @@
 /* Sandbox defaults */
 #define PIDS_DEFAULT 4096   /* processes and threads in one sandbox */
 #define NOFILE_DEFAULT 4096 /* open files of one process, capped by the hard limit */
-#define LOG_BYTES_DEFAULT \
-	(UINT64_C(1) << 30) /* bytes of one run log; the rest is streamed, not kept */
+#define LOG_BYTES_DEFAULT (UINT64_C(1) << 30) /* bytes of one run log; the rest is streamed, not kept */
 #define DELTA_LAYERS_MAX 12 /* layers of a workspace base before it is rebuilt */
 
 /* Words a user gives */
