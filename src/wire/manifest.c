@@ -40,7 +40,7 @@ static int nibble(char c, const char *digits)
 /* Next decoded byte of a word; -1 for an escape that our writer would not make. */
 static int unescape(const char **p, const char *end)
 {
-	uint8_t c = (uint8_t)*(*p)++;
+	uint8_t c = (uint8_t) * (*p)++;
 	int hi, lo;
 
 	if (plain(c))
@@ -144,12 +144,11 @@ static bool mode_word(struct view w, uint32_t *ret)
 static bool parse_file(struct view *line, struct manifest_entry *ret)
 {
 	uint64_t layer = 0;
-	bool ok = mode_word(word(line), &ret->mode) &&
-		  number(word(line), 10, INT64_MAX, &ret->size) &&
-		  time_ns(word(line), &ret->mtime_ns) && hash_word(word(line), ret->hash) &&
-		  number(word(line), 10, UINT32_MAX, &layer) &&
-		  number(word(line), 10, UINT64_MAX, &ret->ino) &&
-		  time_ns(word(line), &ret->ctime_ns);
+	bool ok =
+	    mode_word(word(line), &ret->mode) && number(word(line), 10, INT64_MAX, &ret->size) &&
+	    time_ns(word(line), &ret->mtime_ns) && hash_word(word(line), ret->hash) &&
+	    number(word(line), 10, UINT32_MAX, &layer) &&
+	    number(word(line), 10, UINT64_MAX, &ret->ino) && time_ns(word(line), &ret->ctime_ns);
 
 	ret->layer = (uint32_t)layer;
 	return ok;
@@ -310,8 +309,7 @@ uint64_t manifest_count(const struct manifest *m)
 	return m->count;
 }
 
-int manifest_find(const struct manifest *m, const char *path, size_t n,
-		  struct manifest_entry *ret)
+int manifest_find(const struct manifest *m, const char *path, size_t n, struct manifest_entry *ret)
 {
 	bool broken = false;
 	size_t at = lower_bound(m, path, n, &broken);
@@ -445,9 +443,10 @@ int manifest_writer_add(struct manifest_writer *w, const struct manifest_entry *
 	struct buf *b = &w->out;
 
 	if (!writable_entry(m))
-		return err_set(e, ERR_INVALID, "manifest: entry cannot be written: kind %d, %zu "
-			       "bytes of path (at most %d)", m->kind, m->path_len,
-			       PATH_MEMBER_MAX);
+		return err_set(e, ERR_INVALID,
+			       "manifest: entry cannot be written: kind %d, %zu "
+			       "bytes of path (at most %d)",
+			       m->kind, m->path_len, PATH_MEMBER_MAX);
 	if (w->count && manifest_path_cmp(w->last, w->last_len, m->path, m->path_len) >= 0)
 		return err_set(e, ERR_INVALID, "manifest: entries are out of order");
 	if (m->kind == 'd') {

@@ -76,10 +76,10 @@ static void round_trip_of_any_bytes_D1_D9(void **state)
 		const char *p;
 		size_t n;
 	} t[] = {
-	    {'f', "\x01", 1},	  {'f', " lead", 5},	{'f', "%41", 3},      {'f', "-rf", 3},
-	    {'d', "A", 1},	  {'f', "a\tb", 3},	{'f', "a\nb", 3},     {'f', "a b", 3},
-	    {'f', "a-b", 3},	  {'d', "aa", 2},	{'f', "aa-x", 4},     {'l', "aa/l", 4},
-	    {'f', "aa/\x7f", 4}, {'f', "b\\c", 3},	{'f', "q\"'", 3},     {'f', "z", 1},
+	    {'f', "\x01", 1},	  {'f', " lead", 5},	{'f', "%41", 3},  {'f', "-rf", 3},
+	    {'d', "A", 1},	  {'f', "a\tb", 3},	{'f', "a\nb", 3}, {'f', "a b", 3},
+	    {'f', "a-b", 3},	  {'d', "aa", 2},	{'f', "aa-x", 4}, {'l', "aa/l", 4},
+	    {'f', "aa/\x7f", 4},  {'f', "b\\c", 3},	{'f', "q\"'", 3}, {'f', "z", 1},
 	    {'f', "\x80\xff", 2}, {'f', "\xc3\xa9", 2},
 	};
 	_cleanup_fd_ int fd = memfd_create("m", MFD_CLOEXEC);
@@ -225,10 +225,10 @@ static void broken_lines_are_errors(void **state)
 	    {"d 755 a%", -EPROTO},
 	    {"d 755 a%4", -EPROTO},
 	    {"d 755 a%zz", -EPROTO},
-	    {"d 755 %41", -EPROTO},	/* a second spelling of A */
-	    {"d 755 a%c3", -EPROTO},	/* lower-case escape */
-	    {"d 755 a%00", -EPROTO},	/* NUL */
-	    {"d 755 a\x80", -EPROTO},	/* raw byte */
+	    {"d 755 %41", -EPROTO},   /* a second spelling of A */
+	    {"d 755 a%c3", -EPROTO},  /* lower-case escape */
+	    {"d 755 a%00", -EPROTO},  /* NUL */
+	    {"d 755 a\x80", -EPROTO}, /* raw byte */
 	    {"d 755 a\tb", -EPROTO},
 	    {"l a", -EPROTO},
 	    {"f 644 -1 2 " HASH64 " 1 3 4 a", -EPROTO},
@@ -263,8 +263,8 @@ static void broken_lines_are_errors(void **state)
 /* Every prefix of a manifest is refused: a cut file never passes for a small workspace. */
 static void truncation_is_refused(void **state)
 {
-	static const char text[] = "airlock-manifest 1\nd 755 a\nf 644 1 2 " HASH64
-				   " 1 3 4 a/b\nl x c\nend 3\n";
+	static const char text[] =
+	    "airlock-manifest 1\nd 755 a\nf 644 1 2 " HASH64 " 1 3 4 a/b\nl x c\nend 3\n";
 	struct manifest *m;
 
 	(void)state;

@@ -1,0 +1,136 @@
+#include "policy/secret.h"
+
+#include <string.h>
+#include <strings.h>
+
+#include "base/cleanup.h"
+
+/* '*' at the start or the end stands for any bytes; case is ignored. */
+static const char *const secret_files[] = {
+    ".env",
+    "*.pem",
+    "*.key",
+    "*.p12",
+    "*.pfx",
+    "*.jks",
+    "*.keystore",
+    "*.kdbx",
+    "*.ppk",
+    "*.ovpn",
+    "*.asc.key",
+    "id_rsa",
+    "id_dsa",
+    "id_ecdsa",
+    "id_ed25519",
+    "id_ecdsa_sk",
+    "id_ed25519_sk",
+    ".npmrc",
+    ".netrc",
+    "_netrc",
+    ".pypirc",
+    ".pgpass",
+    ".my.cnf",
+    ".htpasswd",
+    ".git-credentials",
+    ".dockercfg",
+    "credentials",
+    "credentials.json",
+    "client_secret*",
+    "service-account*",
+    "service_account*",
+    "serviceaccount*",
+    "secrets.json",
+    "secrets.yml",
+    "secrets.yaml",
+    "secrets.toml",
+    "*.tfstate",
+    "*.tfvars",
+    ".vault-token",
+    "kubeconfig",
+    "*.kubeconfig",
+    ".boto",
+    ".s3cfg",
+    "*.mobileprovision",
+    ".terraformrc",
+};
+static const char *const secret_dirs[] = {
+    ".aws", ".ssh", ".gnupg", ".azure", ".kube", ".docker", ".gcloud", ".password-store",
+};
+static const char *const heavy_dirs[] = {
+    "node_modules",
+    ".venv",
+    "venv",
+    "__pycache__",
+    ".tox",
+    ".nox",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+    ".gradle",
+    ".terraform",
+    ".next",
+    ".nuxt",
+    ".turbo",
+    ".parcel-cache",
+    ".cache",
+    "bower_components",
+};
+/* ".env.local" is a secret, these endings are templates meant to be read. */
+static const char *const template_ends[] = {
+    "example", "sample", "template", "dist", "defaults", "schema",
+};
+
+static bool like(const char *pat, const char *s, size_t n)
+{
+	size_t m = strlen(pat);
+
+	if (pat[0] == '*')
+		return n >= m - 1 && strncasecmp(s + n - (m - 1), pat + 1, m - 1) == 0;
+	if (pat[m - 1] == '*')
+		return n >= m - 1 && strncasecmp(s, pat, m - 1) == 0;
+	return n == m && strncasecmp(s, pat, n) == 0;
+}
+
+static bool any(const char *const *v, size_t count, const char *s, size_t n)
+{
+	for (size_t i = 0; i < count; i++)
+		if (like(v[i], s, n))
+			return true;
+	return false;
+}
+
+static bool template(const char *s, size_t n)
+{
+	for (size_t i = 0; i < ARRAY_LEN(template_ends); i++) {
+		size_t m = strlen(template_ends[i]);
+
+		if (n > m && s[n - m - 1] == '.' &&
+		    strncasecmp(s + n - m, template_ends[i], m) == 0)
+			return true;
+	}
+	return false;
+}
+
+static bool env_file(const char *s, size_t n)
+{
+	/* .env.production, production.env, .envrc is not one: it is code, and flagged elsewhere. */
+	if (n > 5 && strncasecmp(s, ".env.", 5) == 0)
+		return true;
+	return n > 4 && strncasecmp(s + n - 4, ".env", 4) == 0;
+}
+
+bool secret_looking(const char *name, size_t n, bool is_dir)
+{
+	if (is_dir)
+		return any(secret_dirs, ARRAY_LEN(secret_dirs), name, n);
+	if (template(name, n))
+		return false;
+	if (any(secret_files, ARRAY_LEN(secret_files), name, n))
+		return true;
+	return env_file(name, n);
+}
+
+bool secret_heavy_dir(const char *name, size_t n)
+{
+	return any(heavy_dirs, ARRAY_LEN(heavy_dirs), name, n);
+}
