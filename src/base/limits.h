@@ -38,6 +38,7 @@
 /* Waits, in milliseconds */
 #define START_TIMEOUT_MS 10000	  /* sandbox start until the guest is ready */
 #define KILL_GRACE_MS 5000	  /* TERM until KILL, at a time-out or stop */
+#define LEFTOVER_SETTLE_MS 25	     /* what a finished command left behind may end by itself before TERM */
 #define LEFTOVER_GRACE_MS 200	  /* TERM until KILL for what a finished command left behind */
 #define DRAIN_GRACE_MS 500	  /* reading output after the command has ended */
 #define PROBE_TIMEOUT_MS 15000	  /* one `command -v` */

@@ -1,0 +1,23 @@
+/*
+ * pack.h: writes what the sandbox changed as an outbound tar stream (wire/tar.h).
+ *
+ * Walks an overlay's upper layer from a directory descriptor, never through a symbolic link, FIFO or
+ * device. Not a boundary control: it has the sandbox's authority, and the host judges every
+ * member. Rules: members come in path order with directories before their contents; a file has
+ * the size that fstat announced, cut if it grew, padded with zeros and counted in `shrunk` if it
+ * lost bytes; what cannot be read, and what lies too deep or has too long a path to be
+ * named, is op unreadable, never silently absent; an entry that vanishes during the walk is skipped.
+ */
+#ifndef AIRLOCK_GUEST_PACK_H
+#define AIRLOCK_GUEST_PACK_H
+
+#include <stdint.h>
+
+struct pack_result {
+	uint64_t members, unreadable, shrunk, left_out;
+};
+
+/* Both descriptors are borrowed; out is blocking. 0 or the negative errno that ended the stream. */
+int pack_write(int upper, int out, struct pack_result *ret);
+
+#endif
