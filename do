@@ -108,7 +108,8 @@ configure() {
 
 compile() {
 	ninja -C "$1" -j "$(jobs)" >"$1/compile.log" 2>&1 && return 0
-	grep -vE '^\[[0-9]+/[0-9]+\] (Compiling|Linking|Generating)|^ninja: Entering' "$1/compile.log" | tail -n 80 >&2
+	sed -n '/^FAILED/,$p' "$1/compile.log" | grep -vE '^\[[0-9]+/[0-9]+\] (Compiling|Linking|Generating)' | head -n 80 >&2
+	grep -q '^FAILED' "$1/compile.log" || tail -n 30 "$1/compile.log" >&2
 	printf 'do: the build in %s failed\n' "$1" >&2
 	return 1
 }

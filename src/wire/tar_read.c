@@ -296,7 +296,7 @@ static const char *judge_op(const struct tar_reader *r)
 	case TAR_OP_DELETE:
 		if (m->path.n == 0)
 			return "bad_op";
-		/* fall through */
+		__attribute__((fallthrough));
 	case TAR_OP_UNREADABLE:
 		return (m->type == TAR_FILE || m->type == TAR_DIR) && m->size == 0 && !r->map ? NULL : "bad_op";
 	case TAR_OP_OPAQUE:
