@@ -1,0 +1,242 @@
+#include "cli/doctor.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/path.h"
+#include "os/probe.h"
+#include "os/self.h"
+
+#define TEXT_MAX 4096
+
+/* What the native provider uses when root starts it; provider.h's owner() says the same. */
+#define ID_INSIDE 1000
+#define ID_HOST 1879050001
+
+struct opts {
+	bool json, quick, help;
+};
+
+static const char usage[] =
+    "usage: airlock doctor [--quick] [--json]\n"
+    "\n"
+    "Tries every layer of a sandbox for real and prints which are in force, which are\n"
+    "missing, why, and the command that repairs it. Leaves nothing behind.\n"
+    "\n"
+    "  --quick  write nothing to disk and start no other program\n"
+    "  --json   one JSON object instead of the table\n"
+    "\n"
+    "Exit status: 0 if `airlock run` will work, 1 if a layer that it needs is missing.\n";
+
+static int parse(int argc, char **argv, struct opts *o)
+{
+	static const struct option longs[] = {{"json", no_argument, NULL, 'j'},
+					      {"quick", no_argument, NULL, 'q'},
+					      {"help", no_argument, NULL, 'h'},
+					      {NULL, 0, NULL, 0}};
+	int c;
+
+	optind = 0; /* getopt_long starts afresh: the program's own options were read with it */
+	while ((c = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
+		switch (c) {
+		case 'j':
+			o->json = true;
+			break;
+		case 'q':
+			o->quick = true;
+			break;
+		case 'h':
+			o->help = true;
+			break;
+		default:
+			return -EINVAL;
+		}
+	}
+	if (optind < argc) {
+		(void)fprintf(stderr, "airlock: doctor takes no argument: %s\n", argv[optind]);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+/* $XDG_STATE_HOME/airlock, else ~/.local/state/airlock; a relative XDG_STATE_HOME is ignored, as its standard says. */
+static char *state_dir(void)
+{
+	const char *xdg = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+	_cleanup_free_ char *base = NULL;
+
+	if (xdg && xdg[0] == '/')
+		return path_join(xdg, "airlock");
+	base = path_join(home && home[0] == '/' ? home : "/", ".local/state");
+	return base ? path_join(base, "airlock") : NULL;
+}
+
+/* "{/usr/bin/airlock,/usr/libexec/airlock/airlock-launch}": whom a security profile has to allow; NULL if unknown. */
+static char *own_programs(void)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT((size_t)3 * PATH_MAX);
+	_cleanup_free_ char *launch = NULL;
+	char exe[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+
+	if (n <= 0)
+		return NULL;
+	if (self_helper("airlock-launch", &launch, NULL) == 0)
+		(void)buf_putf(&b, "{%.*s,%s}", (int)n, exe, launch);
+	else
+		(void)buf_put(&b, exe, (size_t)n);
+	return buf_take(&b);
+}
+
+static const char *state_word(enum probe_state s)
+{
+	switch (s) {
+	case PROBE_IN_FORCE:
+		return "in force";
+	case PROBE_LIMITED:
+		return "limited";
+	case PROBE_MISSING:
+		return "missing";
+	case PROBE_SKIPPED:
+		return "not tried";
+	}
+	return "?";
+}
+
+static void texts(const struct probe_result *r, struct buf *why, struct buf *remedy)
+{
+	const struct cause_info *c = cause_info(r->cause);
+
+	(void)cause_expand(why, c->why, r->object);
+	(void)cause_expand(remedy, c->remedy, r->object);
+}
+
+static void print_row(const struct probe_result *r)
+{
+	_cleanup_buf_ struct buf why = BUF_INIT(TEXT_MAX), remedy = BUF_INIT(TEXT_MAX);
+	const struct layer_info *l = layer_info(r->layer);
+	bool told = r->state != PROBE_IN_FORCE;
+
+	texts(r, &why, &remedy);
+	(void)printf("%-23s %-10s %s\n", l->name, state_word(r->state),
+		     told ? buf_text(&why) : r->detail);
+	if (r->state == PROBE_MISSING && l->need == NEED_FEATURE)
+		(void)printf("%-34s lost without it: %s\n", "", l->gives);
+	if (told && remedy.len)
+		(void)printf("%-34s remedy: %s\n", "", buf_text(&remedy));
+}
+
+/* "user namespace, overlay workspace (or: --without overlay)" */
+static size_t list_blockers(const struct probe_result *r, struct buf *b)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < LAYER_COUNT; i++) {
+		const struct layer_info *l = layer_info(r[i].layer);
+
+		/* What only follows from another missing layer is not named twice. */
+		if (probe_allows_run(&r[i]) || (r[i].cause == CAUSE_NEEDS_USERNS && n))
+			continue;
+		(void)buf_putf(b, "%s%s", n++ ? ", " : "", l->name);
+		if (l->without)
+			(void)buf_putf(b, " (or: --without %s)", l->without);
+	}
+	return n;
+}
+
+static void print_table(const struct probe_result *r, const struct opts *o)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(TEXT_MAX);
+	size_t lacking;
+
+	(void)printf("%-23s %-10s %s\n", "LAYER", "STATE", "WHY, REMEDY");
+	for (size_t i = 0; i < LAYER_COUNT; i++)
+		print_row(&r[i]);
+	lacking = list_blockers(r, &b);
+	if (lacking)
+		(void)printf("\n`airlock run` does not work here. Missing: %s.\n", buf_text(&b));
+	else
+		(void)printf("\n`airlock run` works here%s.\n",
+			     o->quick ? ", as far as a quick look can tell" : "");
+}
+
+static json_t *row_json(const struct probe_result *r)
+{
+	static const char *const needs[] = {[NEED_ALWAYS] = "always",
+					    [NEED_UNNAMED] = "unless_without",
+					    [NEED_FEATURE] = "feature"};
+	_cleanup_buf_ struct buf why = BUF_INIT(TEXT_MAX), remedy = BUF_INIT(TEXT_MAX);
+	const struct layer_info *l = layer_info(r->layer);
+
+	texts(r, &why, &remedy);
+	return json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s, s:s, s:s, s:s, s:s, s:s, s:i}", "layer",
+			 l->id, "name", l->name, "gives", l->gives, "need", needs[l->need],
+			 "without", l->without, "state", state_word(r->state), "cause",
+			 cause_info(r->cause)->id, "why", buf_text(&why), "remedy",
+			 buf_text(&remedy), "detail", r->detail, "step", r->step, "errno", r->sys);
+}
+
+static int print_json(const struct probe_result *r, const struct opts *o, bool ok)
+{
+	json_t *rows = json_array(), *doc;
+	char *text;
+	int res = -ENOMEM;
+
+	for (size_t i = 0; i < LAYER_COUNT; i++)
+		(void)json_array_append_new(rows, row_json(&r[i]));
+	doc = json_pack("{s:s, s:s, s:b, s:o}", "version", AIRLOCK_VERSION, "mode",
+			o->quick ? "quick" : "full", "run_works", ok, "layers", rows);
+	text = doc ? json_dumps(doc, JSON_INDENT(2)) : NULL;
+	if (text)
+		res = puts(text) < 0 ? -EIO : 0;
+	free(text);
+	json_decref(doc);
+	return res;
+}
+
+int cmd_doctor(int argc, char **argv)
+{
+	struct probe_result results[LAYER_COUNT];
+	_cleanup_free_ char *state = NULL, *programs = NULL;
+	struct opts o = {false};
+	bool ok = true;
+
+	if (parse(argc, argv, &o) < 0) {
+		(void)fputs(usage, stderr);
+		return 2;
+	}
+	if (o.help) {
+		(void)fputs(usage, stdout);
+		return 0;
+	}
+	state = state_dir();
+	if (!state) {
+		(void)fputs("airlock: doctor: out of memory\n", stderr);
+		return 125;
+	}
+	programs = own_programs();
+	struct probe_env env = {.state_dir = state,
+				.version = AIRLOCK_VERSION,
+				.id_inside = ID_INSIDE,
+				.id_host = ID_HOST,
+				.quick = o.quick,
+				.own_programs = programs};
+	probe_all(&env, results);
+	for (size_t i = 0; i < LAYER_COUNT; i++)
+		ok &= probe_allows_run(&results[i]);
+	if (!o.json)
+		print_table(results, &o);
+	else if (print_json(results, &o, ok) < 0)
+		(void)fputs("airlock: doctor: the JSON document could not be written\n", stderr);
+	/* A full pipe or disk must not look like a healthy host. */
+	if (fflush(stdout) != 0 || ferror(stdout))
+		return 125;
+	return ok ? 0 : 1;
+}
