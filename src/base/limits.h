@@ -20,6 +20,9 @@
 #define TAR_HEADERS_MAX (1 << 20) /* bytes of extended headers before one member: hostile */
 #define TAR_SPARSE_MAX (1 << 20)  /* extents of one sparse member: hostile */
 #define MEMBERS_MAX 2000000	  /* members of one stream: hostile */
+#define MEMBER_PATHS_MAX 3000000	     /* members and the directories they imply: hostile */
+#define MEMBER_LINK_BYTES_MAX (16 << 20) /* bytes of paths and targets of one stream's symlinks: hostile */
+#define MEMBER_LINK_STEPS_MAX 20000000 /* segments (long paths count more) walked to judge one stream's symlinks: hostile */
 #define MEMBER_SIZE_MAX (UINT64_C(1) << 53)	/* bytes of one member: hostile (exact in JSON) */
 #define OUT_BYTES_DEFAULT (UINT64_C(64) << 30)	/* logical bytes of one stream unless configured */
 #define DISK_RESERVE_BYTES (UINT64_C(64) << 20) /* free space that a publish leaves alone */

@@ -8,6 +8,7 @@
 #ifndef TESTS_HOSTILE_CASES_H
 #define TESTS_HOSTILE_CASES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/buf.h"
@@ -29,6 +30,14 @@ extern const struct hostile_case hostile_reader_cases[]; /* one header shows it 
 extern const size_t hostile_reader_cases_len;
 extern const struct hostile_case hostile_member_cases[]; /* needs the stream or the host */
 extern const size_t hostile_member_cases_len;
+
+/* Links that the member cases expect below the workspace. */
+struct hostile_link {
+	const char *path, *target;
+	bool in_baseline;
+};
+extern const struct hostile_link hostile_host[];
+extern const size_t hostile_host_len;
 
 #define HOSTILE_CASE_MAX ((size_t)16 << 20) /* bytes of the largest case */
 

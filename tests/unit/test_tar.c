@@ -1,4 +1,4 @@
-/* Unit tests of the tar codec (src/wire/tar_*.c): cases A, B9, B10, B17, C8, D3, D4; S1-05. */
+/* Unit tests of the tar codec (src/wire/tar_*.c): cases A, B9, B10, B17, C8, D3, D4; S1-04. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -94,7 +94,7 @@ static void judge(const struct hostile_case *c, size_t piece)
 	assert_true(out.offset <= b.len);
 }
 
-/* S1-05, A2..A25, B9, B10, B17, C8, D3, D4: the verdict does not depend on how the bytes arrive. */
+/* S1-04, A2..A25, B9, B10, B17, C8, D3, D4: the verdict does not depend on how the bytes arrive. */
 static void hostile_headers_get_their_rule(void **state)
 {
 	static const size_t pieces[] = {SIZE_MAX, 4096, 513, 7, 1};
@@ -136,7 +136,7 @@ static void fill(char *p, size_t n)
 		p[n - 1] = 'z';
 }
 
-/* S1-05: what the writer writes, the reader reads, at every length of path and target. */
+/* S1-04: what the writer writes, the reader reads, at every length of path and target. */
 static void writer_and_reader_agree(void **state)
 {
 	static char path[PATH_MEMBER_MAX + 1], target[LINK_TARGET_MAX + 1];

@@ -1,0 +1,147 @@
+/*
+ * Door 1: where a symlink leads.
+ *
+ * Policy: the target is followed as the kernel would follow it after publishing, step by step from
+ * the member's directory: links that the stream brings first, then links that the host has. ".."
+ * above the root, an absolute target anywhere on the way, a step over a link that was refused or
+ * cannot be read, is an escape. A prefix comparison of the text is not enough: `d/up` -> `..` is
+ * inside, `x` -> `d/up/..` is not. What does not exist is taken for a directory, the worst case.
+ */
+#include <string.h>
+
+#include "base/limits.h"
+#include "policy/member_table.h"
+
+struct walk {
+	struct members *m;
+	unsigned hops;
+	size_t cur_len, rest_at;       /* rest is filled from its end, so a step costs no move */
+	char cur[PATH_MEMBER_MAX + 1]; /* resolved so far: no links, NUL-terminated */
+	char rest[4 * LINK_TARGET_MAX];
+};
+
+/* The link at w->cur, if there is one: 1 with its target, 0 none, -1 an escape. */
+static int link_at(const struct walk *w, char *out, size_t max, size_t *ret_len)
+{
+	struct view path = {w->cur, w->cur_len};
+	uint64_t hash = path_table_hash(&w->m->paths, path.p, path.n);
+	struct link l;
+	long n;
+
+	switch (path_table_get(&w->m->paths, hash)) {
+	case PK_SYMLINK:
+		/* A refused link leaves in place whatever the host has there. */
+		if (!link_table_find(&w->m->links, hash, path, &l) || l.refused || l.target.n > max)
+			return -1;
+		memcpy(out, l.target.p, l.target.n);
+		*ret_len = l.target.n;
+		return 1;
+	case PK_DIR_DECLARED:
+	case PK_FILE:
+	case PK_HARDLINK:
+		return 0;
+	default:
+		break;
+	}
+	n = w->m->o.readlink_at ? w->m->o.readlink_at(w->m->o.arg, w->cur, out, max) : 0;
+	if (n < 0 || (size_t)n > max)
+		return -1;
+	*ret_len = (size_t)n;
+	return n > 0;
+}
+
+static bool push_rest(struct walk *w, const char *p, size_t n)
+{
+	bool slash = w->rest_at < sizeof(w->rest);
+
+	if (n + slash > w->rest_at)
+		return false;
+	if (slash)
+		w->rest[--w->rest_at] = '/';
+	w->rest_at -= n;
+	memcpy(w->rest + w->rest_at, p, n);
+	return true;
+}
+
+static void pop(char *p, size_t *len)
+{
+	while (*len > 0 && p[*len - 1] != '/')
+		--*len;
+	if (*len > 0)
+		--*len;
+	p[*len] = '\0';
+}
+
+/* One named segment: descend, or go on with the target of the link that lies there. */
+static const char *step(struct walk *w, const char *s, size_t n)
+{
+	char target[LINK_TARGET_MAX];
+	size_t len = 0;
+
+	if (n > PATH_SEGMENT_MAX || w->cur_len + 1 + n > PATH_MEMBER_MAX)
+		return "link_escape";
+	if (w->cur_len)
+		w->cur[w->cur_len++] = '/';
+	memcpy(w->cur + w->cur_len, s, n);
+	w->cur_len += n;
+	w->cur[w->cur_len] = '\0';
+	switch (link_at(w, target, sizeof(target), &len)) {
+	case 0:
+		return NULL;
+	case 1:
+		break;
+	default:
+		return "link_escape";
+	}
+	if (++w->hops > LINK_HOPS_MAX)
+		return "link_hops";
+	pop(w->cur, &w->cur_len);
+	return target[0] != '/' && push_rest(w, target, len) ? NULL : "link_escape";
+}
+
+static const char *walk(struct walk *w)
+{
+	while (w->rest_at < sizeof(w->rest)) {
+		const char *s = w->rest + w->rest_at, *slash = memchr(s, '/', sizeof(w->rest) - w->rest_at), *rule;
+		char segment[PATH_SEGMENT_MAX];
+		size_t n = slash ? (size_t)(slash - s) : sizeof(w->rest) - w->rest_at;
+
+		/* A million short links over one of a thousand segments: time is a resource too. */
+		w->m->steps += 1 + w->cur_len / 64; /* hashing cur is the cost */
+		if (w->m->steps > MEMBER_LINK_STEPS_MAX)
+			return "limit";
+		if (n > sizeof(segment))
+			return "link_escape";
+		memcpy(segment, s, n); /* the next target is written over it */
+		w->rest_at += n + (slash != NULL);
+		if (n == 0 || (n == 1 && segment[0] == '.'))
+			continue;
+		if (n == 2 && segment[0] == '.' && segment[1] == '.') {
+			if (w->cur_len == 0)
+				return "link_escape";
+			pop(w->cur, &w->cur_len);
+			continue;
+		}
+		rule = step(w, segment, n);
+		if (rule)
+			return rule;
+	}
+	return NULL;
+}
+
+const char *member_link_rule(struct members *m, struct view path, struct view target)
+{
+	struct walk w; /* 20 KiB of stack; every field that is read is set here */
+
+	w.m = m;
+	w.hops = 0;
+	w.rest_at = sizeof(w.rest);
+	if (target.n == 0 || target.p[0] == '/')
+		return "link_escape";
+	memcpy(w.cur, path.p, path.n);
+	w.cur_len = path.n;
+	pop(w.cur, &w.cur_len);
+	if (!push_rest(&w, target.p, target.n))
+		return "link_escape";
+	return walk(&w);
+}
