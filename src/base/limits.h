@@ -27,6 +27,10 @@
 #define OUT_BYTES_DEFAULT (UINT64_C(64) << 30)	/* logical bytes of one stream unless configured */
 #define DISK_RESERVE_BYTES (UINT64_C(64) << 20) /* free space that a publish leaves alone */
 #define MERGE_TEXT_MAX (1 << 20)		/* bytes; larger files are not merged as text */
+#define MERGE_LINES_MAX 65536	      /* lines; texts with more are not merged: conflict */
+#define MERGE_EDITS_MAX 8192	      /* changed lines on a side; more are not merged (bounds time) */
+#define CHANGES_BYTES_MAX (512 << 20) /* bytes of the change list of one stream: hostile */
+#define RAW_KEEP_MAX (16 << 20)	      /* bytes of a rejected stream that are kept for inspection */
 #define MASS_DELETE_MIN 100    /* files; with MASS_DELETE_PERCENT flags a mass deletion */
 #define MASS_DELETE_PERCENT 50 /* percent of the manifest */
 

@@ -39,7 +39,7 @@ enum unpack_action {
 struct unpack_change {
 	enum unpack_action action;
 	char *path;	/* owned; bytes */
-	char rule[40];	/* why, stable word; "" for plain changes */
+	char rule[40];	/* why, stable word; "" for plain changes, "dir" for a directory itself */
 	char *detail;	/* owned, may be NULL: where the loser lies, link target, errno text */
 	bool host_exec; /* host-executable data (policy/hostexec.h): flagged in the report */
 };
@@ -61,6 +61,11 @@ struct unpack_opts {
 	progress_fn progress;
 	void *progress_arg;
 	const volatile int *cancel;
+	/* The stream is the whole workspace (plain tar), not changes: what is missing is gone. */
+	bool full_tree;
+	bool apply; /* publish run_dir/pending of an earlier review; stream_fd is not used */
+	bool without_landlock; /* the operator named this layer to do without */
+	uint32_t lock_wait_ms; /* wait for another publish; 0: LOCK_WAIT_MS */
 };
 
 struct unpack_report {
@@ -70,7 +75,8 @@ struct unpack_report {
 	uint64_t counts[UA_ACTION_COUNT];
 	uint64_t bytes_written;
 	bool mass_delete;
-	bool rejected; /* hostile stream: host untouched, raw stream kept in run_dir */
+	/* hostile stream: host untouched, its first RAW_KEEP_MAX bytes kept as run_dir/rejected.tar */
+	bool rejected;
 	char rule[40]; /* of the rejection */
 };
 

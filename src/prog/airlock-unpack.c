@@ -1,0 +1,25 @@
+/*
+ * airlock-unpack: door 1. Writes what a sandbox made below one workspace root, and nothing else.
+ *
+ * Started by airlock with a channel as standard input; everything else comes over it as
+ * descriptors (sync/unpack_proto.h). It takes no arguments and reads no environment.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "sync/unpack_server.h"
+
+int main(void)
+{
+	struct stat st;
+
+	if (fstat(STDIN_FILENO, &st) < 0 || !S_ISSOCK(st.st_mode)) {
+		(void)fprintf(stderr, "airlock-unpack: a helper of airlock, not started by hand\n");
+		return 2;
+	}
+	(void)signal(SIGPIPE, SIG_IGN);
+	return unpack_serve(STDIN_FILENO) < 0 ? 1 : 0;
+}

@@ -1,0 +1,221 @@
+/*
+ * Record: u32 n (whole record), fixed fields, path, 16 bytes BLAKE2b of all that, u32 n again. The
+ * trailing length lets a reader go backwards: directories are removed after what is in them.
+ */
+#include "sync/journal.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cursor.h"
+
+#define SUM 16
+#define FIXED (4 + 2 + 4 + 7 * 8 + 4)
+#define OVERHEAD (FIXED + SUM + 4)
+#define RECORD_MAX (OVERHEAD + PATH_MEMBER_MAX)
+#define FLUSH_AT (64 << 10)
+
+void journal_init(struct journal *j, int fd)
+{
+	*j = (struct journal){.fd = fd};
+	buf_init(&j->out, FLUSH_AT + RECORD_MAX);
+}
+
+void journal_done(struct journal *j)
+{
+	buf_done(&j->out);
+}
+
+static int flush(struct journal *j)
+{
+	size_t off = 0;
+
+	while (off < j->out.len) {
+		ssize_t k = write(j->fd, j->out.data + off, j->out.len - off);
+
+		if (k > 0)
+			off += (size_t)k;
+		else if (k == 0 || errno != EINTR)
+			return k == 0 ? -EIO : -errno;
+	}
+	j->written += j->out.len;
+	buf_reset(&j->out);
+	return 0;
+}
+
+static int append(struct journal *j, const struct intent *in)
+{
+	size_t start = j->out.len;
+	uint32_t n = (uint32_t)(OVERHEAD + in->path_len);
+	uint8_t sum[SUM];
+	struct buf *b = &j->out;
+
+	(void)buf_u32(b, n);
+	(void)buf_u8(b, in->op);
+	(void)buf_u8(b, in->action);
+	(void)buf_u32(b, in->mode);
+	(void)buf_u64(b, in->id);
+	(void)buf_u64(b, in->new_ino);
+	(void)buf_u64(b, in->size);
+	(void)buf_u64(b, in->old.ino);
+	(void)buf_u64(b, in->old.size);
+	(void)buf_u64(b, (uint64_t)in->old.mtime_ns);
+	(void)buf_u64(b, (uint64_t)in->old.ctime_ns);
+	(void)buf_bytes(b, in->path, in->path_len);
+	if (b->err)
+		return b->err;
+	(void)crypto_generichash(sum, sizeof(sum), (const uint8_t *)b->data + start, b->len - start,
+				 NULL, 0);
+	(void)buf_put(b, sum, sizeof(sum));
+	(void)buf_u32(b, n);
+	return b->err;
+}
+
+int journal_add(struct journal *j, const struct intent *in)
+{
+	int r = append(j, in);
+
+	if (r == 0)
+		j->count++;
+	if (r == 0 && j->out.len >= FLUSH_AT)
+		r = flush(j);
+	return r;
+}
+
+int journal_flush(struct journal *j, uint64_t *ret_end)
+{
+	int r = flush(j);
+
+	*ret_end = j->written;
+	return r;
+}
+
+int journal_commit(struct journal *j)
+{
+	struct intent in = {.op = IN_COMMIT, .size = j->count};
+	int r = append(j, &in);
+
+	if (r == 0)
+		r = flush(j);
+	if (r == 0 && fsync(j->fd) < 0)
+		r = -errno;
+	return r;
+}
+
+static int parse(const char *p, size_t n, struct intent *ret)
+{
+	struct cursor c;
+	uint8_t sum[SUM];
+	struct view path;
+
+	(void)crypto_generichash(sum, sizeof(sum), (const uint8_t *)p, n - SUM - 4, NULL, 0);
+	if (memcmp(sum, p + n - SUM - 4, SUM) != 0 || memcmp(p, p + n - 4, 4) != 0)
+		return -EBADMSG;
+	cursor_init(&c, p + 4, n - 4 - SUM - 4);
+	ret->op = cursor_u8(&c);
+	ret->action = cursor_u8(&c);
+	ret->mode = cursor_u32(&c);
+	ret->id = cursor_u64(&c);
+	ret->new_ino = cursor_u64(&c);
+	ret->size = cursor_u64(&c);
+	ret->old.ino = cursor_u64(&c);
+	ret->old.size = cursor_u64(&c);
+	ret->old.mtime_ns = (int64_t)cursor_u64(&c);
+	ret->old.ctime_ns = (int64_t)cursor_u64(&c);
+	path = cursor_bytes(&c, PATH_MEMBER_MAX);
+	if (!cursor_end(&c))
+		return -EBADMSG;
+	memcpy(ret->path, path.n ? path.p : "", path.n);
+	ret->path[path.n] = '\0';
+	ret->path_len = (uint32_t)path.n;
+	return 1;
+}
+
+static int read_at(int fd, uint64_t off, void *p, size_t n)
+{
+	ssize_t k;
+
+	do {
+		k = pread(fd, p, n, (off_t)off);
+	} while (k < 0 && errno == EINTR);
+	return k < 0 ? -errno : k == (ssize_t)n ? 1 : 0;
+}
+
+static int length_at(int fd, uint64_t off, uint32_t *ret)
+{
+	uint8_t b[4];
+	struct cursor c;
+	int r = read_at(fd, off, b, sizeof(b));
+
+	if (r <= 0)
+		return r;
+	cursor_init(&c, b, sizeof(b));
+	*ret = cursor_u32(&c);
+	return *ret < OVERHEAD || *ret > RECORD_MAX ? -EBADMSG : 1;
+}
+
+static int record_at(int fd, uint64_t off, uint32_t n, struct intent *ret)
+{
+	char rec[RECORD_MAX];
+	int r = read_at(fd, off, rec, n);
+
+	return r < 0 ? r : r == 0 ? -EBADMSG : parse(rec, n, ret);
+}
+
+int journal_next(int fd, uint64_t *pos, uint64_t end, struct intent *ret)
+{
+	uint32_t n;
+	int r;
+
+	if (*pos >= end)
+		return 0;
+	r = length_at(fd, *pos, &n);
+	if (r > 0)
+		r = record_at(fd, *pos, n, ret);
+	if (r <= 0)
+		return r == 0 ? -EBADMSG : r;
+	*pos += n;
+	return 1;
+}
+
+int journal_prev(int fd, uint64_t *pos, struct intent *ret)
+{
+	uint32_t n;
+	int r;
+
+	if (*pos == 0)
+		return 0;
+	r = *pos < OVERHEAD ? -EBADMSG : length_at(fd, *pos - 4, &n);
+	if (r > 0 && n > *pos)
+		r = -EBADMSG;
+	if (r > 0)
+		r = record_at(fd, *pos - n, n, ret);
+	if (r <= 0)
+		return r == 0 ? -EBADMSG : r;
+	*pos -= n;
+	return 1;
+}
+
+int journal_committed(int fd, uint64_t *ret_end)
+{
+	uint64_t pos = 0, count = 0;
+	struct intent in;
+	int r;
+
+	for (;;) {
+		uint64_t at = pos;
+
+		r = journal_next(fd, &pos, UINT64_MAX, &in);
+		if (r == -EBADMSG)
+			return 0; /* torn tail: the fsync of the commit never finished */
+		if (r <= 0)
+			return r;
+		if (in.op == IN_COMMIT) {
+			*ret_end = at;
+			return in.size == count;
+		}
+		count++;
+	}
+}

@@ -1,0 +1,124 @@
+#include "sync/spool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+
+#define MEM_MAX (128 << 10) /* bytes kept in memory; above: one write each */
+
+void spool_init(struct spool *s, int dir, uint64_t max)
+{
+	*s = (struct spool){.dir = dir, .fd = -1, .max = max};
+}
+
+void spool_done(struct spool *s)
+{
+	cleanup_fd(&s->fd);
+	free(s->mem);
+	spool_init(s, s->dir, s->max);
+}
+
+uint64_t spool_len(const struct spool *s)
+{
+	return s->flushed + s->mem_len;
+}
+
+static int open_file(struct spool *s)
+{
+	char name[32];
+
+	s->fd = openat(s->dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (s->fd >= 0)
+		return 0;
+	/* No O_TMPFILE on this file system: the directory is ours alone, any free name will do. */
+	for (unsigned i = 0; i < 1000; i++) {
+		(void)snprintf(name, sizeof(name), "spool.%u", i);
+		s->fd =
+		    openat(s->dir, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+		if (s->fd >= 0)
+			return unlinkat(s->dir, name, 0) < 0 ? -errno : 0;
+		if (errno != EEXIST)
+			break;
+	}
+	return -errno;
+}
+
+static int flush(struct spool *s)
+{
+	size_t off = 0;
+	int r = s->fd < 0 ? open_file(s) : 0;
+
+	while (r == 0 && off < s->mem_len) {
+		ssize_t k =
+		    pwrite(s->fd, s->mem + off, s->mem_len - off, (off_t)(s->flushed + off));
+
+		if (k > 0)
+			off += (size_t)k;
+		else if (k == 0 || errno != EINTR)
+			r = k == 0 ? -EIO : -errno;
+	}
+	if (r == 0) {
+		s->flushed += s->mem_len;
+		s->mem_len = 0;
+	}
+	return r;
+}
+
+int spool_put(struct spool *s, const void *p, size_t n)
+{
+	if (n > s->max || spool_len(s) > s->max - n)
+		return -E2BIG;
+	if (s->mem_len + n > MEM_MAX && s->mem_len) {
+		int r = flush(s);
+
+		if (r < 0)
+			return r;
+	}
+	if (s->mem_len + n > s->mem_cap) {
+		size_t cap = s->mem_cap ? s->mem_cap : 4096;
+		char *m;
+
+		while (cap < s->mem_len + n)
+			cap *= 2;
+		m = realloc(s->mem, cap);
+		if (!m)
+			return -ENOMEM;
+		s->mem = m;
+		s->mem_cap = cap;
+	}
+	memcpy(s->mem + s->mem_len, p, n);
+	s->mem_len += n;
+	return 0;
+}
+
+long spool_get(const struct spool *s, uint64_t off, void *p, size_t n)
+{
+	size_t got = 0;
+
+	while (got < n && off + got < s->flushed) {
+		size_t want = n - got;
+		ssize_t k;
+
+		if (want > s->flushed - off - got)
+			want = (size_t)(s->flushed - off - got);
+		k = pread(s->fd, (char *)p + got, want, (off_t)(off + got));
+		if (k > 0)
+			got += (size_t)k;
+		else if (k == 0 || errno != EINTR)
+			return k == 0 ? -EIO : -errno;
+	}
+	if (got < n && off + got >= s->flushed && off + got < spool_len(s)) {
+		size_t at = (size_t)(off + got - s->flushed), want = n - got;
+
+		if (want > s->mem_len - at)
+			want = s->mem_len - at;
+		memcpy((char *)p + got, s->mem + at, want);
+		got += want;
+	}
+	return (long)got;
+}

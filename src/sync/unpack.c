@@ -1,0 +1,491 @@
+/*
+ * The engine's side of door 1. It opens, starts airlock-unpack, answers and collects; it parses no
+ * byte of the sandbox's stream and writes nothing below the workspace.
+ */
+#include "sync/unpack.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/id.h"
+#include "base/path.h"
+#include "base/str.h"
+#include "os/chan.h"
+#include "os/process.h"
+#include "os/self.h"
+#include "sync/unpack_proto.h"
+#include "sync/unpack_record.h"
+
+#define TICK_MS 100
+#define IGNORED_MAX 1000
+#define SKIP_BATCH (1 << 20)
+
+struct client {
+	const struct unpack_opts *o;
+	struct unpack_report *rep;
+	struct process proc;
+	struct process_opts popts;
+	const char *argv[2];
+	const char *envp[1];
+	char *helper; /* owned */
+	struct chan ch;
+	bool started, done, published, repaired;
+	char *root; /* owned: real path */
+	int root_fd, run_fd, manifest_fd;
+	char **fresh; /* owned: new paths */
+	size_t fresh_len, fresh_cap;
+	size_t changes_cap;
+};
+
+static void client_init(struct client *c, const struct unpack_opts *o, struct unpack_report *rep)
+{
+	*c = (struct client){.o = o, .rep = rep, .root_fd = -1, .run_fd = -1, .manifest_fd = -1};
+	chan_init(&c->ch, -1, false);
+}
+
+static void client_done(struct client *c)
+{
+	chan_done(&c->ch);
+	if (c->started)
+		process_kill(&c->proc);
+	cleanup_fd(&c->root_fd);
+	cleanup_fd(&c->run_fd);
+	cleanup_fd(&c->manifest_fd);
+	for (size_t i = 0; i < c->fresh_len; i++)
+		free(c->fresh[i]);
+	free(c->fresh);
+	free(c->root);
+	free(c->helper);
+}
+
+/* A symlinked workspace is resolved once, here; from then on the descriptor is what counts. */
+static int open_root(struct client *c, const char *root, struct err *e)
+{
+	c->root = realpath(root, NULL);
+	if (!c->root)
+		return err_sys(e, errno, "open workspace %s", root);
+	c->root_fd = open(c->root, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return c->root_fd < 0 ? err_sys(e, errno, "open workspace %s", c->root) : 0;
+}
+
+static int root_in_place(const struct client *c, struct err *e)
+{
+	struct stat a, b;
+
+	if (fstat(c->root_fd, &a) == 0 && lstat(c->root, &b) == 0 && a.st_dev == b.st_dev &&
+	    a.st_ino == b.st_ino)
+		return 0;
+	return err_set(
+	    e, ERR_CONFLICT,
+	    "workspace %s is another directory than when the run began: nothing was published; put it "
+	    "back and bring the results back again",
+	    c->root);
+}
+
+static int start_helper(struct client *c, struct err *e)
+{
+	int sv[2], r = self_helper("airlock-unpack", &c->helper, e);
+
+	if (r < 0)
+		return r;
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv) < 0)
+		return err_sys(e, errno, "make a channel to airlock-unpack");
+	chan_init(&c->ch, sv[0], false);
+	c->argv[0] = c->helper;
+	c->popts = (struct process_opts)PROCESS_OPTS_INIT;
+	c->popts.argv = c->argv;
+	c->popts.envp = c->envp;
+	c->popts.in_fd = sv[1];
+	r = process_start(&c->proc, &c->popts, e);
+	(void)close(sv[1]);
+	c->started = r == 0;
+	return r;
+}
+
+static int send_setup(struct client *c, const struct unpack_setup *s, const int *fds, size_t n,
+		      struct err *e)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(256);
+	int r = unpack_put_setup(&b, s);
+
+	return r < 0 ? err_set(e, ERR_NOMEM, "out of memory")
+		     : chan_send(&c->ch, UF_SETUP, b.data, b.len, fds, n, INT64_MAX, e);
+}
+
+static int send_layers(struct client *c, struct err *e)
+{
+	int r = 0;
+
+	for (size_t i = 0; c->o->layers && c->o->layers[i] && r == 0; i++) {
+		_cleanup_fd_ int fd = open(c->o->layers[i], O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+		if (fd < 0)
+			return err_sys(e, errno, "open base layer %s", c->o->layers[i]);
+		r = chan_send(&c->ch, UF_LAYERS, NULL, 0, &fd, 1, INT64_MAX, e);
+	}
+	return r;
+}
+
+static int set_up(struct client *c, struct err *e)
+{
+	const struct unpack_opts *o = c->o;
+	struct unpack_setup s = {
+	    .mode = o->apply	? UM_APPLY
+		    : o->review ? UM_REVIEW
+				: UM_STREAM,
+	    .strict = o->strict,
+	    .dry_run = o->dry_run,
+	    .take_sandbox = o->on_conflict == CONFLICT_TAKE_SANDBOX,
+	    .full_tree = o->full_tree,
+	    .without_landlock = o->without_landlock,
+	    .has_manifest = o->manifest_path != NULL,
+	    .total_max = o->total_max ? o->total_max : OUT_BYTES_DEFAULT,
+	    .lock_wait_ms = o->lock_wait_ms ? o->lock_wait_ms : LOCK_WAIT_MS,
+	};
+	_cleanup_fd_ int null = -1;
+	int fds[FRAME_FDS_MAX], r = id_new(s.run);
+
+	if (r < 0)
+		return err_sys(e, -r, "make a name");
+	c->run_fd = open(o->run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (c->run_fd < 0)
+		return err_sys(e, errno, "open run directory %s", o->run_dir);
+	null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	if (o->manifest_path)
+		c->manifest_fd = open(o->manifest_path, O_RDONLY | O_CLOEXEC);
+	if (null < 0 || (o->manifest_path && c->manifest_fd < 0))
+		return err_sys(e, errno, "open manifest %s",
+			       o->manifest_path ? o->manifest_path : "/dev/null");
+	fds[0] = c->root_fd;
+	fds[1] = c->run_fd;
+	fds[2] = o->manifest_path ? c->manifest_fd : null;
+	fds[3] = o->apply ? null : o->stream_fd;
+	r = send_setup(c, &s, fds, 4, e);
+	if (r == 0)
+		r = send_layers(c, e);
+	return r == 0 ? chan_send(&c->ch, UF_START, NULL, 0, NULL, 0, INT64_MAX, e) : r;
+}
+
+static char *text_of(struct view v)
+{
+	char *s = malloc(v.n + 1);
+
+	if (s) {
+		memcpy(s, v.n ? v.p : "", v.n);
+		s[v.n] = '\0';
+	}
+	return s;
+}
+
+static int take_change(struct client *c, struct view v, struct err *e)
+{
+	struct unpack_report *rep = c->rep;
+	struct unpack_change *ch;
+	struct unpack_note n;
+
+	if (unpack_get_note(v, &n) < 0)
+		return err_set(e, ERR_PROTOCOL, "airlock-unpack sent a malformed change");
+	rep->counts[n.action]++;
+	if (n.action == UA_IGNORE && rep->counts[UA_IGNORE] > IGNORED_MAX)
+		return 0;
+	if (rep->changes_len == c->changes_cap) {
+		size_t cap = c->changes_cap ? c->changes_cap * 2 : 64;
+		struct unpack_change *more = reallocarray(rep->changes, cap, sizeof(*more));
+
+		if (!more)
+			return err_set(e, ERR_NOMEM, "out of memory");
+		rep->changes = more;
+		c->changes_cap = cap;
+	}
+	ch = &rep->changes[rep->changes_len];
+	*ch = (struct unpack_change){.action = n.action, .path = text_of(n.path)};
+	if (n.detail.n)
+		ch->detail = text_of(n.detail);
+	memcpy(ch->rule, n.rule.p, n.rule.n);
+	if (!ch->path || (n.detail.n && !ch->detail))
+		return err_set(e, ERR_NOMEM, "out of memory");
+	ch->host_exec = record_host_exec(ch);
+	rep->changes_len++;
+	return 0;
+}
+
+static int take_new(struct client *c, struct view v, struct err *e)
+{
+	struct cursor cur;
+
+	cursor_init(&cur, v.p, v.n);
+	while (cur.left && !cur.failed) {
+		char *p = cursor_strdup(&cur, PATH_MEMBER_MAX);
+
+		if (!p)
+			return err_set(e, ERR_PROTOCOL, "airlock-unpack sent a malformed path");
+		if (c->fresh_len == c->fresh_cap) {
+			size_t cap = c->fresh_cap ? c->fresh_cap * 2 : 64;
+			char **more = reallocarray(c->fresh, cap, sizeof(*more));
+
+			if (!more) {
+				free(p);
+				return err_set(e, ERR_NOMEM, "out of memory");
+			}
+			c->fresh = more;
+			c->fresh_cap = cap;
+		}
+		c->fresh[c->fresh_len++] = p;
+	}
+	return 0;
+}
+
+static int answer_plan(struct client *c, struct err *e)
+{
+	_cleanup_free_ bool *skip = calloc(c->fresh_len + 1, sizeof(*skip));
+	int r = 0;
+
+	if (!skip)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	if (c->o->filter && c->fresh_len)
+		r = c->o->filter(c->o->filter_arg, c->fresh, c->fresh_len, skip, e);
+	for (size_t at = 0; at < c->fresh_len && r == 0; at += SKIP_BATCH) {
+		size_t n = c->fresh_len - at < SKIP_BATCH ? c->fresh_len - at : SKIP_BATCH;
+
+		r = chan_send(&c->ch, UF_SKIP, skip + at, n, NULL, 0, INT64_MAX, e);
+	}
+	return r == 0 ? chan_send(&c->ch, UF_GO, NULL, 0, NULL, 0, INT64_MAX, e) : r;
+}
+
+static int take_done(struct client *c, struct view v, struct err *e)
+{
+	struct unpack_done d;
+
+	if (unpack_get_done(v, &d) < 0)
+		return err_set(e, ERR_PROTOCOL, "airlock-unpack sent a malformed report");
+	c->done = true;
+	c->repaired = d.repaired;
+	c->rep->bytes_written = d.bytes_written;
+	c->rep->mass_delete = d.mass_delete;
+	c->rep->rejected = d.rejected;
+	memcpy(c->rep->rule, d.rule.p, d.rule.n);
+	if (!d.rejected)
+		return 0;
+	(void)err_set(
+	    e, ERR_HOSTILE,
+	    "the sandbox's results were rejected (%s): %.*s; the workspace is unchanged, the start of "
+	    "the stream is kept in %s/rejected.tar",
+	    c->rep->rule, (int)d.text.n, d.text.p, c->o->run_dir);
+	return -EBADMSG;
+}
+
+static int take_frame(struct client *c, const struct frame *f, struct err *e)
+{
+	struct cursor cur;
+	uint64_t members, bytes;
+	int r;
+
+	switch (f->type) {
+	case UF_READY:
+		return 0;
+	case UF_PROGRESS:
+		cursor_init(&cur, f->payload.p, f->payload.n);
+		members = cursor_u64(&cur);
+		bytes = cursor_u64(&cur);
+		if (c->o->progress)
+			c->o->progress(c->o->progress_arg, "sync out", members, 0, bytes);
+		return 0;
+	case UF_CHANGE:
+		return take_change(c, f->payload, e);
+	case UF_NEW:
+		return take_new(c, f->payload, e);
+	case UF_PLAN:
+		return answer_plan(c, e);
+	case UF_LOCKED:
+		r = root_in_place(c, e);
+		c->published = true;
+		return r < 0 ? r : chan_send(&c->ch, UF_PUBLISH, NULL, 0, NULL, 0, INT64_MAX, e);
+	case UF_DONE:
+		return take_done(c, f->payload, e);
+	case UF_ERROR:
+		r = unpack_get_error(f->payload, e);
+		c->done = true;
+		return r < 0 ? r : -EIO;
+	default:
+		return err_set(e, ERR_PROTOCOL, "airlock-unpack sent an unknown frame %u", f->type);
+	}
+}
+
+/* Serves the helper until its last frame. */
+static int converse(struct client *c, struct err *e)
+{
+	while (!c->done) {
+		struct frame f;
+		int r = chan_recv(&c->ch, clock_mono_ns() + TICK_MS * NS_PER_MS, &f, NULL, e);
+
+		/* A publish is short and is not cut: the journal would only finish it later. */
+		if (r == -EAGAIN && c->o && c->o->cancel && *c->o->cancel && !c->published)
+			return err_set(e, ERR_CANCELLED,
+				       "cancelled while results were brought back: "
+				       "nothing was published");
+		if (r == -EAGAIN)
+			continue;
+		if (r < 0)
+			return r;
+		if (r == 0)
+			return -EPIPE;
+		r = take_frame(c, &f, e);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* What a helper that ended without a last word leaves to say. */
+static int ended_early(struct client *c, struct err *e)
+{
+	struct err why = ERR_INIT;
+	int status = 0, r = process_wait(&c->proc, &c->popts, &status, &why);
+
+	c->started = false;
+	if (r < 0)
+		return err_set(e, ERR_IO, "airlock-unpack ended early: %s", why.text);
+	if (status > 128)
+		return err_set(e, ERR_IO, "airlock-unpack was ended by signal %d%s", status - 128,
+			       status - 128 == SIGSYS ? " (a system call outside its allow-list)"
+						      : "");
+	return err_set(e, ERR_IO, "airlock-unpack ended early with status %d: %s", status,
+		       c->proc.tail);
+}
+
+/* The last frame is there; the process only has to be collected. */
+static void ended_well(struct client *c)
+{
+	int status;
+
+	chan_done(&c->ch);
+	if (process_wait(&c->proc, &c->popts, &status, NULL) == 0)
+		c->started = false;
+}
+
+static bool staging_left(const struct client *c)
+{
+	return faccessat(c->root_fd, ".git/airlock-staging", F_OK, AT_SYMLINK_NOFOLLOW) == 0 ||
+	       faccessat(c->root_fd, ".airlock-staging", F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+static int recover_after(struct client *c, int r, struct err *e)
+{
+	struct err why = ERR_INIT;
+	int k;
+
+	if (!staging_left(c))
+		return r;
+	k = unpack_recover(c->root, &why);
+	if (k < 0)
+		return err_wrap(e, r, "(and what it left in %s could not be repaired: %s)", c->root,
+				why.text);
+	return k > 0 ? err_wrap(e, r, "(what was committed has been published all the same)") : r;
+}
+
+int unpack_run(const struct unpack_opts *o, struct unpack_report *ret, struct err *e)
+{
+	struct client c;
+	struct err own = ERR_INIT;
+	int r;
+
+	if (!e)
+		e = &own;
+	*ret = (struct unpack_report){0};
+	client_init(&c, o, ret);
+	r = open_root(&c, o->root, e);
+	if (r == 0 && staging_left(&c))
+		r = unpack_recover(c.root, e) < 0 ? -EIO : 0;
+	if (r == 0)
+		r = start_helper(&c, e);
+	if (r == 0) {
+		r = set_up(&c, e);
+		/* A send that fails because the helper ended: its last words are still to be read. */
+		if (r == 0 || r == -EPIPE)
+			r = converse(&c, e);
+		if (r == -EPIPE || r == -ECONNRESET)
+			r = ended_early(&c, e);
+		else if (c.done)
+			ended_well(&c);
+		if (r < 0 && !c.done) {
+			chan_done(&c.ch);
+			if (c.started)
+				process_kill(&c.proc);
+			c.started = false;
+			r = recover_after(&c, r, e);
+		}
+	}
+	if (r == 0 || r == -EBADMSG) {
+		record_sort(ret);
+		if (c.run_fd >= 0 && record_write(c.run_fd, ret, e) < 0)
+			r = -EIO;
+	}
+	client_done(&c);
+	return r;
+}
+
+int unpack_recover(const char *root, struct err *e)
+{
+	struct unpack_opts o = {.root = root};
+	struct unpack_report rep = {0};
+	struct unpack_setup s = {.mode = UM_RECOVER, .lock_wait_ms = LOCK_WAIT_MS};
+	struct client c;
+	int r;
+
+	client_init(&c, &o, &rep);
+	r = open_root(&c, root, e);
+	if (r == 0 && !staging_left(&c)) {
+		client_done(&c);
+		return 0;
+	}
+	if (r == 0 && (r = id_new(s.run)) < 0)
+		r = err_sys(e, -r, "make a name");
+	if (r == 0)
+		r = start_helper(&c, e);
+	if (r == 0)
+		r = send_setup(&c, &s, &c.root_fd, 1, e);
+	if (r == 0)
+		r = chan_send(&c.ch, UF_START, NULL, 0, NULL, 0, INT64_MAX, e);
+	if (r == 0 || (r == -EPIPE && c.started))
+		r = converse(&c, e);
+	if (r == -EPIPE)
+		r = ended_early(&c, e);
+	if (c.done)
+		ended_well(&c);
+	if (r == 0)
+		r = c.repaired;
+	unpack_report_done(&rep);
+	client_done(&c);
+	return r;
+}
+
+void unpack_report_done(struct unpack_report *r)
+{
+	for (size_t i = 0; i < r->changes_len; i++) {
+		free(r->changes[i].path);
+		free(r->changes[i].detail);
+	}
+	free(r->changes);
+	*r = (struct unpack_report){0};
+}
+
+const char *unpack_action_name(enum unpack_action a)
+{
+	static const char *const names[UA_ACTION_COUNT] = {
+	    [UA_ADD] = "add",	    [UA_CHANGE] = "change", [UA_MODE] = "mode",
+	    [UA_DELETE] = "delete", [UA_MERGE] = "merge",   [UA_CONFLICT] = "conflict",
+	    [UA_REFUSE] = "refuse", [UA_IGNORE] = "ignore", [UA_FAIL] = "fail",
+	};
+
+	return (unsigned)a < UA_ACTION_COUNT ? names[a] : "?";
+}

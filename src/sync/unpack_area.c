@@ -1,0 +1,160 @@
+/*
+ * The staging directory of one publish.
+ *
+ * Policy: on the workspace's file system, so that a rename is atomic; private (0700); inside .git
+ * where that is a real directory, since nothing lists it there, else beside the files under a
+ * name that no sandbox may use (member rules). The journal file is locked for as long as its
+ * maker lives: recovery touches nothing whose lock is held.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "sync/unpack_server.h"
+
+#define TRIES 16
+
+void stage_name(uint64_t id, char out[20])
+{
+	(void)snprintf(out, 20, "%llx", (unsigned long long)id);
+}
+
+/* Where the staging place of root is: .git only if it is a directory on the same file system. */
+static const char *staging_place(const struct unpack *u)
+{
+	struct stat st;
+
+	if (fstatat(u->root_fd, ".git", &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode) &&
+	    st.st_dev == u->root_st.st_dev && faccessat(u->root_fd, ".git", W_OK, AT_EACCESS) == 0)
+		return STAGING_GIT;
+	return STAGING_TOP;
+}
+
+/* 0 when the directory and its locked journal are ours; -EAGAIN: recovery swept it away, try again. */
+static int make_journal(struct stage *s)
+{
+	struct stat st;
+	int r = beneath_mkdirs(&s->base, s->path, 0700);
+
+	if (r < 0)
+		return r == -ENOENT ? -EAGAIN : r;
+	cleanup_fd(&s->dir);
+	cleanup_fd(&s->journal);
+	s->dir = beneath_open(&s->base, s->path, O_RDONLY | O_DIRECTORY, 0);
+	if (s->dir < 0)
+		return s->dir == -ENOENT ? -EAGAIN : s->dir;
+	s->journal =
+	    openat(s->dir, "journal", O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (s->journal < 0)
+		return errno == ENOENT ? -EAGAIN : -errno;
+	if (flock(s->journal, LOCK_EX) < 0 || fstat(s->journal, &st) < 0)
+		return -errno;
+	return st.st_nlink ? 0 : -EAGAIN;
+}
+
+static int open_sub(int dir, const char *name)
+{
+	int fd;
+
+	if (mkdirat(dir, name, 0700) < 0)
+		return -errno;
+	fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+int stage_open(struct unpack *u, struct err *e)
+{
+	struct stage *s = &u->st;
+	int r = -EAGAIN;
+
+	s->base = u->s.mode == UM_REVIEW ? u->run : u->root;
+	if (u->s.mode == UM_REVIEW)
+		(void)snprintf(s->path, sizeof(s->path), "pending");
+	else
+		(void)snprintf(s->path, sizeof(s->path), "%s/%s", staging_place(u), u->s.run);
+	for (int i = 0; i < TRIES && r == -EAGAIN; i++)
+		r = make_journal(s);
+	if (r == 0) {
+		s->content = open_sub(s->dir, "c");
+		s->trash = s->content < 0 ? s->content : open_sub(s->dir, "t");
+		r = s->trash < 0 ? s->trash : 0;
+	}
+	s->next_id = 1;
+	u->fold_case = r == 0 && faccessat(s->dir, "JOURNAL", F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+	if (r == -EROFS || r == -EACCES || r == -EPERM)
+		return err_sys(
+		    e, -r,
+		    "the workspace cannot be written (staging place %s): make it writable, "
+		    "or use --review to keep the results beside the run",
+		    s->path);
+	if (r < 0)
+		return err_sys(e, -r, "make staging place %s", s->path);
+	return 0;
+}
+
+void stage_close(struct unpack *u, bool keep)
+{
+	struct stage *s = &u->st;
+	char parent[sizeof(s->path)];
+
+	cleanup_fd(&s->content);
+	cleanup_fd(&s->trash);
+	if (s->dir >= 0 && !keep) {
+		/* The journal goes last: until then a kill leaves a place that recovery recognises. */
+		struct beneath b = {.root = s->dir, .stepwise = s->base.stepwise};
+
+		(void)beneath_remove_tree(&b, "c");
+		(void)beneath_remove_tree(&b, "t");
+		(void)unlinkat(s->dir, "pending", 0);
+		(void)unlinkat(s->dir, "journal", 0);
+		(void)beneath_remove_tree(&s->base, s->path);
+		(void)snprintf(parent, sizeof(parent), "%.*s",
+			       (int)(strrchr(s->path, '/') ? strrchr(s->path, '/') - s->path : 0),
+			       s->path);
+		/* Fails while another run stages there, which is right. */
+		if (parent[0] && s->base.root == u->root_fd)
+			(void)unlinkat(s->base.root, parent, AT_REMOVEDIR);
+	}
+	cleanup_fd(&s->dir);
+	cleanup_fd(&s->journal);
+}
+
+int stage_space(const struct unpack *u, uint64_t need, struct err *e)
+{
+	char miss[24], want[24], reserve[24];
+	struct statfs f;
+	uint64_t room;
+
+	if (fstatfs(u->st.dir, &f) < 0)
+		return err_sys(e, errno, "ask for free space");
+	room = (uint64_t)f.f_bavail * (uint64_t)f.f_bsize;
+	if (f.f_blocks == 0 || (need <= room && room - need >= DISK_RESERVE_BYTES))
+		return 0;
+	str_human_size(need + DISK_RESERVE_BYTES - room, miss, sizeof(miss));
+	str_human_size(need, want, sizeof(want));
+	str_human_size(DISK_RESERVE_BYTES, reserve, sizeof(reserve));
+	return err_set(
+	    e, ERR_NO_SPACE,
+	    "%s missing on the workspace's file system: the next file needs %s and %s stay free; "
+	    "free some space and bring the results back again (nothing was changed)",
+	    miss, want, reserve);
+}
+
+int stage_create(struct unpack *u, uint64_t *ret_id, struct err *e)
+{
+	char name[20];
+	int fd;
+
+	stage_name(u->st.next_id, name);
+	fd = openat(u->st.content, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return err_sys(e, errno, "stage file %s in %s", name, u->st.path);
+	*ret_id = u->st.next_id++;
+	return fd;
+}

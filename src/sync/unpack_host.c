@@ -1,0 +1,450 @@
+/*
+ * The host's side of a merge: what is at a path now, and is it what was sent in.
+ *
+ * Policy: every look goes through the root descriptor and follows no link. A path that is only
+ * reachable through a link or a file is *blocked*: nothing is written there. "Unchanged" needs the
+ * same inode, size and both times as when it was read for sync-in, else the same bytes.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/path.h"
+#include "sync/unpack_server.h"
+
+static int64_t ns(struct timespec t)
+{
+	return (int64_t)t.tv_sec * NS_PER_S + t.tv_nsec;
+}
+
+int host_look(struct unpack *u, const char *path, struct host *ret, struct err *e)
+{
+	int r = beneath_stat(&u->root, path, &ret->st);
+
+	ret->side = (struct merge_side){.kind = MK_ABSENT};
+	ret->blocked = NULL;
+	if (r == -ENOENT)
+		return 0;
+	if (r == -ELOOP || r == -ENOTDIR) {
+		ret->blocked = r == -ELOOP ? "parent_link" : "parent_not_dir";
+		return 0;
+	}
+	if (r == -EACCES || r == -EPERM) {
+		ret->blocked = "permission_denied";
+		return 0;
+	}
+	if (r < 0)
+		return err_sys(e, -r, "look at %s", path);
+	ret->side.mode = ret->st.st_mode & 0777;
+	switch (ret->st.st_mode & S_IFMT) {
+	case S_IFREG:
+		ret->side.kind = MK_FILE;
+		break;
+	case S_IFDIR:
+		ret->side.kind = MK_DIR;
+		break;
+	case S_IFLNK:
+		ret->side.kind = MK_LINK;
+		ret->side.mode = 0;
+		break;
+	default:
+		ret->side.kind = MK_OTHER;
+	}
+	return 0;
+}
+
+void host_old(const struct host *h, struct intent_old *ret)
+{
+	*ret = (struct intent_old){0};
+	if (h->side.kind == MK_ABSENT)
+		return;
+	ret->ino = h->st.st_ino;
+	ret->size = (uint64_t)h->st.st_size;
+	ret->mtime_ns = ns(h->st.st_mtim);
+	ret->ctime_ns = ns(h->st.st_ctim);
+}
+
+int hash_fd(int fd, uint8_t ret[MANIFEST_HASH], uint64_t *ret_size)
+{
+	crypto_generichash_state st;
+	uint8_t buf[32 << 10];
+	uint64_t size = 0;
+	ssize_t n;
+
+	(void)crypto_generichash_init(&st, NULL, 0, MANIFEST_HASH);
+	while ((n = pread(fd, buf, sizeof(buf), (off_t)size)) != 0) {
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		(void)crypto_generichash_update(&st, buf, (size_t)n);
+		size += (uint64_t)n;
+	}
+	(void)crypto_generichash_final(&st, ret, MANIFEST_HASH);
+	*ret_size = size;
+	return 0;
+}
+
+/* Hash of the file that host_look saw. 1; 0: it changes under our eyes or cannot be read. */
+static int hash_host(struct unpack *u, const char *path, const struct stat *seen,
+		     uint8_t ret[MANIFEST_HASH])
+{
+	_cleanup_fd_ int fd = beneath_open(&u->root, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+	struct stat st;
+	uint64_t size;
+
+	if (fd < 0 || hash_fd(fd, ret, &size) < 0 || fstat(fd, &st) < 0)
+		return 0;
+	return st.st_ino == seen->st_ino && S_ISREG(st.st_mode) &&
+	       size == (uint64_t)seen->st_size && ns(st.st_mtim) == ns(seen->st_mtim);
+}
+
+static int hash_link(struct unpack *u, const char *path, uint8_t ret[MANIFEST_HASH], size_t *ret_n)
+{
+	char target[LINK_TARGET_MAX + 1];
+	_cleanup_fd_ int dir = -1;
+	const char *base;
+	ssize_t n;
+
+	dir = beneath_parent(&u->root, path, &base);
+	if (dir < 0)
+		return dir;
+	n = readlinkat(dir, base, target, sizeof(target));
+	if (n < 0)
+		return -errno;
+	(void)crypto_generichash(ret, MANIFEST_HASH, (const uint8_t *)target, (size_t)n, NULL, 0);
+	*ret_n = (size_t)n;
+	return 0;
+}
+
+static bool same_identity(const struct stat *st, const struct manifest_entry *b)
+{
+	return st->st_ino == b->ino && (uint64_t)st->st_size == b->size &&
+	       ns(st->st_mtim) == b->mtime_ns && ns(st->st_ctim) == b->ctime_ns;
+}
+
+static void base_link_hash(const struct manifest_entry *b, uint8_t ret[MANIFEST_HASH])
+{
+	(void)crypto_generichash(ret, MANIFEST_HASH, (const uint8_t *)b->target, b->target_len,
+				 NULL, 0);
+}
+
+/* Content number of the host's file: 1 as B, 2 as S, 3 neither. c NULL: S plays no part. */
+static unsigned host_number(struct unpack *u, const char *path, const struct host *h,
+			    const struct manifest_entry *b, const struct change *c)
+{
+	uint64_t size = (uint64_t)h->st.st_size;
+	uint8_t hash[MANIFEST_HASH], bl[MANIFEST_HASH];
+	size_t n;
+
+	if (h->side.kind == MK_LINK) {
+		if (hash_link(u, path, hash, &n) < 0)
+			return 3;
+		if (b && b->kind == 'l') {
+			base_link_hash(b, bl);
+			if (!memcmp(bl, hash, MANIFEST_HASH))
+				return 1;
+		}
+		return c && c->kind == MK_LINK && !memcmp(c->hash, hash, MANIFEST_HASH) ? 2 : 3;
+	}
+	if (b && b->kind == 'f' && same_identity(&h->st, b))
+		return 1;
+	if (!(b && b->kind == 'f' && b->size == size) &&
+	    !(c && c->kind == MK_FILE && c->size == size))
+		return 3;
+	if (!hash_host(u, path, &h->st, hash))
+		return 3;
+	if (b && b->kind == 'f' && b->size == size && !memcmp(b->hash, hash, MANIFEST_HASH))
+		return 1;
+	return c && c->kind == MK_FILE && !memcmp(c->hash, hash, MANIFEST_HASH) ? 2 : 3;
+}
+
+int host_classify(struct unpack *u, const struct manifest_entry *b, const struct change *c,
+		  struct merge_side *ret_b, struct merge_side *ret_s, struct host *h, struct err *e)
+{
+	uint8_t hash[MANIFEST_HASH];
+	int r;
+
+	*ret_b = (struct merge_side){.kind = MK_ABSENT};
+	*ret_s = (struct merge_side){.kind = c->kind, .mode = c->mode, .content = 2};
+	if (b) {
+		ret_b->kind = b->kind == 'f' ? MK_FILE : b->kind == 'l' ? MK_LINK : MK_DIR;
+		ret_b->mode = b->kind == 'l' ? 0 : b->mode;
+		ret_b->content = 1;
+	}
+	if (b && b->kind == 'f' && c->kind == MK_FILE && b->size == c->size &&
+	    !memcmp(b->hash, c->hash, MANIFEST_HASH))
+		ret_s->content = 1;
+	if (b && b->kind == 'l' && c->kind == MK_LINK) {
+		base_link_hash(b, hash);
+		if (!memcmp(hash, c->hash, MANIFEST_HASH))
+			ret_s->content = 1;
+	}
+	r = host_look(u, c->path, h, e);
+	if (r < 0 || h->blocked)
+		return r;
+	if (h->side.kind == MK_FILE || h->side.kind == MK_LINK)
+		h->side.content = host_number(u, c->path, h, b, c);
+	return 0;
+}
+
+/* --- a whole host directory --------------------------------------------------------------- */
+
+struct scan {
+	struct unpack *u;
+	struct manifest_entry b;
+	struct host h;
+	char path[PATH_MEMBER_MAX + 1];
+	unsigned depth;
+};
+
+static int scan_dir(struct scan *s, struct err *e);
+
+/* s->path is one entry. 1 as sent, 0 not, errno. */
+static int scan_entry(struct scan *s, struct err *e)
+{
+	int r = manifest_find(s->u->m, s->path, strlen(s->path), &s->b);
+
+	if (r <= 0)
+		return r;
+	r = host_look(s->u, s->path, &s->h, e);
+	if (r < 0)
+		return r;
+	if (s->h.blocked)
+		return 0;
+	switch (s->h.side.kind) {
+	case MK_DIR:
+		return s->b.kind == 'd' ? scan_dir(s, e) : 0;
+	case MK_FILE:
+		if (s->b.kind != 'f' || s->b.mode != s->h.side.mode)
+			return 0;
+		break;
+	case MK_LINK:
+		if (s->b.kind != 'l')
+			return 0;
+		break;
+	default:
+		return 0;
+	}
+	return host_number(s->u, s->path, &s->h, &s->b, NULL) == 1;
+}
+
+static int scan_dir(struct scan *s, struct err *e)
+{
+	size_t len = strlen(s->path);
+	_cleanup_dir_ DIR *d = NULL;
+	struct dirent *de;
+	int r = 1, fd;
+
+	if (s->depth >= PATH_DEPTH_MAX)
+		return 0;
+	fd = beneath_open(&s->u->root, s->path, O_RDONLY | O_DIRECTORY, 0);
+	if (fd < 0)
+		return 0;
+	d = fdopendir(fd);
+	if (!d) {
+		(void)close(fd);
+		return err_set(e, ERR_NOMEM, "out of memory");
+	}
+	s->depth++;
+	while (r > 0 && (de = readdir(d))) {
+		size_t n = strlen(de->d_name);
+
+		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
+			continue;
+		if (len + 1 + n > PATH_MEMBER_MAX) {
+			r = 0;
+			break;
+		}
+		s->path[len] = '/';
+		memcpy(s->path + len + 1, de->d_name, n + 1);
+		r = scan_entry(s, e);
+		s->path[len] = '\0';
+	}
+	s->depth--;
+	return r;
+}
+
+int host_dir_clean(struct unpack *u, const char *path, struct err *e)
+{
+	struct scan s = {.u = u};
+
+	if (!u->m)
+		return 0;
+	(void)snprintf(s.path, sizeof(s.path), "%s", path);
+	return scan_dir(&s, e);
+}
+
+/* --- contents --------------------------------------------------------------------------- */
+
+int base_open(struct unpack *u, const struct manifest_entry *b)
+{
+	for (size_t i = 0; i < u->layers_len; i++) {
+		struct beneath layer = {.root = u->layers[i], .stepwise = u->root.stepwise};
+		uint8_t hash[MANIFEST_HASH];
+		uint64_t size;
+		int fd = beneath_open(&layer, b->path, O_RDONLY | O_NONBLOCK, 0);
+
+		if (fd < 0)
+			continue;
+		if (hash_fd(fd, hash, &size) == 0 && size == b->size &&
+		    !memcmp(hash, b->hash, MANIFEST_HASH))
+			return fd;
+		(void)close(fd);
+	}
+	return -ENOENT;
+}
+
+int copy_fd(int from, int to)
+{
+	char buf[32 << 10];
+	off_t at = 0;
+	ssize_t n;
+
+	/* One block map copied instead of the bytes, where the file system can. */
+	if (ioctl(to, FICLONE, from) == 0)
+		return 0;
+	while ((n = pread(from, buf, sizeof(buf), at)) != 0) {
+		ssize_t done = 0;
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		while (done < n) {
+			ssize_t w = pwrite(to, buf + done, (size_t)(n - done), at + done);
+
+			if (w < 0 && errno != EINTR)
+				return -errno;
+			done += w > 0 ? w : 0;
+		}
+		at += n;
+	}
+	return 0;
+}
+
+/* A name for what is kept: <place>/<path> of the run, or a numbered one where that is taken. */
+static int loser_dir(struct unpack *u, const char *place, const char *path,
+		     char name[PATH_MEMBER_MAX + 1], int *ret_fd)
+{
+	struct beneath b;
+	struct stat st;
+	int r;
+
+	r = beneath_mkdirs(&u->run, place, 0700);
+	if (r < 0)
+		return r;
+	b = (struct beneath){.root = beneath_open(&u->run, place, O_RDONLY | O_DIRECTORY, 0),
+			     .stepwise = u->run.stepwise};
+	if (b.root < 0)
+		return b.root;
+	(void)snprintf(name, PATH_MEMBER_MAX + 1, "%s", path);
+	r = beneath_mkparents(&b, name, 0700);
+	for (unsigned i = 1; i < 10000 && (r < 0 || beneath_stat(&b, name, &st) == 0); i++) {
+		(void)snprintf(name, PATH_MEMBER_MAX + 1, "%u-%.200s", i, path_base(path));
+		r = 0;
+	}
+	*ret_fd = b.root;
+	return r;
+}
+
+static int copy_entry(int from_dir, const char *from, struct beneath *to, const char *name)
+{
+	char target[LINK_TARGET_MAX + 1];
+	_cleanup_fd_ int in = -1, out = -1, dir = -1;
+	const char *base;
+	struct stat st;
+	ssize_t n = readlinkat(from_dir, from, target, sizeof(target) - 1);
+
+	if (n >= 0) {
+		target[n] = '\0';
+		dir = beneath_parent(to, name, &base);
+		if (dir < 0)
+			return dir;
+		return symlinkat(target, dir, base) < 0 ? -errno : 0;
+	}
+	in = openat(from_dir, from, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (in < 0 || fstat(in, &st) < 0)
+		return -errno;
+	out = beneath_create(to, name, 0600);
+	if (out < 0)
+		return out;
+	(void)futimens(out, (struct timespec[2]){{.tv_nsec = UTIME_OMIT}, st.st_mtim});
+	return copy_fd(in, out);
+}
+
+static int save(struct unpack *u, const char *place, int from_dir, const char *from,
+		const char *path, char *detail, size_t n, struct err *e)
+{
+	char name[PATH_MEMBER_MAX + 1];
+	_cleanup_fd_ int fd = -1;
+	int r = loser_dir(u, place, path, name, &fd);
+	struct beneath b = {.root = fd, .stepwise = u->run.stepwise};
+
+	if (r == 0)
+		r = copy_entry(from_dir, from, &b, name);
+	if (r < 0)
+		return err_sys(e, -r, "keep a version of %s in %s", path, place);
+	(void)snprintf(detail, n, "%s/%s", place, name);
+	return 0;
+}
+
+int save_staged(struct unpack *u, uint64_t id, const char *path, char *detail, size_t n,
+		struct err *e)
+{
+	char from[20];
+
+	detail[0] = '\0';
+	if (!id)
+		return 0;
+	stage_name(id, from);
+	return save(u, "conflicts/sandbox", u->st.content, from, path, detail, n, e);
+}
+
+int save_host(struct unpack *u, const char *path, char *detail, size_t n, struct err *e)
+{
+	_cleanup_fd_ int dir = -1;
+	const char *base;
+
+	dir = beneath_parent(&u->root, path, &base);
+	if (dir < 0)
+		return err_sys(e, -dir, "keep the host version of %s", path);
+	return save(u, "conflicts/host", dir, base, path, detail, n, e);
+}
+
+int save_trash(struct unpack *u, uint64_t id, const char *path, bool copy)
+{
+	char from[20], name[PATH_MEMBER_MAX + 1];
+	_cleanup_fd_ int fd = -1, dir = -1;
+	const char *base;
+	struct beneath b;
+	int r;
+
+	stage_name(id, from);
+	if (faccessat(u->st.trash, from, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	r = loser_dir(u, "trash", path, name, &fd);
+	if (r < 0)
+		return r;
+	b = (struct beneath){.root = fd, .stepwise = u->run.stepwise};
+	dir = beneath_parent(&b, name, &base);
+	if (dir < 0)
+		return dir;
+	if (renameat2(u->st.trash, from, dir, base, RENAME_NOREPLACE) == 0)
+		return 0;
+	return copy && errno == EXDEV ? copy_entry(u->st.trash, from, &b, name) : -errno;
+}
+
+void give_to(int dir, const char *name, uid_t uid, gid_t gid)
+{
+	if (geteuid() == 0 && fchownat(dir, name, uid, gid, AT_SYMLINK_NOFOLLOW) < 0)
+		errno = 0;
+}

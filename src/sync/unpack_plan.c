@@ -1,0 +1,522 @@
+/*
+ * Phase 2a of door 1, under the workspace lock: each listed path is decided by merge.h against the
+ * manifest and what the host has now, and becomes intents of the journal or lines of the report.
+ *
+ * Policy: only paths of the manifest or new paths change; a deletion needs a manifest entry that the
+ * host still has as it was sent. Whatever loses is saved below the run before anything is published.
+ * Nothing in the host tree is written here.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "policy/member.h"
+#include "sync/merge3.h"
+#include "sync/unpack_server.h"
+
+#define DETAIL_MAX (PATH_MEMBER_MAX + 64)
+
+struct plan {
+	struct unpack *u;
+	struct journal *j;
+	bool preview; /* report only */
+	struct change c, other;
+	struct manifest_entry b, below;
+	bool have_b;
+	struct host h;
+	struct merge_side side_b, side_s;
+	char detail[DETAIL_MAX];
+};
+
+static int note(struct plan *p, enum unpack_action a, const char *rule, const char *detail,
+		struct err *e)
+{
+	return tell(p->u, a, p->c.path, rule, detail, e);
+}
+
+/* Adds an intent about path; in a preview the report line that it would lead to. */
+static int intend(struct plan *p, struct intent *in, const char *path, size_t n, struct err *e)
+{
+	const char *rule = in->op == IN_MKDIR || in->op == IN_RMDIR ? "dir" : "";
+	int r;
+
+	if (in->op == IN_DELETE)
+		p->u->deletes++;
+	if (p->preview)
+		return in->action < UA_ACTION_COUNT ? tell(p->u, in->action, path, rule, NULL, e)
+						    : 0;
+	in->path_len = (uint32_t)n;
+	memcpy(in->path, path, n + 1);
+	r = journal_add(p->j, in);
+	return r < 0 ? err_sys(e, -r, "write the journal in %s", p->u->st.path) : 0;
+}
+
+static int intend_here(struct plan *p, struct intent *in, struct err *e)
+{
+	return intend(p, in, p->c.path, p->c.path_len, e);
+}
+
+/* The staged file's owner: that of the file it replaces, else of the workspace. Needs privilege; else ours. */
+static void give_owner(struct plan *p, const char *name, const struct intent_old *old)
+{
+	uid_t uid = old->ino ? p->h.st.st_uid : p->u->root_st.st_uid;
+	gid_t gid = old->ino ? p->h.st.st_gid : p->u->root_st.st_gid;
+
+	/* Safe because: a file without set-id bits in the private staging directory, not followed. */
+	give_to(p->u->st.content, name, uid, gid);
+}
+
+static int put(struct plan *p, uint64_t id, uint32_t mode, bool over, enum unpack_action a,
+	       struct err *e)
+{
+	struct intent in = {.op = IN_PUT, .action = (uint8_t)a, .mode = mode, .id = id};
+	struct stat st;
+	char name[20];
+
+	stage_name(id, name);
+	if (over)
+		host_old(&p->h, &in.old);
+	if (!p->preview) {
+		give_owner(p, name, &in.old);
+		if (fstatat(p->u->st.content, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			return err_sys(e, errno, "find the staged content of %s", p->c.path);
+		in.new_ino = st.st_ino;
+		in.size = (uint64_t)st.st_size;
+	}
+	return intend_here(p, &in, e);
+}
+
+static int clear(struct plan *p, struct err *e)
+{
+	struct intent in = {.op = IN_CLEAR, .action = UA_ACTION_COUNT, .id = p->u->st.next_id++};
+
+	host_old(&p->h, &in.old);
+	return intend_here(p, &in, e);
+}
+
+static int make_dir(struct plan *p, uint32_t mode, enum unpack_action a, struct err *e)
+{
+	struct intent in = {.op = IN_MKDIR, .action = (uint8_t)a, .mode = mode | 0700};
+
+	return intend_here(p, &in, e);
+}
+
+/* --- contents that are not in the staging place yet --------------------------------------- */
+
+static int stage_copy(struct plan *p, int from, uint64_t *ret_id, struct err *e)
+{
+	_cleanup_fd_ int out = stage_create(p->u, ret_id, e);
+	int r;
+
+	if (out < 0)
+		return out;
+	r = copy_fd(from, out);
+	if (r < 0)
+		return err_sys(e, -r, "stage a copy for %s", p->c.path);
+	(void)futimens(out, (struct timespec[2]){{.tv_nsec = UTIME_OMIT},
+						 {.tv_sec = p->c.mtime_ns / 1000000000,
+						  .tv_nsec = p->c.mtime_ns % 1000000000}});
+	return 0;
+}
+
+/* A hard link of the stream becomes a file of its own: the bytes of the member that it names. */
+static int resolve_hardlink(struct plan *p, struct err *e)
+{
+	struct unpack *u = p->u;
+	char target[LINK_TARGET_MAX + 1], name[20];
+	_cleanup_fd_ int from = -1;
+	ssize_t n;
+	int r;
+
+	stage_name(p->c.id, name);
+	n = readlinkat(u->st.content, name, target, sizeof(target) - 1);
+	if (n < 0)
+		return err_sys(e, errno, "read the target of hard link %s", p->c.path);
+	target[n] = '\0';
+	r = chlist_find(u->list, target, (size_t)n, &p->other);
+	if (r < 0)
+		return err_sys(e, -r, "look up %s", target);
+	if (r == 0 || p->other.kind != MK_FILE || p->other.flags & CH_HARDLINK)
+		return 1;
+	if (p->other.id) {
+		stage_name(p->other.id, name);
+		from = openat(u->st.content, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	} else if (u->m && manifest_find(u->m, target, (size_t)n, &p->below) > 0) {
+		from = base_open(u, &p->below);
+	}
+	if (from < 0)
+		return 1;
+	p->c.flags &= (uint8_t)~CH_HARDLINK;
+	p->c.size = p->other.size;
+	memcpy(p->c.hash, p->other.hash, MANIFEST_HASH);
+	return stage_copy(p, from, &p->c.id, e);
+}
+
+/* --- text merge ------------------------------------------------------------------------- */
+
+static int slurp(int fd, struct buf *b)
+{
+	ssize_t n;
+
+	do {
+		char *room = buf_room(b, 64 << 10);
+
+		if (!room)
+			return b->err;
+		n = read(fd, room, 64 << 10);
+		if (n > 0)
+			buf_add(b, (size_t)n);
+	} while (n > 0 || (n < 0 && errno == EINTR));
+	return n < 0 ? -errno : 0;
+}
+
+static int write_piece(void *arg, const void *data, size_t n)
+{
+	const char *q = data;
+
+	while (n) {
+		ssize_t w = write(*(int *)arg, q, n);
+
+		if (w < 0 && errno != EINTR)
+			return -errno;
+		q += w > 0 ? w : 0;
+		n -= (size_t)(w > 0 ? w : 0);
+	}
+	return 0;
+}
+
+/* 1: merged, *ret_id; 0: not mergeable; errno. */
+static int merge_text(struct plan *p, uint64_t *ret_id, struct err *e)
+{
+	struct unpack *u = p->u;
+	struct buf t[3];
+	struct stat st;
+	char name[20];
+	_cleanup_fd_ int base = -1, ours = -1, theirs = -1, out = -1;
+	int r = 0;
+
+	if (p->b.size > MERGE_TEXT_MAX || p->c.size > MERGE_TEXT_MAX ||
+	    p->h.st.st_size > MERGE_TEXT_MAX)
+		return 0;
+	stage_name(p->c.id, name);
+	base = base_open(u, &p->b);
+	theirs = openat(u->st.content, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	ours = beneath_open(&u->root, p->c.path, O_RDONLY | O_NONBLOCK, 0);
+	if (base < 0 || theirs < 0 || ours < 0 || fstat(ours, &st) < 0 ||
+	    st.st_ino != p->h.st.st_ino || st.st_size != p->h.st.st_size)
+		return 0;
+	for (size_t i = 0; i < 3; i++)
+		buf_init(&t[i], MERGE_TEXT_MAX + (64 << 10) + 1);
+	r = slurp(base, &t[0]);
+	r = r ? r : slurp(ours, &t[1]);
+	r = r ? r : slurp(theirs, &t[2]);
+	if (r == 0 && !p->preview) {
+		out = stage_create(u, ret_id, e);
+		r = out < 0 ? out : 0;
+	}
+	if (r == 0)
+		r = merge3((struct view){t[0].data, t[0].len}, (struct view){t[1].data, t[1].len},
+			   (struct view){t[2].data, t[2].len}, p->preview ? NULL : write_piece,
+			   &out);
+	for (size_t i = 0; i < 3; i++)
+		buf_done(&t[i]);
+	return r < 0 ? err_sys(e, -r, "merge %s", p->c.path) : r == MERGE3_CLEAN;
+}
+
+/* --- acts ------------------------------------------------------------------------------- */
+
+static int keep_host(struct plan *p, const char *rule, struct err *e)
+{
+	bool failed = !strcmp(rule, "permission_denied");
+	int r = 0;
+
+	p->detail[0] = '\0';
+	if (!p->preview)
+		r = save_staged(p->u, p->c.id, p->c.path, p->detail, sizeof(p->detail), e);
+	return r < 0 ? r : note(p, failed ? UA_FAIL : UA_CONFLICT, rule, p->detail, e);
+}
+
+static int take_sandbox(struct plan *p, struct merge_verdict v, struct err *e)
+{
+	int r = 0;
+
+	p->detail[0] = '\0';
+	if (!p->preview)
+		r = save_host(p->u, p->c.path, p->detail, sizeof(p->detail), e);
+	if (r == 0)
+		r = note(p, UA_CONFLICT, v.rule, p->detail, e);
+	if (r < 0)
+		return r;
+	/* The conflict is reported already; what carries it out stays silent unless it fails. */
+	if (p->c.kind != MK_DIR)
+		return put(p, p->c.id, p->c.mode, true, UA_ACTION_COUNT, e);
+	r = clear(p, e);
+	return r < 0 ? r : make_dir(p, v.mode, UA_ACTION_COUNT, e);
+}
+
+static int create(struct plan *p, uint32_t mode, struct err *e)
+{
+	_cleanup_fd_ int from = -1;
+	int r;
+
+	/* Only its mode changed in the sandbox, and the host deleted it: the bytes are in the base. */
+	if (!p->c.id && !p->preview) {
+		from = p->c.kind == MK_FILE ? base_open(p->u, &p->b) : -1;
+		if (from < 0)
+			return note(p, UA_FAIL, "base_missing", NULL, e);
+		r = stage_copy(p, from, &p->c.id, e);
+		if (r < 0)
+			return r;
+	}
+	return put(p, p->c.id, mode, false, p->have_b ? UA_CHANGE : UA_ADD, e);
+}
+
+static int change_mode(struct plan *p, uint32_t mode, struct err *e)
+{
+	struct intent in = {.op = IN_MODE, .action = UA_MODE, .mode = mode};
+
+	host_old(&p->h, &in.old);
+	return intend_here(p, &in, e);
+}
+
+static int remove_path(struct plan *p, enum intent_op op, struct err *e)
+{
+	struct intent in = {.op = (uint8_t)op, .action = UA_DELETE, .id = p->u->st.next_id++};
+
+	host_old(&p->h, &in.old);
+	return intend_here(p, &in, e);
+}
+
+static int dir_to_file(struct plan *p, struct err *e)
+{
+	int r = host_dir_clean(p->u, p->c.path, e);
+
+	if (r < 0)
+		return r;
+	if (r == 0)
+		return keep_host(p, "dir_has_changes", e);
+	r = clear(p, e);
+	return r < 0 ? r : put(p, p->c.id, p->c.mode, false, UA_CHANGE, e);
+}
+
+static int act(struct plan *p, struct merge_verdict v, struct err *e)
+{
+	uint64_t id = 0;
+	int r;
+
+	switch (v.act) {
+	case MA_NONE:
+		return 0;
+	case MA_CREATE:
+		return create(p, v.mode, e);
+	case MA_REPLACE:
+		return put(p, p->c.id, v.mode, true, UA_CHANGE, e);
+	case MA_MODE:
+		return change_mode(p, v.mode, e);
+	case MA_MKDIR:
+		return make_dir(p, v.mode, UA_ADD, e);
+	case MA_DELETE:
+		return remove_path(p, IN_DELETE, e);
+	case MA_RMDIR:
+		return remove_path(p, IN_RMDIR, e);
+	case MA_DIR_TO_FILE:
+		return dir_to_file(p, e);
+	case MA_FILE_TO_DIR:
+		r = clear(p, e);
+		return r < 0 ? r : make_dir(p, v.mode, UA_CHANGE, e);
+	case MA_TEXT:
+		r = merge_text(p, &id, e);
+		if (r < 0)
+			return r;
+		if (r > 0)
+			return put(p, id, v.mode, true, UA_MERGE, e);
+		return v.otherwise == MA_TAKE ? take_sandbox(p, v, e) : keep_host(p, v.rule, e);
+	case MA_KEEP:
+		return keep_host(p, v.rule, e);
+	case MA_TAKE:
+		return take_sandbox(p, v, e);
+	}
+	return err_set(e, ERR_INTERNAL, "unknown act %d", v.act);
+}
+
+/* Something at path or above it could not be read in the sandbox: unknown, so nothing goes. 1, 0, errno. */
+static int frozen(struct plan *p, const char *path, size_t n)
+{
+	int r = 0;
+
+	if (!p->u->unknown)
+		return 0;
+	for (size_t i = n; i > 0 && r == 0; i--) {
+		if (i != n && path[i] != '/')
+			continue;
+		r = chlist_find(p->u->list, path, i, &p->other);
+		if (r > 0)
+			r = p->other.kind == MK_UNKNOWN;
+	}
+	if (r == 0) {
+		r = chlist_find(p->u->list, "", 0, &p->other);
+		if (r > 0)
+			r = p->other.kind == MK_UNKNOWN;
+	}
+	return r;
+}
+
+/* p->c is a path that the sandbox no longer has; p->b its manifest entry. */
+static int decide_gone(struct plan *p, struct err *e)
+{
+	struct merge_verdict v;
+	int r = frozen(p, p->c.path, p->c.path_len);
+
+	if (r != 0)
+		return r < 0 ? err_sys(e, -r, "look up %s", p->c.path) : 0;
+	/* A manifest never lists them; if one did, they would still not be a sandbox's to delete. */
+	if (member_name_rule(p->c.path, p->c.path_len))
+		return 0;
+	r = host_classify(p->u, &p->b, &p->c, &p->side_b, &p->side_s, &p->h, e);
+	if (r < 0)
+		return r;
+	if (p->h.blocked)
+		return strcmp(p->h.blocked, "permission_denied")
+			   ? 0
+			   : note(p, UA_FAIL, p->h.blocked, NULL, e);
+	v = merge_decide(p->side_b, p->side_s, p->h.side, p->u->s.take_sandbox);
+	return act(p, v, e);
+}
+
+/* True if the sandbox's state at a listed path decides about everything below it. */
+static bool covers(const struct change *c)
+{
+	return c->kind == MK_ABSENT || c->kind == MK_FILE || c->kind == MK_LINK ||
+	       c->flags & CH_OPAQUE;
+}
+
+/* Is `path` listed, or decided by a listed path between it and the first `above` bytes? 1, 0, errno. */
+static int decided(struct plan *p, const char *path, size_t n, size_t above)
+{
+	int r = chlist_find(p->u->list, path, n, &p->other);
+
+	for (size_t i = n; i-- > above + 1 && r == 0;) {
+		if (path[i] != '/')
+			continue;
+		r = chlist_find(p->u->list, path, i, &p->other);
+		if (r > 0)
+			r = covers(&p->other);
+	}
+	return r;
+}
+
+/* Manifest paths below dir that the stream does not bring: the sandbox no longer has them. */
+static int gone_below(struct plan *p, const char *dir, size_t n, struct err *e)
+{
+	char top[PATH_MEMBER_MAX + 1];
+	size_t pos = 0;
+	int r;
+
+	memcpy(top, dir, n);
+	top[n] = '\0';
+	if (!p->u->m)
+		return 0;
+	manifest_seek_below(p->u->m, top, n, &pos);
+	while ((r = manifest_next(p->u->m, &pos, &p->b)) > 0) {
+		if (n &&
+		    (p->b.path_len <= n || memcmp(p->b.path, top, n) != 0 || p->b.path[n] != '/'))
+			break;
+		r = decided(p, p->b.path, p->b.path_len, n);
+		if (r < 0)
+			return err_sys(e, -r, "look up %s", p->b.path);
+		if (r > 0)
+			continue;
+		p->c = (struct change){.kind = MK_ABSENT, .path_len = (uint32_t)p->b.path_len};
+		memcpy(p->c.path, p->b.path, p->b.path_len + 1);
+		p->have_b = true;
+		r = decide_gone(p, e);
+		if (r < 0)
+			return r;
+	}
+	return r < 0 ? err_set(e, ERR_PROTOCOL, "the manifest of this run is damaged below %s", top)
+		     : 0;
+}
+
+static int decide_here(struct plan *p, struct err *e)
+{
+	struct merge_verdict v;
+	int r;
+
+	if (p->c.kind == MK_ABSENT)
+		return p->have_b ? decide_gone(p, e) : 0;
+	if (p->c.flags & CH_HARDLINK) {
+		r = resolve_hardlink(p, e);
+		if (r != 0)
+			return r < 0 ? r : note(p, UA_REFUSE, "hardlink_target", NULL, e);
+	}
+	r = host_classify(p->u, p->have_b ? &p->b : NULL, &p->c, &p->side_b, &p->side_s, &p->h, e);
+	if (r < 0)
+		return r;
+	v = merge_decide(p->side_b, p->side_s, p->h.side, p->u->s.take_sandbox);
+	if (p->h.blocked) /* nothing is written through what the host put in the way */
+		return v.act == MA_NONE ? 0 : keep_host(p, p->h.blocked, e);
+	return act(p, v, e);
+}
+
+static int decide(struct plan *p, uint64_t i, struct err *e)
+{
+	struct unpack *u = p->u;
+	char path[PATH_MEMBER_MAX + 1];
+	size_t n;
+	bool below;
+	int r = chlist_get(u->list, i, &p->c);
+
+	if (r < 0)
+		return err_sys(e, -r, "read the list of changes");
+	if (p->c.kind == MK_UNKNOWN)
+		return 0;
+	if (u->skip && (u->skip[i / 8] >> (i % 8) & 1))
+		return note(p, UA_IGNORE, "ignored", NULL, e);
+	n = p->c.path_len;
+	memcpy(path, p->c.path, n + 1);
+	p->have_b = u->m && !(p->c.flags & CH_NEW);
+	if (p->have_b) {
+		r = manifest_find(u->m, path, n, &p->b);
+		if (r < 0)
+			return err_set(e, ERR_PROTOCOL,
+				       "the manifest of this run is damaged near %s", path);
+		p->have_b = r > 0;
+	}
+	below = p->c.flags & CH_OPAQUE || (p->c.kind == MK_ABSENT && p->have_b && p->b.kind == 'd');
+	r = n ? decide_here(p, e) : 0;
+	return r == 0 && below ? gone_below(p, path, n, e) : r;
+}
+
+int plan_paths(struct unpack *u, struct journal *j, struct err *e)
+{
+	struct plan *p = calloc(1, sizeof(*p));
+	uint64_t count = u->m ? manifest_count(u->m) : 0;
+	int r = 0;
+
+	if (!p)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	p->u = u;
+	p->j = j;
+	p->preview = u->s.dry_run || u->s.mode == UM_REVIEW;
+	if (u->s.full_tree) {
+		r = chlist_find(u->list, "", 0, &p->other);
+		if (r == 0) /* an opaque root in the stream says the same */
+			r = gone_below(p, "", 0, e);
+		else if (r > 0)
+			r = 0;
+	}
+	for (uint64_t i = 0; i < chlist_count(u->list) && r == 0; i++)
+		r = decide(p, i, e);
+	free(p);
+	u->mass_delete = u->deletes >= MASS_DELETE_MIN && count &&
+			 u->deletes * 100 >= count * MASS_DELETE_PERCENT;
+	if (u->deletes && u->s.full_tree && chlist_count(u->list) == 0)
+		u->mass_delete = true;
+	return r;
+}

@@ -1,0 +1,115 @@
+#include "sync/unpack_proto.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/limits.h"
+
+#define TEXT_MAX (64 << 10)
+
+int unpack_put_setup(struct buf *b, const struct unpack_setup *s)
+{
+	(void)buf_u8(b, s->mode);
+	(void)buf_u8(b, s->strict);
+	(void)buf_u8(b, s->dry_run);
+	(void)buf_u8(b, s->take_sandbox);
+	(void)buf_u8(b, s->full_tree);
+	(void)buf_u8(b, s->without_landlock);
+	(void)buf_u8(b, s->has_manifest);
+	(void)buf_u64(b, s->total_max);
+	(void)buf_u32(b, s->lock_wait_ms);
+	return buf_str(b, s->run);
+}
+
+int unpack_get_setup(struct view v, struct unpack_setup *ret)
+{
+	struct cursor c;
+	struct view run;
+
+	*ret = (struct unpack_setup){0};
+	cursor_init(&c, v.p, v.n);
+	ret->mode = cursor_u8(&c);
+	ret->strict = cursor_u8(&c);
+	ret->dry_run = cursor_u8(&c);
+	ret->take_sandbox = cursor_u8(&c);
+	ret->full_tree = cursor_u8(&c);
+	ret->without_landlock = cursor_u8(&c);
+	ret->has_manifest = cursor_u8(&c);
+	ret->total_max = cursor_u64(&c);
+	ret->lock_wait_ms = cursor_u32(&c);
+	run = cursor_bytes(&c, ID_LEN);
+	if (!cursor_end(&c) || ret->mode > UM_RECOVER)
+		return -EPROTO;
+	memcpy(ret->run, run.p, run.n);
+	return id_is_prefix(ret->run) ? 0 : -EPROTO;
+}
+
+int unpack_put_note(struct buf *b, const struct unpack_note *n)
+{
+	(void)buf_u8(b, n->action);
+	(void)buf_bytes(b, n->path.p, n->path.n);
+	(void)buf_bytes(b, n->rule.p, n->rule.n);
+	return buf_bytes(b, n->detail.p, n->detail.n);
+}
+
+int unpack_get_note(struct view v, struct unpack_note *ret)
+{
+	struct cursor c;
+
+	cursor_init(&c, v.p, v.n);
+	ret->action = cursor_u8(&c);
+	ret->path = cursor_bytes(&c, PATH_MEMBER_MAX);
+	ret->rule = cursor_bytes(&c, sizeof(((struct unpack_change *)0)->rule) - 1);
+	ret->detail = cursor_bytes(&c, TEXT_MAX);
+	return cursor_end(&c) && ret->action < UA_ACTION_COUNT ? 0 : -EPROTO;
+}
+
+int unpack_put_done(struct buf *b, const struct unpack_done *d)
+{
+	(void)buf_u64(b, d->bytes_written);
+	(void)buf_u8(b, d->mass_delete);
+	(void)buf_u8(b, d->rejected);
+	(void)buf_u8(b, d->repaired);
+	(void)buf_bytes(b, d->rule.p, d->rule.n);
+	return buf_bytes(b, d->text.p, d->text.n);
+}
+
+int unpack_get_done(struct view v, struct unpack_done *ret)
+{
+	struct cursor c;
+
+	cursor_init(&c, v.p, v.n);
+	ret->bytes_written = cursor_u64(&c);
+	ret->mass_delete = cursor_u8(&c);
+	ret->rejected = cursor_u8(&c);
+	ret->repaired = cursor_u8(&c);
+	ret->rule = cursor_bytes(&c, sizeof(((struct unpack_report *)0)->rule) - 1);
+	ret->text = cursor_bytes(&c, TEXT_MAX);
+	return cursor_end(&c) ? 0 : -EPROTO;
+}
+
+int unpack_put_error(struct buf *b, const struct err *e)
+{
+	(void)buf_u32(b, (uint32_t)e->code);
+	(void)buf_u32(b, (uint32_t)e->sys);
+	return buf_str(b, e->text);
+}
+
+int unpack_get_error(struct view v, struct err *e)
+{
+	struct cursor c;
+	uint32_t code, sys;
+	struct view text;
+	int r;
+
+	cursor_init(&c, v.p, v.n);
+	code = cursor_u32(&c);
+	sys = cursor_u32(&c);
+	text = cursor_bytes(&c, TEXT_MAX);
+	if (!cursor_end(&c) || code >= ERR_CODE_COUNT)
+		return err_set(e, ERR_PROTOCOL, "airlock-unpack sent a malformed error");
+	r = err_set(e, (enum err_code)code, "%.*s", (int)text.n, text.p);
+	if (e)
+		e->sys = (int)sys;
+	return sys ? -(int)sys : r;
+}

@@ -1,0 +1,86 @@
+/*
+ * unpack_proto.h: what the engine's client and airlock-unpack say to each other.
+ *
+ * Frames of wire/frame.h over a socket pair. The client trusts the helper's frames to be well
+ * formed but not its data: paths in them come from a sandbox. The helper trusts the client.
+ *
+ *   client -> helper   SETUP [root, run dir, manifest, stream], LAYERS [..]..., START
+ *   helper             confines itself
+ *   helper -> client   READY, PROGRESS..., CHANGE..., NEW..., PLAN
+ *   client -> helper   SKIP..., GO
+ *   helper -> client   LOCKED      (holds the workspace)
+ *   client -> helper   PUBLISH     (the root is still where it was)
+ *   helper -> client   CHANGE..., DONE
+ * ERROR instead of anything ends it. A recovery is SETUP, START, READY, DONE.
+ */
+#ifndef AIRLOCK_SYNC_UNPACK_PROTO_H
+#define AIRLOCK_SYNC_UNPACK_PROTO_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/cursor.h"
+#include "base/err.h"
+#include "base/id.h"
+#include "sync/unpack.h"
+
+#define UNPACK_LAYERS_MAX 16
+
+enum unpack_frame {
+	UF_SETUP = 1,
+	UF_LAYERS,
+	UF_START,
+	UF_SKIP, /* bytes 0 or 1, one per NEW path, in order; as many frames as needed */
+	UF_GO,
+	UF_PUBLISH,
+	UF_READY = 32,
+	UF_PROGRESS, /* u64 members, u64 bytes */
+	UF_NEW,	     /* (u32 n, bytes)...: paths that the manifest does not have */
+	UF_PLAN,
+	UF_LOCKED,
+	UF_CHANGE,
+	UF_DONE,
+	UF_ERROR, /* u32 code, u32 errno, str text */
+};
+
+enum unpack_mode {
+	UM_STREAM = 0, /* read the stream, publish */
+	UM_REVIEW,     /* read the stream, keep it in run_dir/pending */
+	UM_APPLY,      /* publish run_dir/pending */
+	UM_RECOVER,
+};
+
+struct unpack_setup {
+	uint8_t mode;
+	bool strict, dry_run, take_sandbox, full_tree, without_landlock, has_manifest;
+	uint64_t total_max;
+	uint32_t lock_wait_ms;
+	char run[ID_LEN + 1]; /* name of the staging directory */
+};
+
+int unpack_put_setup(struct buf *b, const struct unpack_setup *s);
+/* 0 or -EPROTO. */
+int unpack_get_setup(struct view v, struct unpack_setup *ret);
+
+/* Views: nothing is owned. */
+struct unpack_note {
+	uint8_t action;
+	struct view path, rule, detail;
+};
+int unpack_put_note(struct buf *b, const struct unpack_note *n);
+int unpack_get_note(struct view v, struct unpack_note *ret);
+
+struct unpack_done {
+	uint64_t bytes_written;
+	bool mass_delete, rejected, repaired;
+	struct view rule, text; /* of a rejection */
+};
+int unpack_put_done(struct buf *b, const struct unpack_done *d);
+int unpack_get_done(struct view v, struct unpack_done *ret);
+
+int unpack_put_error(struct buf *b, const struct err *e);
+/* Fills e from the frame; returns the negative errno. */
+int unpack_get_error(struct view v, struct err *e);
+
+#endif

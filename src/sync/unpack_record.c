@@ -1,0 +1,167 @@
+#include "sync/unpack_record.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "policy/hostexec.h"
+#include "wire/manifest.h"
+
+#define FLUSH_AT (64 << 10)
+#define LINE_MAX_BYTES (8 * PATH_MEMBER_MAX + (512 << 10))
+
+/* Length of the UTF-8 sequence at p, 0 if it is none (overlong, surrogate, cut, above U+10FFFF). */
+static size_t utf8_len(const unsigned char *p, size_t n)
+{
+	size_t k = p[0] < 0x80			 ? 1
+		   : p[0] >= 0xc2 && p[0] < 0xe0 ? 2
+		   : (p[0] & 0xf0) == 0xe0	 ? 3
+		   : p[0] >= 0xf0 && p[0] < 0xf5 ? 4
+						 : 0;
+
+	if (k > n)
+		return 0;
+	for (size_t i = 1; i < k; i++)
+		if ((p[i] & 0xc0) != 0x80)
+			return 0;
+	if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) ||
+	    (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f))
+		return 0;
+	return k;
+}
+
+static bool is_utf8(const char *s)
+{
+	const unsigned char *p = (const unsigned char *)s;
+	size_t n = strlen(s), k;
+
+	for (; n; p += k, n -= k)
+		if (!(k = utf8_len(p, n)))
+			return false;
+	return true;
+}
+
+static void put_string(struct buf *b, const char *s)
+{
+	(void)buf_putc(b, '"');
+	for (; *s; s++) {
+		unsigned char c = (unsigned char)*s;
+
+		if (c == '"' || c == '\\')
+			(void)buf_putf(b, "\\%c", c);
+		else if (c < 0x20 || c == 0x7f)
+			(void)buf_putf(b, "\\u%04x", c);
+		else
+			(void)buf_putc(b, (char)c);
+	}
+	(void)buf_putc(b, '"');
+}
+
+static void put_bytes(struct buf *b, const char *key, const char *s)
+{
+	size_t n = strlen(s), room;
+	char *to;
+
+	if (is_utf8(s)) {
+		(void)buf_putf(b, "\"%s\":", key);
+		put_string(b, s);
+		return;
+	}
+	(void)buf_putf(b, "\"%s_b64\":\"", key);
+	room = sodium_base64_ENCODED_LEN(n, sodium_base64_VARIANT_ORIGINAL);
+	to = buf_room(b, room);
+	if (to) {
+		(void)sodium_bin2base64(to, room, (const unsigned char *)s, n,
+					sodium_base64_VARIANT_ORIGINAL);
+		buf_add(b, room - 1);
+	}
+	(void)buf_putc(b, '"');
+}
+
+static void put_change(struct buf *b, const struct unpack_change *c)
+{
+	(void)buf_putf(b, "{\"action\":\"%s\",", unpack_action_name(c->action));
+	put_bytes(b, "path", c->path);
+	if (c->rule[0]) {
+		(void)buf_puts(b, ",\"rule\":");
+		put_string(b, c->rule);
+	}
+	if (c->detail) {
+		(void)buf_putc(b, ',');
+		put_bytes(b, "detail", c->detail);
+	}
+	if (c->host_exec)
+		(void)buf_puts(b, ",\"host_exec\":true");
+	(void)buf_puts(b, "}\n");
+}
+
+static int write_out(int fd, struct buf *b)
+{
+	size_t off = 0;
+
+	while (!b->err && off < b->len) {
+		ssize_t w = write(fd, b->data + off, b->len - off);
+
+		if (w < 0 && errno != EINTR)
+			return -errno;
+		off += w > 0 ? (size_t)w : 0;
+	}
+	if (b->err)
+		return b->err;
+	buf_reset(b);
+	return 0;
+}
+
+int record_write(int run_dir, const struct unpack_report *r, struct err *e)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(FLUSH_AT + LINE_MAX_BYTES);
+	_cleanup_fd_ int fd =
+	    openat(run_dir, "changes.jsonl.new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	int s = fd < 0 ? -errno : 0;
+
+	for (size_t i = 0; i < r->changes_len && s == 0; i++) {
+		put_change(&b, &r->changes[i]);
+		if (b.len >= FLUSH_AT || b.err)
+			s = write_out(fd, &b);
+	}
+	if (s == 0)
+		s = write_out(fd, &b);
+	if (s == 0 && renameat(run_dir, "changes.jsonl.new", run_dir, "changes.jsonl") < 0)
+		s = -errno;
+	return s < 0
+		   ? err_sys(e, -s, "write changes.jsonl of the run (the workspace itself is done)")
+		   : 0;
+}
+
+static int by_path(const void *x, const void *y)
+{
+	const struct unpack_change *a = x, *b = y;
+	int r = manifest_path_cmp(a->path, strlen(a->path), b->path, strlen(b->path));
+
+	return r ? r : (int)a->action - (int)b->action;
+}
+
+void record_sort(struct unpack_report *r)
+{
+	if (r->changes_len)
+		qsort(r->changes, r->changes_len, sizeof(*r->changes), by_path);
+}
+
+bool record_host_exec(const struct unpack_change *c)
+{
+	switch (c->action) {
+	case UA_ADD:
+	case UA_CHANGE:
+	case UA_MODE:
+	case UA_MERGE:
+	case UA_CONFLICT:
+		return hostexec_flags(c->path, strlen(c->path)) != 0;
+	default:
+		return false;
+	}
+}

@@ -1,0 +1,24 @@
+/*
+ * unpack_record.h: the report of one publish as a file.
+ *
+ * run_dir/changes.jsonl: one JSON object a line, in path order:
+ *   {"action":"change","path":"src/a.c","rule":"","detail":"...","host_exec":true}
+ * rule, detail and host_exec only where they say something. A path or detail that is not UTF-8
+ * is given in base64 as path_b64 or detail_b64 instead.
+ */
+#ifndef AIRLOCK_SYNC_UNPACK_RECORD_H
+#define AIRLOCK_SYNC_UNPACK_RECORD_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "sync/unpack.h"
+
+/* By path bytes, then in the order of the report. */
+void record_sort(struct unpack_report *r);
+/* Written beside and renamed into place. */
+int record_write(int run_dir, const struct unpack_report *r, struct err *e);
+/* Does this change put something on the host that tools there run by themselves? */
+bool record_host_exec(const struct unpack_change *c);
+
+#endif

@@ -1,0 +1,116 @@
+/*
+ * unpack_server.h: the inside of airlock-unpack. Part of door 1.
+ *
+ * One `struct unpack` per process, blocking, single-threaded. Order of work: set up and confine
+ * (unpack_server.c), read and judge and stage the whole stream (unpack_stage.c), decide each path
+ * against manifest and host into a journal (unpack_plan.c), carry the journal out
+ * (unpack_publish.c). Host files are reached through `root` only.
+ */
+#ifndef AIRLOCK_SYNC_UNPACK_SERVER_H
+#define AIRLOCK_SYNC_UNPACK_SERVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "base/err.h"
+#include "os/beneath.h"
+#include "os/chan.h"
+#include "sync/chlist.h"
+#include "sync/journal.h"
+#include "sync/merge.h"
+#include "sync/unpack_proto.h"
+#include "wire/manifest.h"
+
+#define STAGING_GIT ".git/airlock-staging"
+#define STAGING_TOP ".airlock-staging"
+
+struct stage { /* the staging directory of this publish, on the workspace's file system */
+	char path[sizeof(STAGING_GIT) + 1 + ID_LEN]; /* below base */
+	struct beneath base;			     /* the root; in review the run directory */
+	int dir;				     /* owned; -1: none */
+	int content;				     /* owned: c/, staged contents by number */
+	int trash;				     /* owned: t/ */
+	int journal; /* owned, and flocked: says that its maker lives */
+	uint64_t next_id;
+};
+
+struct unpack {
+	struct chan ch;
+	struct unpack_setup s;
+	struct beneath root, run;
+	struct stat root_st;
+	int root_fd, run_fd, manifest_fd, stream_fd; /* owned */
+	int layers[UNPACK_LAYERS_MAX];		     /* owned */
+	size_t layers_len;
+	struct stage st;
+	struct manifest *m;
+	struct chlist *list;
+	uint8_t *skip;	  /* bit per list entry */
+	uint64_t unknown; /* entries of kind MK_UNKNOWN */
+	uint64_t deletes, bytes_written;
+	bool mass_delete, rejected, publishing, fold_case;
+	const char *rule;
+	char rule_text[512];
+};
+
+/* The whole life of the helper on channel fd (owned). 0 or negative errno (already reported). */
+int unpack_serve(int fd);
+
+/* unpack_area.c: makes the staging directory and holds it; removes it. */
+int stage_open(struct unpack *u, struct err *e);
+void stage_close(struct unpack *u, bool keep);
+/* "c/" or "t/" entry name of a number. out at least 20 bytes. */
+void stage_name(uint64_t id, char out[20]);
+/* Missing bytes are named when `need` bytes would eat into DISK_RESERVE_BYTES. */
+int stage_space(const struct unpack *u, uint64_t need, struct err *e);
+/* New content for number *ret_id: descriptor or negative errno. */
+int stage_create(struct unpack *u, uint64_t *ret_id, struct err *e);
+
+/* unpack_stage.c: phase 1. -EBADMSG: rejected (u->rule, u->rule_text). */
+int stage_stream(struct unpack *u, struct err *e);
+/* unpack_pending.c: the list of a review, written and read again. */
+int pending_save(struct unpack *u, struct err *e);
+int pending_load(struct unpack *u, struct err *e);
+
+/* unpack_host.c */
+struct host {
+	struct merge_side side; /* content: as class_of names it */
+	struct stat st;
+	const char *
+	    blocked; /* why the path cannot be reached ("parent_link", "parent_not_dir"), or NULL */
+};
+int host_look(struct unpack *u, const char *path, struct host *ret, struct err *e);
+/* Sets content numbers of the three sides: equal numbers, equal bytes. b NULL: not in the manifest. */
+int host_classify(struct unpack *u, const struct manifest_entry *b, const struct change *c,
+		  struct merge_side *ret_b, struct merge_side *ret_s, struct host *h,
+		  struct err *e);
+void host_old(const struct host *h, struct intent_old *ret);
+/* True if everything in host directory `path` is in the manifest and as it was sent. 1, 0, errno. */
+int host_dir_clean(struct unpack *u, const char *path, struct err *e);
+/* The bytes of B from the base layers, checked against the manifest's hash. fd or negative errno. */
+int base_open(struct unpack *u, const struct manifest_entry *b);
+int hash_fd(int fd, uint8_t ret[MANIFEST_HASH], uint64_t *ret_size);
+/* Copies staged number id (or the host's file) to conflicts/<side>/path; detail gets the place. */
+int save_staged(struct unpack *u, uint64_t id, const char *path, char *detail, size_t n,
+		struct err *e);
+int save_host(struct unpack *u, const char *path, char *detail, size_t n, struct err *e);
+/* A deleted entry to trash/<path> of the run: by rename, or also by copying files. 0 or negative errno. */
+int save_trash(struct unpack *u, uint64_t id, const char *path, bool copy);
+int copy_fd(int from, int to);
+/* As root: the owner of a new entry. Where the system refuses (mapped ids) it stays ours: no loss. */
+void give_to(int dir, const char *name, uid_t uid, gid_t gid);
+
+/* unpack_plan.c: phase 2a, under the lock: every path into the journal or into the report. */
+int plan_paths(struct unpack *u, struct journal *j, struct err *e);
+
+/* unpack_publish.c: phase 2b. */
+int publish_journal(struct unpack *u, struct err *e);
+/* Walks the staging places below root; *ret_n: how many cut publishes were repaired. */
+int publish_recover(struct unpack *u, uint64_t *ret_n, struct err *e);
+
+/* One line of the report. Failures to send end phase 1 but not a publish. */
+int tell(struct unpack *u, enum unpack_action a, const char *path, const char *rule,
+	 const char *detail, struct err *e);
+
+#endif

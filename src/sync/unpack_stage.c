@@ -1,0 +1,537 @@
+/*
+ * Phase 1 of door 1: the stream is read to its end, judged member by member and staged.
+ *
+ * Policy: one hostile member, or a stream that is cut, and nothing of it reaches the host tree.
+ * Bytes judged are bytes staged: there is one reader and no second pass over the stream.
+ * File contents are data: they are hashed and copied, never looked into.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "policy/member.h"
+#include "sync/unpack_server.h"
+#include "wire/tar.h"
+
+#define IN_BYTES (64 << 10)
+#define SMALL_BYTES \
+	(64 << 10) /* files up to this are compared with the manifest before they are staged */
+#define TELL_NS (50 * NS_PER_MS)
+
+struct intake {
+	struct unpack *u;
+	struct tar_reader *tar;
+	struct members *judge;
+	uint8_t *in;
+	int raw; /* owned: first RAW_KEEP_MAX bytes, kept if the stream is rejected */
+	uint64_t raw_len;
+	uint64_t members, bytes, unchecked; /* bytes staged since the last look at free space */
+	int64_t told_ns;
+	/* the member in work */
+	struct change c;
+	bool wanted;	/* content is to be kept */
+	bool have_base; /* base is the manifest's entry of c.path */
+	struct manifest_entry base;
+	crypto_generichash_state hash;
+	struct err *late; /* where refuse_late puts its reason */
+	uint64_t at;	  /* end of what was hashed */
+	int fd;		  /* owned: staged file, -1 while small */
+	char *small;
+	size_t small_len;
+};
+
+static int reject(struct intake *k, const char *rule, const char *text, struct view path,
+		  struct err *e)
+{
+	struct unpack *u = k->u;
+	_cleanup_buf_ struct buf b = BUF_INIT(sizeof(u->rule_text));
+
+	u->rejected = true;
+	u->rule = rule;
+	(void)str_printable(&b, path.p, path.n < 200 ? path.n : 200);
+	(void)snprintf(u->rule_text, sizeof(u->rule_text), "%s%s%s", buf_text(&b),
+		       path.n ? ": " : "", text);
+	(void)err_set(e, ERR_HOSTILE, "the sandbox's result stream was rejected (%s): %s", rule,
+		      u->rule_text);
+	return -EBADMSG;
+}
+
+static int hash_zeros(struct intake *k, uint64_t n)
+{
+	static const uint8_t zero[4096];
+
+	while (n) {
+		size_t m = n < sizeof(zero) ? (size_t)n : sizeof(zero);
+
+		(void)crypto_generichash_update(&k->hash, zero, m);
+		n -= m;
+	}
+	return 0;
+}
+
+static int write_at(int fd, const char *p, size_t n, uint64_t off)
+{
+	while (n) {
+		ssize_t w = pwrite(fd, p, n, (off_t)off);
+
+		if (w < 0 && errno == EINTR)
+			continue;
+		if (w <= 0)
+			return w < 0 ? -errno : -EIO;
+		p += w;
+		n -= (size_t)w;
+		off += (uint64_t)w;
+	}
+	return 0;
+}
+
+static int no_room(int r, const char *path, struct err *e)
+{
+	if (r == -ENOSPC || r == -EDQUOT)
+		return err_set(
+		    e, ERR_NO_SPACE,
+		    "%s while staging %s: free some space on the workspace's file system and bring the "
+		    "results back again (nothing was changed)",
+		    r == -ENOSPC ? "the disk is full" : "the disk quota is used up", path);
+	return err_sys(e, -r, "stage %s", path);
+}
+
+static int make_staged(struct intake *k, struct err *e)
+{
+	int r;
+
+	k->fd = stage_create(k->u, &k->c.id, e);
+	if (k->fd < 0)
+		return k->fd;
+	/* small is contiguous from 0 unless the file is sparse, and sparse files are never small. */
+	r = write_at(k->fd, k->small, k->small_len, 0);
+	k->small_len = 0;
+	return r < 0 ? no_room(r, k->c.path, e) : 0;
+}
+
+static int take_data(struct intake *k, const struct tar_out *o, struct err *e)
+{
+	int r = 0;
+
+	k->bytes += o->data.n;
+	if (!k->wanted)
+		return 0;
+	if (o->data_offset < k->at)
+		return err_set(e, ERR_INTERNAL, "tar reader went backwards in %s", k->c.path);
+	(void)hash_zeros(k, o->data_offset - k->at);
+	(void)crypto_generichash_update(&k->hash, (const uint8_t *)o->data.p, o->data.n);
+	k->at = o->data_offset + o->data.n;
+	if (k->fd < 0) {
+		memcpy(k->small + k->small_len, o->data.p, o->data.n);
+		k->small_len += o->data.n;
+		return 0;
+	}
+	k->unchecked += o->data.n;
+	r = write_at(k->fd, o->data.p, o->data.n, o->data_offset);
+	return r < 0 ? no_room(r, k->c.path, e) : 0;
+}
+
+static int add(struct intake *k, struct err *e)
+{
+	int r;
+
+	k->c.seq = k->members;
+	r = chlist_add(k->u->list, &k->c);
+	if (r == -E2BIG)
+		return reject(k, "limit", "the list of changes is over 512 MiB", (struct view){0},
+			      e);
+	return r < 0 ? err_sys(e, -r, "note change of %s", k->c.path) : 0;
+}
+
+/* Mode, time: what the sandbox may say about a file. Owner, ACL, set-id bits: not. */
+static int finish_staged(struct intake *k, struct err *e)
+{
+	struct timespec ts[2] = {{.tv_nsec = UTIME_OMIT},
+				 {.tv_sec = k->c.mtime_ns / NS_PER_S,
+				  .tv_nsec = k->c.mtime_ns % NS_PER_S}};
+
+	if (ftruncate(k->fd, (off_t)k->c.size) < 0)
+		return no_room(-errno, k->c.path, e);
+	if (fchmod(k->fd, k->c.mode) < 0 || futimens(k->fd, ts) < 0)
+		return err_sys(e, errno, "stage %s", k->c.path);
+	/* Starts the write-back now; the fsync before the commit then finds little left to do. */
+	(void)sync_file_range(k->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+	return 0;
+}
+
+static bool equals_base(const struct intake *k)
+{
+	return k->have_base && k->base.kind == 'f' && k->base.size == k->c.size &&
+	       !memcmp(k->base.hash, k->c.hash, MANIFEST_HASH);
+}
+
+static int end_file(struct intake *k, struct err *e)
+{
+	char name[20];
+	int r = 0;
+
+	(void)hash_zeros(k, k->c.size - k->at);
+	(void)crypto_generichash_final(&k->hash, k->c.hash, MANIFEST_HASH);
+	if (equals_base(k)) {
+		if (k->fd >= 0) {
+			stage_name(k->c.id, name);
+			(void)unlinkat(k->u->st.content, name, 0);
+		}
+		k->c.id = 0;
+	} else {
+		if (k->fd < 0)
+			r = make_staged(k, e);
+		if (r == 0)
+			r = finish_staged(k, e);
+	}
+	cleanup_fd(&k->fd);
+	k->small_len = 0;
+	return r == 0 ? add(k, e) : r;
+}
+
+static int take_link(struct intake *k, const struct tar_member *m, struct err *e)
+{
+	char target[LINK_TARGET_MAX + 1], name[20];
+	struct timespec ts[2] = {{.tv_nsec = UTIME_OMIT},
+				 {.tv_sec = k->c.mtime_ns / NS_PER_S,
+				  .tv_nsec = k->c.mtime_ns % NS_PER_S}};
+
+	if (m->target.n == 0 || m->target.n > LINK_TARGET_MAX)
+		return reject(k, "target_too_long", "link target", m->path, e);
+	memcpy(target, m->target.p, m->target.n);
+	target[m->target.n] = '\0';
+	k->c.size = m->target.n;
+	(void)crypto_generichash(k->c.hash, MANIFEST_HASH, (const uint8_t *)target, m->target.n,
+				 NULL, 0);
+	if (k->c.kind == MK_LINK && k->have_base && k->base.kind == 'l' &&
+	    k->base.target_len == m->target.n && !memcmp(k->base.target, target, m->target.n))
+		return add(k, e);
+	k->c.id = k->u->st.next_id++;
+	stage_name(k->c.id, name);
+	/* Safe because: it lies in the private staging directory and nothing follows links there. */
+	if (symlinkat(target, k->u->st.content, name) < 0)
+		return no_room(-errno, k->c.path, e);
+	(void)utimensat(k->u->st.content, name, ts, AT_SYMLINK_NOFOLLOW);
+	return add(k, e);
+}
+
+static int start_file(struct intake *k, const struct tar_member *m, struct err *e)
+{
+	uint64_t need = m->sparse ? 0 : m->size;
+	int r = 0;
+
+	if (k->unchecked + need > (1 << 20) || k->unchecked == 0) {
+		r = stage_space(k->u, need, e);
+		k->unchecked = 1;
+	}
+	k->unchecked += need <= SMALL_BYTES ? need : 0;
+	k->wanted = true;
+	k->at = 0;
+	(void)crypto_generichash_init(&k->hash, NULL, 0, MANIFEST_HASH);
+	if (r == 0 && (m->sparse || m->size > SMALL_BYTES))
+		r = make_staged(k, e);
+	return r;
+}
+
+static int find_base(struct intake *k, struct err *e)
+{
+	int r = 0;
+
+	if (k->u->m)
+		r = manifest_find(k->u->m, k->c.path, k->c.path_len, &k->base);
+	if (r < 0)
+		return err_set(e, ERR_PROTOCOL, "the manifest of this run is damaged near %s",
+			       k->c.path);
+	k->have_base = r > 0;
+	if (!k->have_base)
+		k->c.flags |= CH_NEW;
+	return 0;
+}
+
+static int refuse(struct intake *k, const char *rule, struct view target, struct err *e)
+{
+	char detail[256] = "";
+	int r;
+
+	if (target.n)
+		(void)snprintf(detail, sizeof(detail), "%.*s",
+			       (int)(target.n < 255 ? target.n : 255), target.p);
+	k->c.kind = MK_UNKNOWN;
+	k->c.flags |= CH_REFUSED;
+	k->u->unknown++;
+	r = add(k, e);
+	return r < 0 ? r : tell(k->u, UA_REFUSE, k->c.path, rule, detail, e);
+}
+
+static int take_member(struct intake *k, const struct tar_member *m, struct err *e)
+{
+	const char *rule = NULL;
+	int r, verdict;
+
+	k->members++;
+	k->wanted = false;
+	k->c = (struct change){.mode = member_mode(m), .size = m->size, .mtime_ns = m->mtime_ns};
+	k->c.path_len = (uint32_t)m->path.n;
+	memcpy(k->c.path, m->path.n ? m->path.p : "", m->path.n);
+	verdict = members_judge(k->judge, m, &rule);
+	if (verdict < 0)
+		return err_sys(e, -verdict, "judge member %s", k->c.path);
+	if (verdict == MEMBER_HOSTILE)
+		return reject(k, rule, "a boundary rule is broken", m->path, e);
+	r = find_base(k, e);
+	if (r < 0)
+		return r;
+	if (verdict == MEMBER_REFUSE)
+		return refuse(k, rule, m->target, e);
+	switch (m->op) {
+	case TAR_OP_DELETE:
+		k->c.kind = MK_ABSENT;
+		return k->have_base ? add(k, e) : 0;
+	case TAR_OP_UNREADABLE:
+		return refuse(k, "unreadable", (struct view){0}, e);
+	case TAR_OP_OPAQUE:
+		k->c.flags |= CH_OPAQUE;
+		break;
+	case TAR_OP_NONE:
+		break;
+	}
+	switch (m->type) {
+	case TAR_DIR:
+		if (!k->c.path_len && !(k->c.flags & CH_OPAQUE))
+			return 0; /* "." : the root's own metadata is the host's business */
+		k->c.kind = MK_DIR;
+		return add(k, e);
+	case TAR_SYMLINK:
+		k->c.kind = MK_LINK;
+		k->c.mode = 0;
+		return take_link(k, m, e);
+	case TAR_HARDLINK:
+		k->c.kind = MK_FILE;
+		k->c.flags |= CH_HARDLINK;
+		return take_link(k, m, e);
+	case TAR_FILE:
+		k->c.kind = MK_FILE;
+		return start_file(k, m, e);
+	case TAR_SPECIAL:
+		return refuse(k, "special_file", (struct view){0}, e);
+	}
+	return 0;
+}
+
+static int progress(struct intake *k, bool force, struct err *e)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(64);
+	int64_t now = clock_mono_ns();
+
+	if (!force && now - k->told_ns < TELL_NS)
+		return 0;
+	k->told_ns = now;
+	(void)buf_u64(&b, k->members);
+	(void)buf_u64(&b, k->bytes);
+	return chan_send(&k->u->ch, UF_PROGRESS, b.data, b.len, NULL, 0, INT64_MAX, e);
+}
+
+/* Everything that `n` bytes hold. 1: end mark seen. */
+static int digest(struct intake *k, const uint8_t *p, size_t n, struct err *e)
+{
+	struct tar_out o;
+
+	for (;;) {
+		int r = tar_reader_next(k->tar, &p, &n, &o, e);
+
+		switch (r) {
+		case TAR_NEED:
+			return 0;
+		case TAR_END:
+			return 1;
+		case TAR_MEMBER:
+			r = take_member(k, &o.member, e);
+			break;
+		case TAR_DATA:
+			r = take_data(k, &o, e);
+			break;
+		case TAR_MEMBER_END:
+			r = k->wanted ? end_file(k, e) : 0;
+			k->wanted = false;
+			break;
+		case -EBADMSG:
+			return reject(k, o.rule, e ? e->text : "", (struct view){0}, e);
+		default:
+			return r;
+		}
+		if (r < 0)
+			return r;
+	}
+}
+
+/* Waits for the stream, or for the parent to go away. >0 bytes, 0 end. */
+static long read_in(struct intake *k, struct err *e)
+{
+	struct pollfd p[2] = {{.fd = k->u->stream_fd, .events = POLLIN},
+			      {.fd = k->u->ch.fd, .events = 0}};
+	ssize_t n;
+
+	do {
+		if (poll(p, 2, -1) < 0 && errno != EINTR)
+			return err_sys(e, errno, "wait for the result stream");
+		if (p[1].revents & (POLLHUP | POLLERR))
+			return err_set(e, ERR_CANCELLED,
+				       "airlock went away while results were read");
+		n = p[0].revents ? read(k->u->stream_fd, k->in, IN_BYTES) : -1;
+	} while ((!p[0].revents || n < 0) && (!p[0].revents || errno == EINTR || errno == EAGAIN));
+	return n < 0 ? err_sys(e, errno, "read the result stream") : n;
+}
+
+static void keep_raw(struct intake *k, size_t n)
+{
+	size_t off = 0;
+
+	if (k->raw_len + n > RAW_KEEP_MAX)
+		n = (size_t)(RAW_KEEP_MAX - k->raw_len);
+	while (k->raw >= 0 && off < n) {
+		ssize_t w = write(k->raw, k->in + off, n - off);
+
+		if (w <= 0) /* an aid for the person who looks into a rejection, not a promise */
+			cleanup_fd(&k->raw);
+		else
+			off += (size_t)w;
+	}
+	k->raw_len += n;
+}
+
+static int read_stream(struct intake *k, struct err *e)
+{
+	struct tar_out o;
+	bool ended = false;
+	int r = 0;
+
+	for (;;) {
+		long n = read_in(k, e);
+
+		if (n < 0)
+			return (int)n;
+		if (n == 0)
+			break;
+		/* After the end mark the rest is drained unread: the writer must not die of a full pipe. */
+		if (ended)
+			continue;
+		keep_raw(k, (size_t)n);
+		r = digest(k, k->in, (size_t)n, e);
+		if (r < 0)
+			return r;
+		ended = r > 0;
+		r = progress(k, false, e);
+		if (r < 0)
+			return r;
+	}
+	if (tar_reader_finish(k->tar, &o, e) < 0)
+		return reject(k, o.rule, e ? e->text : "", (struct view){0}, e);
+	return progress(k, true, e);
+}
+
+/* The links of the host, for the judge: where a link of the stream leads depends on them. */
+static long host_link(void *arg, const char *path, char *out, size_t max)
+{
+	struct unpack *u = arg;
+	_cleanup_fd_ int dir = -1;
+	const char *base;
+	ssize_t k;
+
+	dir = beneath_parent(&u->root, path, &base);
+	if (dir < 0)
+		return dir == -ENOENT || dir == -ENOTDIR ? 0 : dir;
+	k = readlinkat(dir, base, out, max);
+	if (k < 0)
+		return errno == ENOENT || errno == EINVAL ? 0 : -errno;
+	return k;
+}
+
+static bool unchanged_link(void *arg, struct view path, struct view target)
+{
+	struct unpack *u = arg;
+	struct manifest_entry *b;
+	bool same;
+
+	if (!u->m || !(b = malloc(sizeof(*b))))
+		return false;
+	same = manifest_find(u->m, path.p, path.n, b) > 0 && b->kind == 'l' &&
+	       b->target_len == target.n && !memcmp(b->target, target.p, target.n);
+	free(b);
+	return same;
+}
+
+/* A link that a later one bent outwards: as if it had been refused when it came. */
+static int refuse_late(void *arg, struct view path, const char *rule)
+{
+	struct intake *k = arg;
+	struct err *e = k->late;
+	int r;
+
+	k->members++;
+	k->c = (struct change){.path_len = (uint32_t)path.n};
+	memcpy(k->c.path, path.p, path.n);
+	if (k->u->s.strict)
+		return reject(k, rule, "a boundary rule is broken", path, e);
+	r = find_base(k, e);
+	return r < 0 ? r : refuse(k, rule, (struct view){0}, e);
+}
+
+static int start(struct intake *k, struct err *e)
+{
+	struct tar_limits limits = {.total_size = k->u->s.total_max};
+	struct member_opts judge = {
+	    .strict = k->u->s.strict,
+	    .fold_case = k->u->fold_case,
+	    .readlink_at = host_link,
+	    .unchanged_link = unchanged_link,
+	    .arg = k->u,
+	};
+
+	randombytes_buf(judge.key, sizeof(judge.key));
+	k->in = malloc(IN_BYTES);
+	k->small = malloc(SMALL_BYTES);
+	if (!k->in || !k->small || tar_reader_new(&limits, &k->tar) < 0 ||
+	    members_new(&judge, &k->judge) < 0)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	k->raw = openat(k->u->run_fd, "rejected.tar",
+			O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	return 0;
+}
+
+int stage_stream(struct unpack *u, struct err *e)
+{
+	struct intake *k = calloc(1, sizeof(*k));
+	int r;
+
+	if (!k)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	*k = (struct intake){.u = u, .raw = -1, .fd = -1, .late = e};
+	r = start(k, e);
+	if (r == 0)
+		r = read_stream(k, e);
+	if (r == 0)
+		r = members_finish(k->judge, refuse_late, k);
+	if (r > 0)
+		r = -EBADMSG;
+	if (k->raw >= 0 && !u->rejected)
+		(void)unlinkat(u->run_fd, "rejected.tar", 0);
+	if (r == 0 && (r = chlist_seal(u->list)) < 0)
+		(void)err_sys(e, -r, "sort the list of changes");
+	tar_reader_free(k->tar);
+	members_free(k->judge);
+	cleanup_fd(&k->raw);
+	cleanup_fd(&k->fd);
+	free(k->in);
+	free(k->small);
+	free(k);
+	return r;
+}
