@@ -257,11 +257,13 @@ fuzz() {
 		configure build-fuzz --buildtype=debugoptimized -Dfuzz=true -Db_sanitize=address,undefined -Db_lundef=false -Db_lto=false
 	) || return 1
 	compile build-fuzz || return 1
+	export ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1
 	for t in build-fuzz/tests/fuzz/fuzz_*; do
 		[ -f "$t" ] && [ -x "$t" ] || continue
 		name=${t##*/}
 		if [ $# -gt 0 ] && [[ " $* " != *" $name "* ]]; then continue; fi
-		mkdir -p "build-fuzz/corpus/$name" "tests/fuzz/corpus/${name#fuzz_}"
+		mkdir -p "build-fuzz/corpus/$name"
+		"build-fuzz/tests/fuzz/replay_${name#fuzz_}" --write "build-fuzz/corpus/$name"
 		say "fuzz: $name for $seconds s"
 		"$t" -max_total_time="$seconds" -print_final_stats=1 -artifact_prefix="build-fuzz/$name-" \
 			"build-fuzz/corpus/$name" "tests/fuzz/corpus/${name#fuzz_}" >"build-fuzz/$name.log" 2>&1 || {

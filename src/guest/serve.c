@@ -429,6 +429,14 @@ static bool hear_launcher(struct guest *g)
 
 /* Holders. --------------------------------------------------------------------------------- */
 
+static void start_sweep(struct guest *g)
+{
+	g->sweep = true;
+	g->sweep_due_ns = 0;
+	g->sweep_until_ns = after_ms(KILL_GRACE_MS);
+	g->swept = 0;
+}
+
 static void on_holder_msg(struct guest *g, struct slot *s, const struct holder_msg *m)
 {
 	struct gm_exited x = {s->id, m->a, m->b, m->c, m->n[0], m->n[1]};
@@ -455,15 +463,7 @@ static void on_holder_msg(struct guest *g, struct slot *s, const struct holder_m
 	}
 	s->said = true;
 	if (m->orphans)
-		g->sweep = true;
-}
-
-static void start_sweep(struct guest *g)
-{
-	g->sweep = true;
-	g->sweep_due_ns = 0;
-	g->sweep_until_ns = after_ms(KILL_GRACE_MS);
-	g->swept = 0;
+		start_sweep(g);
 }
 
 /* A holder is never gone before its last word unless somebody killed it. */
@@ -543,10 +543,11 @@ static void sweep(struct guest *g)
 	size_t n = 0;
 	int r;
 
+	/* A dying holder still has its children for a moment: one that is lost or has said all shields nothing. */
 	if (!g->sweep || now < g->sweep_due_ns || !ours.v)
 		return;
 	for (size_t i = 0; i < g->used; i++)
-		if (g->slots[i].pid)
+		if (g->slots[i].pid && !g->slots[i].lost && !g->slots[i].said)
 			ours.v[ours.n++] = g->slots[i].pid;
 	pids_sort(&ours);
 	r = tree_signal(getpid(), &ours, SIGKILL, &n);

@@ -77,6 +77,7 @@ struct sandbox_event {
 	uint32_t id;
 	int code, signo; /* SE_EXITED */
 	unsigned leftovers;
+	unsigned oom_kills; /* SE_EXITED: kills for want of memory since the last command that ended */
 	int sys;
 	char step[32];
 	uint64_t members, unreadable; /* SE_PACKED */

@@ -36,8 +36,8 @@ enum guest_msg {
 	GM_PACKED = 68,	 /* struct gm_packed; last event of a pack's id */
 	GM_PONG = 69,	 /* u64 nonce */
 	GM_ENDED = 70,	 /* launch -> clients: u32 wait status of the guest; nothing follows */
-	GM_ERROR =
-	    71, /* launch -> client: u32 err_code, string text; a refused request or a failed start */
+	GM_ERROR = 71,	 /* launch -> client: u32 err_code, string text; refused, or a failed start */
+	GM_OOM = 72,	 /* launch -> client: u32 kills for want of memory so far; before GM_EXITED */
 };
 
 #define GUEST_PROTOCOL 1
@@ -50,7 +50,7 @@ enum guest_msg {
  */
 #define GUEST_FD_SOCKET 3 /* connected stream socket to airlock-launch */
 #define GUEST_FD_UPPER 4  /* root of the lease's layer: detached read-only mount; `..` stays in it */
-#define GUEST_PATH "/.airlock/guest" /* where the guest binary is bound, read-only */
+#define GUEST_PATH "/.airlock/airlock-guest" /* where the guest binary is bound, read-only */
 
 /*
  * GM_READY from launch to a client: u32 guest protocol version, u32 Landlock ABI in force (0: none),

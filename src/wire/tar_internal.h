@@ -105,4 +105,31 @@ const char *tar_pax_parse(struct tar_ext *x, const char *p, size_t n, bool globa
 /* Payload of a GNU `L` (path) or `K` (link target) header. */
 const char *tar_gnu_long(struct tar_ext *x, const char *p, size_t n, bool link);
 
+/* What is still to come before the data of a sparse member. */
+enum tar_map_rest {
+	TAR_MAP_READY,
+	TAR_MAP_GNU,  /* blocks that continue an old GNU map */
+	TAR_MAP_PAX1, /* decimal lines */
+};
+
+/* The current member and what its headers said. */
+struct tar_cur {
+	struct tar_ext ext;
+	bool has_global_mtime;
+	int64_t global_mtime_ns;
+	struct tar_member member; /* views into path and target */
+	char path[PATH_MEMBER_MAX + 1], target[PATH_MEMBER_MAX + 1];
+	uint64_t stored;	  /* bytes in the stream */
+	struct tar_sparse gnu_map;
+	struct tar_sparse *map; /* NULL if it is not sparse */
+	enum tar_map_rest map_rest;
+};
+
+/* b: the header block; offset: where it lies in the stream. Fills c->member, map and map_rest. */
+const char *tar_member_judge(struct tar_cur *c, const struct tar_head *h, const uint8_t *b, uint64_t offset);
+/* One block that continues an old GNU map; map_rest becomes TAR_MAP_READY with the last. */
+const char *tar_map_gnu_more(struct tar_cur *c, const uint8_t *b);
+/* A complete map must lie in the file and account for all its data (c->stored). */
+const char *tar_map_end(const struct tar_cur *c);
+
 #endif

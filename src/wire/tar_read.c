@@ -50,14 +50,7 @@ struct tar_reader {
 	char side; /* typeflag of the extension header being read */
 	uint64_t left, pad;
 	struct buf payload;
-	struct tar_ext ext;
-	bool has_global_mtime;
-	int64_t global_mtime_ns;
-
-	struct tar_member member;
-	char path[PATH_MEMBER_MAX + 1], target[PATH_MEMBER_MAX + 1];
-	struct tar_sparse gnu_map;
-	struct tar_sparse *map; /* of the current member, NULL if it is not sparse */
+	struct tar_cur cur;
 	struct tar_map1 map1;
 	uint64_t map1_len;
 	size_t extent;	  /* current one */
@@ -79,7 +72,7 @@ int tar_reader_new(const struct tar_limits *limits, struct tar_reader **ret)
 	if (!r->limits.total_size)
 		r->limits.total_size = OUT_BYTES_DEFAULT;
 	buf_init(&r->payload, TAR_HEADERS_MAX);
-	tar_ext_init(&r->ext);
+	tar_ext_init(&r->cur.ext);
 	*ret = r;
 	return 0;
 }
@@ -89,8 +82,8 @@ void tar_reader_free(struct tar_reader *r)
 	if (!r)
 		return;
 	buf_done(&r->payload);
-	tar_ext_done(&r->ext);
-	tar_sparse_done(&r->gnu_map);
+	tar_ext_done(&r->cur.ext);
+	tar_sparse_done(&r->cur.gnu_map);
 	free(r);
 }
 
@@ -111,7 +104,7 @@ static int report(const struct tar_reader *r, struct tar_out *out, struct err *e
 			       (unsigned long long)r->fail_offset);
 	out->rule = r->rule;
 	out->offset = r->fail_offset;
-	(void)str_printable(&name, r->path, strnlen(r->path, 120));
+	(void)str_printable(&name, r->cur.path, strnlen(r->cur.path, 120));
 	return err_set(e, ERR_HOSTILE, "outbound stream rejected at byte %llu by rule %s: %s%s%s; the workspace was not touched",
 		       (unsigned long long)r->fail_offset, r->rule, tar_rule_text(r->rule),
 		       name.len ? "; last member: " : "", buf_text(&name));
@@ -162,11 +155,11 @@ static uint64_t padding(uint64_t size)
 static const char *side_begin(struct tar_reader *r, const struct tar_head *h)
 {
 	bool pax = h->typeflag == 'x' || h->typeflag == 'g', gnu = h->typeflag == 'L' || h->typeflag == 'K';
-	bool pending = r->ext.pax || r->ext.gnu;
+	bool pending = r->cur.ext.pax || r->cur.ext.gnu;
 
 	if ((pax && h->format != TAR_USTAR) || (gnu && h->format != TAR_GNU))
 		return "format_mix";
-	if (gnu ? r->ext.pax || (h->typeflag == 'L' ? r->ext.has_path : r->ext.has_link) : pending)
+	if (gnu ? r->cur.ext.pax || (h->typeflag == 'L' ? r->cur.ext.has_path : r->cur.ext.has_link) : pending)
 		return "extension_order";
 	if (h->typeflag == 'L' && h->size > PATH_MEMBER_MAX + 1)
 		return "name_too_long";
@@ -175,8 +168,8 @@ static const char *side_begin(struct tar_reader *r, const struct tar_head *h)
 	/* Counts the block itself too, or a million empty headers would be free. */
 	if (h->size > TAR_HEADERS_MAX || (r->headers += TAR_BLOCK + h->size) > TAR_HEADERS_MAX)
 		return "limit";
-	r->ext.pax |= h->typeflag == 'x';
-	r->ext.gnu |= gnu;
+	r->cur.ext.pax |= h->typeflag == 'x';
+	r->cur.ext.gnu |= gnu;
 	r->side = h->typeflag;
 	r->left = h->size;
 	r->pad = padding(h->size);
@@ -197,240 +190,39 @@ static const char *side_end(struct tar_reader *r)
 	r->left = r->pad;
 	r->state = S_SIDE_SKIP;
 	if (r->side == 'x')
-		return tar_pax_parse(&r->ext, p, r->payload.len, false);
+		return tar_pax_parse(&r->cur.ext, p, r->payload.len, false);
 	if (r->side != 'g')
-		return tar_gnu_long(&r->ext, p, r->payload.len, r->side == 'K');
-	rule = tar_pax_parse(&r->ext, p, r->payload.len, true);
-	if (r->ext.has_mtime) {
-		r->has_global_mtime = true;
-		r->global_mtime_ns = r->ext.mtime_ns;
+		return tar_gnu_long(&r->cur.ext, p, r->payload.len, r->side == 'K');
+	rule = tar_pax_parse(&r->cur.ext, p, r->payload.len, true);
+	if (r->cur.ext.has_mtime) {
+		r->cur.has_global_mtime = true;
+		r->cur.global_mtime_ns = r->cur.ext.mtime_ns;
 	}
-	tar_ext_reset(&r->ext);
+	tar_ext_reset(&r->cur.ext);
 	return rule;
-}
-
-static const char *judge_type(const struct tar_head *h, bool slash, enum tar_type *ret)
-{
-	char t = h->typeflag;
-
-	if (h->format == TAR_V7 && t != '\0' && t != '0' && t != '1' && t != '2' && t != '5')
-		return "bad_type";
-	switch (t) {
-	case '\0': /* v7 has no directories but names with a slash at the end */
-		*ret = slash ? TAR_DIR : TAR_FILE;
-		break;
-	case '0':
-	case '7':
-		*ret = TAR_FILE;
-		break;
-	case 'S':
-		if (h->format != TAR_GNU)
-			return "format_mix";
-		*ret = TAR_FILE;
-		break;
-	case '1':
-		*ret = TAR_HARDLINK;
-		break;
-	case '2':
-		*ret = TAR_SYMLINK;
-		break;
-	case '5':
-		*ret = TAR_DIR;
-		break;
-	default:
-		if (!((t >= '3' && t <= '9') || (t >= 'a' && t <= 'z')))
-			return "bad_type";
-		*ret = TAR_SPECIAL;
-	}
-	return slash && *ret != TAR_DIR ? "trailing_slash" : NULL;
-}
-
-/* The name that counts: GNU.sparse.name, then path or L, then the header's own. */
-static const char *judge_path(struct tar_reader *r, const struct tar_head *h, bool *slash)
-{
-	char whole[155 + 1 + 100];
-	struct view v = h->name;
-
-	if (r->ext.sparse_keys & SPARSE_NAME) {
-		v = (struct view){buf_text(&r->ext.sparse_name), r->ext.sparse_name.len};
-	} else if (r->ext.has_path) {
-		v = (struct view){buf_text(&r->ext.path), r->ext.path.len};
-	} else if (h->prefix.n) {
-		memcpy(whole, h->prefix.p, h->prefix.n);
-		whole[h->prefix.n] = '/';
-		memcpy(whole + h->prefix.n + 1, h->name.p, h->name.n);
-		v = (struct view){whole, h->prefix.n + 1 + h->name.n};
-	}
-	r->member.path.p = r->path;
-	return tar_name_clean(v.p, v.n, r->path, &r->member.path.n, slash);
-}
-
-static const char *judge_target(struct tar_reader *r, const struct tar_head *h)
-{
-	struct view v = h->link;
-	const char *rule;
-	bool slash;
-
-	if (r->ext.has_link)
-		v = (struct view){buf_text(&r->ext.link), r->ext.link.len};
-	if (v.n == 0)
-		return "empty_target";
-	r->member.target.p = r->target;
-	if (r->member.type == TAR_SYMLINK) {
-		memcpy(r->target, v.p, v.n); /* verbatim; both sources are shorter than the array */
-		r->target[v.n] = '\0';
-		r->member.target.n = v.n;
-		return NULL;
-	}
-	rule = tar_name_clean(v.p, v.n, r->target, &r->member.target.n, &slash);
-	if (rule && strcmp(rule, "name_too_long") != 0)
-		return "hardlink_target";
-	return rule ? rule : (slash || r->member.target.n == 0) ? "hardlink_target" : NULL;
-}
-
-static const char *judge_op(const struct tar_reader *r)
-{
-	const struct tar_member *m = &r->member;
-
-	switch (m->op) {
-	case TAR_OP_DELETE:
-		if (m->path.n == 0)
-			return "bad_op";
-		__attribute__((fallthrough));
-	case TAR_OP_UNREADABLE:
-		return (m->type == TAR_FILE || m->type == TAR_DIR) && m->size == 0 && !r->map ? NULL : "bad_op";
-	case TAR_OP_OPAQUE:
-		return m->type == TAR_DIR ? NULL : "bad_op";
-	default:
-		return NULL;
-	}
-}
-
-/* PAX sparse 0.0, 0.1 and 1.0: all keys of exactly one of them. stored: bytes in the stream. */
-static const char *judge_pax_sparse(struct tar_reader *r, uint64_t stored)
-{
-	struct tar_ext *x = &r->ext;
-	unsigned k = x->sparse_keys;
-
-	if (r->member.type != TAR_FILE || !(k & (SPARSE_SIZE | SPARSE_REALSIZE)) || (k & SPARSE_OPEN))
-		return "bad_sparse";
-	r->map = &x->map;
-	r->member.sparse = true;
-	r->member.size = x->sparse_size;
-	if (k & (SPARSE_MAJOR | SPARSE_MINOR)) {
-		if (x->sparse_major != 1 || x->sparse_minor != 0 || (k & (SPARSE_BLOCKS | SPARSE_MAP | SPARSE_LIST)))
-			return "bad_sparse";
-		r->map1 = (struct tar_map1){0};
-		r->map1_len = 0;
-		r->state = S_MAP1;
-		return NULL;
-	}
-	if (!(k & SPARSE_BLOCKS) || x->sparse_blocks != x->map.n || x->map.stored != stored)
-		return "bad_sparse";
-	return x->map.end > x->sparse_size ? "bad_sparse" : NULL;
-}
-
-/* The map of a member is complete: it must lie in the file and account for all its data. */
-static const char *map_end(struct tar_reader *r)
-{
-	r->state = S_EMIT;
-	return r->map->end > r->member.size || r->map->stored != r->left ? "bad_sparse" : NULL;
-}
-
-static const char *gnu_sparse_more(struct tar_reader *r, const uint8_t *b)
-{
-	enum { PAIRS = 21, MORE = 504 };
-	size_t before = r->map->n;
-	const char *rule = tar_sparse_gnu(r->map, b, PAIRS);
-
-	if (rule)
-		return rule;
-	if (b[MORE] > 1 || (b[MORE] && r->map->n != before + PAIRS))
-		return "bad_sparse";
-	return b[MORE] ? NULL : map_end(r);
-}
-
-/* Old GNU sparse: first pairs, flag and logical size lie in the header block itself. */
-static const char *judge_gnu_sparse(struct tar_reader *r, const uint8_t *b)
-{
-	enum { PAIRS = 386, MORE = 482, REALSIZE = 483 };
-	const char *rule;
-
-	tar_sparse_reset(&r->gnu_map);
-	r->map = &r->gnu_map;
-	r->member.sparse = true;
-	if ((rule = tar_field_u64(b + REALSIZE, 12, &r->member.size)) ||
-	    (rule = tar_sparse_gnu(r->map, b + PAIRS, 4)))
-		return rule;
-	if (b[MORE])
-		r->state = S_GNU_SPARSE;
-	/* A map that goes on after its end could go on without one. */
-	if (b[MORE] > 1 || (b[MORE] && r->map->n != 4))
-		return "bad_sparse";
-	return b[MORE] ? NULL : map_end(r);
-}
-
-static const char *count(struct tar_reader *r)
-{
-	const struct tar_member *m = &r->member;
-
-	if (m->size > r->limits.member_size || m->size > r->limits.total_size - r->total)
-		return "limit";
-	r->total += m->size;
-	if (++r->members > r->limits.members)
-		return "limit";
-	return NULL;
-}
-
-static void judge_time(struct tar_reader *r, const struct tar_head *h)
-{
-	int64_t s = h->mtime_s;
-
-	if (r->ext.has_mtime)
-		r->member.mtime_ns = r->ext.mtime_ns;
-	else if (r->has_global_mtime)
-		r->member.mtime_ns = r->global_mtime_ns;
-	else if (s >= TAR_MTIME_MAX_S)
-		r->member.mtime_ns = TAR_MTIME_MAX_S * NS_PER_S - 1;
-	else
-		r->member.mtime_ns = s > 0 ? s * NS_PER_S : 0;
 }
 
 static const char *member_begin(struct tar_reader *r, const struct tar_head *h, const uint8_t *b)
 {
-	uint64_t stored = r->ext.has_size ? r->ext.size : h->size;
-	struct tar_member *m = &r->member;
-	bool slash = false;
-	const char *rule;
+	static const enum state next[] = {
+	    [TAR_MAP_READY] = S_EMIT, [TAR_MAP_GNU] = S_GNU_SPARSE, [TAR_MAP_PAX1] = S_MAP1};
+	const struct tar_member *m = &r->cur.member;
+	const char *rule = tar_member_judge(&r->cur, h, b, r->offset - TAR_BLOCK);
 
-	if ((r->ext.pax && h->format != TAR_USTAR) || (r->ext.gnu && h->format != TAR_GNU))
-		return "format_mix";
-	*m = (struct tar_member){.op = r->ext.op, .mode = h->mode, .typeflag = h->typeflag,
-				 .target = {"", 0}, .header_offset = r->offset - TAR_BLOCK};
-	if ((rule = judge_path(r, h, &slash)) || (rule = judge_type(h, slash, &m->type)))
+	if (rule)
 		return rule;
-	if (m->path.n == 0 && m->type != TAR_DIR)
-		return "root_not_dir";
-	/* One program skips this data, another reads it as the next header. */
-	if (m->type != TAR_FILE && (stored || h->size))
-		return "hidden_data";
-	if ((m->type == TAR_SYMLINK || m->type == TAR_HARDLINK) && (rule = judge_target(r, h)))
-		return rule;
-	judge_time(r, h);
-	r->map = NULL;
-	r->state = S_EMIT;
-	r->left = stored;
-	r->pad = padding(stored);
+	if (m->size > r->limits.member_size || m->size > r->limits.total_size - r->total ||
+	    ++r->members > r->limits.members)
+		return "limit";
+	r->total += m->size;
+	r->left = r->cur.stored;
+	r->pad = padding(r->cur.stored);
 	r->pos = 0;
 	r->extent = 0;
-	m->size = stored;
-	if (h->typeflag == 'S')
-		rule = judge_gnu_sparse(r, b);
-	else if (r->ext.sparse_keys)
-		rule = judge_pax_sparse(r, stored);
-	if (rule || (rule = judge_op(r)))
-		return rule;
-	return count(r);
+	r->map1 = (struct tar_map1){0};
+	r->map1_len = 0;
+	r->state = next[r->cur.map_rest];
+	return NULL;
 }
 
 static const char *header(struct tar_reader *r, const uint8_t *b)
@@ -440,7 +232,7 @@ static const char *header(struct tar_reader *r, const uint8_t *b)
 
 	if (tar_block_is_zero(b)) {
 		r->state = S_ZERO;
-		return r->ext.pax || r->ext.gnu ? "extension_order" : NULL;
+		return r->cur.ext.pax || r->cur.ext.gnu ? "extension_order" : NULL;
 	}
 	rule = tar_head_parse(b, &h);
 	if (rule)
@@ -459,7 +251,7 @@ static const char *map1(struct tar_reader *r, const uint8_t **p, size_t *n)
 
 		if (r->left == 0)
 			return "bad_sparse";
-		k = tar_map1_feed(&r->map1, **p, r->map, &rule);
+		k = tar_map1_feed(&r->map1, **p, r->cur.map, &rule);
 		(void)take_some(r, p, n, 1);
 		r->left--;
 		r->map1_len++;
@@ -481,15 +273,15 @@ static bool data(struct tar_reader *r, const uint8_t **p, size_t *n, struct tar_
 {
 	uint64_t max = r->left, base = 0;
 
-	if (r->map) {
-		while (r->extent < r->map->n && r->pos == r->map->v[r->extent].len) {
+	if (r->cur.map) {
+		while (r->extent < r->cur.map->n && r->pos == r->cur.map->v[r->extent].len) {
 			r->extent++;
 			r->pos = 0;
 		}
-		if (r->extent == r->map->n)
+		if (r->extent == r->cur.map->n)
 			return false;
-		base = r->map->v[r->extent].off;
-		max = r->map->v[r->extent].len - r->pos;
+		base = r->cur.map->v[r->extent].off;
+		max = r->cur.map->v[r->extent].len - r->pos;
 	}
 	out->data = (struct view){(const char *)*p, 0};
 	out->data_offset = base + r->pos;
@@ -518,7 +310,9 @@ static bool advance(struct tar_reader *r, const uint8_t **p, size_t *n, const ch
 			r->state = S_END;
 			*rule = tar_block_is_zero(b) ? NULL : "lone_zero_block";
 		} else {
-			*rule = gnu_sparse_more(r, b);
+			*rule = tar_map_gnu_more(&r->cur, b);
+			if (r->cur.map_rest == TAR_MAP_READY)
+				r->state = S_EMIT;
 		}
 		return true;
 	case S_SIDE:
@@ -544,10 +338,13 @@ static bool advance(struct tar_reader *r, const uint8_t **p, size_t *n, const ch
 			r->left -= k;
 		if (*todo)
 			return false;
-		if (before == S_MAP1_PAD)
-			*rule = map_end(r);
-		else
+		if (before == S_MAP1_PAD) {
+			r->cur.stored = r->left; /* what the map does not take up */
+			*rule = tar_map_end(&r->cur);
+			r->state = S_EMIT;
+		} else {
 			r->state = before == S_SIDE_SKIP ? S_HEADER : S_MEMBER_END;
+		}
 		return true;
 	}
 	case S_MAP1:
@@ -560,7 +357,8 @@ static bool advance(struct tar_reader *r, const uint8_t **p, size_t *n, const ch
 
 static void member_end(struct tar_reader *r)
 {
-	tar_ext_reset(&r->ext);
+	tar_sparse_reset(&r->cur.gnu_map);
+	tar_ext_reset(&r->cur.ext);
 	buf_reset(&r->payload);
 	if (r->payload.cap > 65536)
 		buf_done(&r->payload);
@@ -579,7 +377,7 @@ int tar_reader_next(struct tar_reader *r, const uint8_t **p, size_t *n, struct t
 		switch (r->state) {
 		case S_EMIT:
 			r->state = S_DATA;
-			out->member = r->member;
+			out->member = r->cur.member;
 			return TAR_MEMBER;
 		case S_DATA:
 			if (data(r, p, n, out))

@@ -4,6 +4,7 @@
  * The host that they assume (hostile_host; mkhostile --host makes it):
  *   hostabs -> /etc            hostup -> ../outside      hostin -> real
  *   loop1 -> loop2             loop2 -> loop1
+ *   .airlock-x -> /etc
  *   baseabs -> /opt/tool       the same in the baseline, so it came from the host
  */
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 const struct hostile_link hostile_host[] = {
     {"hostabs", "/etc", false}, {"hostup", "../outside", false}, {"hostin", "real", false},
     {"loop1", "loop2", false},	{"loop2", "loop1", false},	 {"baseabs", "/opt/tool", true},
+    {".airlock-x", "/etc", false},
 };
 const size_t hostile_host_len = ARRAY_LEN(hostile_host);
 
@@ -109,6 +111,7 @@ SCRIPT(b8_implied_cover, {"f", "hostabs/a"}, {"l", "x", "hostabs/passwd"})
 SCRIPT(b8_deleted_cover, {"D", "hostabs"}, {"l", "x", "hostabs/passwd"})
 SCRIPT(b8_replaced, {"d", "hostabs"}, {"l", "x", "hostabs/passwd"})
 SCRIPT(b8_refused_link, {"l", "r", "/etc"}, {"l", "x", "r/passwd"})
+SCRIPT(b8_refused_cover, {"l", ".airlock-x", "inside"}, {"l", "x", ".airlock-x/passwd"})
 SCRIPT(b9_arrow_etc, {"l", "x -> a", "/etc"})
 SCRIPT(b11_symlink, {"l", "s", "inside"}, {"h", "h", "s"})
 SCRIPT(b11_dir, {"d", "d"}, {"h", "h", "d"})
@@ -212,6 +215,7 @@ const struct hostile_case hostile_member_cases[] = {
     REFUSED("B8-deleted-cover", "link_escape", b8_deleted_cover),
     ACCEPT("B8-replaced", b8_replaced),
     REFUSED("B8-refused-link", "link_escape", b8_refused_link),
+    REFUSED("B8-refused-cover", "link_escape", b8_refused_cover),
     REFUSED("B9-arrow-etc", "link_escape", b9_arrow_etc),
     HOSTILE("B11-symlink", "hardlink_target", b11_symlink),
     HOSTILE("B11-dir", "hardlink_target", b11_dir),

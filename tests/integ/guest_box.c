@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -19,6 +20,8 @@
 
 #define LIMIT_NS (30 * NS_PER_S)
 #define OUT_MAX (64u << 20)
+
+unsigned box_uid, box_nproc;
 
 static void put_file(const char *path, const char *text)
 {
@@ -74,6 +77,13 @@ static _Noreturn void become_guest(enum box_mode mode, int sock, int upper)
 	(void)close(GUEST_FD_UPPER);
 	if (dup2(sock, GUEST_FD_SOCKET) < 0 || (upper >= 0 && dup2(upper, GUEST_FD_UPPER) < 0))
 		_exit(96);
+	if (box_uid) {
+		struct rlimit l = {box_nproc, box_nproc};
+
+		if (setrlimit(RLIMIT_NPROC, &l) < 0 || setgid(box_uid) < 0 || setuid(box_uid) < 0)
+			_exit(94);
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	}
 	(void)execve(GUEST_PROGRAM, argv, env);
 	_exit(95);
 }

@@ -47,6 +47,9 @@ struct box {
 #define BOX_TTY 1u
 #define BOX_NO_STDERR 2u
 
+/* When not 0 the guest and its commands run as this user with at most box_nproc processes. */
+extern unsigned box_uid, box_nproc;
+
 void box_start(struct box *b, enum box_mode mode, int upper);
 /* Exact argv and env; cwd "/" if NULL. input NULL: stdin is an empty pipe that is closed at once. */
 struct box_cmd *box_exec(struct box *b, char *const *argv, char *const *env, const char *cwd,

@@ -1,0 +1,29 @@
+/*
+ * mounts.h: mount calls by descriptor, as the kernel has them since 5.12.
+ *
+ * A tree is a detached copy of a place in the mount table, held by a descriptor; it is put somewhere
+ * with mounts_put and goes away with the last descriptor otherwise. All return 0 (or a
+ * descriptor) or a negative errno; the caller knows the object and says so.
+ */
+#ifndef AIRLOCK_OS_MOUNTS_H
+#define AIRLOCK_OS_MOUNTS_H
+
+#include <stdint.h>
+#include <sys/mount.h>
+
+/*
+ * Detached copy of path relative to dirfd (AT_FDCWD, or the thing itself when path is ""), with all
+ * that is mounted below it: a copy without would uncover what the mounts hide, and the kernel
+ * refuses that in a user namespace. Follows links.
+ */
+int mounts_clone(int dirfd, const char *path);
+/* Opens path for mounts_clone without following any link (ELOOP), in any component. O_PATH. */
+int mounts_open(int dirfd, const char *path);
+/* Puts a tree at path, relative to dirfd; path must exist. */
+int mounts_put(int tree, int dirfd, const char *path);
+/* New file system of a type: `options` is a NULL-terminated list of key, value pairs. Detached. */
+int mounts_new(const char *type, const char *const *options, unsigned attrs);
+/* Adds MOUNT_ATTR_* to a place and everything below, and cuts it off from mount propagation. */
+int mounts_restrict(int dirfd, const char *path, uint64_t attrs);
+
+#endif

@@ -1,0 +1,220 @@
+/*
+ * gen.c: prints the seccomp programs as C arrays. A build-time tool: it links libseccomp, so that
+ * airlock-launch, which installs the programs, links nothing.
+ *
+ * A program is a prelude of argument rules, assembled here, and behind it the list of numbers,
+ * compiled by libseccomp. The prelude compares the low 32 bits of an argument, because that is what
+ * the kernel looks at for these calls; libseccomp compares 64, and `TIOCSTI | 1 << 32` would pass a
+ * "not equal" rule.
+ */
+#include <errno.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <seccomp.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/personality.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include "base/cleanup.h"
+#include "os/seccomp/profile.h"
+
+#ifdef __x86_64__
+#define ARCH AUDIT_ARCH_X86_64
+#elif defined(__aarch64__)
+#define ARCH AUDIT_ARCH_AARCH64
+#else
+#error "no seccomp profile for this processor"
+#endif
+
+#ifndef CLONE_NEWTIME
+#define CLONE_NEWTIME 0x80
+#endif
+
+#define NEW_NAMESPACES                                                                 \
+	(CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | \
+	 CLONE_NEWPID | CLONE_NEWNET)
+
+#define PRELUDE_MAX 128
+#define EXPORT_MAX 4096
+
+#define DATA(f) ((uint32_t)offsetof(struct seccomp_data, f))
+#define ARG(n) (DATA(args) + 8u * (n)) /* low half: little endian */
+#define REFUSE(err) (SECCOMP_RET_ERRNO | (err))
+
+struct prog {
+	struct sock_filter f[PRELUDE_MAX];
+	unsigned n;
+};
+
+static void emit(struct prog *p, uint16_t code, uint32_t k, uint8_t jt, uint8_t jf)
+{
+	if (p->n == PRELUDE_MAX)
+		abort();
+	p->f[p->n++] = (struct sock_filter){.code = code, .k = k, .jt = jt, .jf = jf};
+}
+
+/* If the accumulator equals (or has a bit of) k, end with verdict. */
+static void when(struct prog *p, uint16_t op, uint32_t k, uint32_t verdict)
+{
+	emit(p, (uint16_t)(BPF_JMP | op | BPF_K), k, 0, 1);
+	emit(p, BPF_RET | BPF_K, verdict, 0, 0);
+}
+
+/* Opens a block for call number nr; returns what rule_end needs. */
+static unsigned rule(struct prog *p, uint32_t nr, unsigned arg)
+{
+	unsigned at = p->n;
+
+	emit(p, BPF_JMP | BPF_JEQ | BPF_K, nr, 0, 0);
+	emit(p, BPF_LD | BPF_W | BPF_ABS, ARG(arg), 0, 0);
+	return at;
+}
+
+static void rule_end(struct prog *p, unsigned at, uint32_t verdict)
+{
+	emit(p, BPF_RET | BPF_K, verdict, 0, 0);
+	p->f[at].jf = (uint8_t)(p->n - at - 1);
+}
+
+static void guest_prelude(struct prog *p)
+{
+	unsigned at;
+
+	/* Another architecture is judged (killed) by the list behind. */
+	emit(p, BPF_LD | BPF_W | BPF_ABS, DATA(arch), 0, 0);
+	emit(p, BPF_JMP | BPF_JEQ | BPF_K, ARCH, 0, 0);
+	emit(p, BPF_LD | BPF_W | BPF_ABS, DATA(nr), 0, 0);
+
+	/* Typing into the terminal that the sandbox was started from (CVE-2017-5226). */
+	at = rule(p, SYS_ioctl, 1);
+	when(p, BPF_JEQ, TIOCSTI, REFUSE(EPERM));
+	when(p, BPF_JEQ, TIOCLINUX, REFUSE(EPERM));
+	rule_end(p, at, SECCOMP_RET_ALLOW);
+
+	/* A new user namespace gives all capabilities over new ones, and with them kernel attack surface. */
+	at = rule(p, SYS_clone, 0);
+	when(p, BPF_JSET, NEW_NAMESPACES, REFUSE(EPERM));
+	rule_end(p, at, SECCOMP_RET_ALLOW);
+	at = rule(p, SYS_unshare, 0);
+	when(p, BPF_JSET, NEW_NAMESPACES | CLONE_NEWTIME, REFUSE(EPERM));
+	rule_end(p, at, SECCOMP_RET_ALLOW);
+
+	/*
+	 * Vsock reaches the hypervisor, AF_ALG, AF_PACKET, AF_XDP and the rarer families have long
+	 * lists of faults; netlink other than routing (getifaddrs needs that one) has none of use.
+	 */
+	at = rule(p, SYS_socket, 0);
+	when(p, BPF_JEQ, AF_UNIX, SECCOMP_RET_ALLOW);
+	when(p, BPF_JEQ, AF_INET, SECCOMP_RET_ALLOW);
+	when(p, BPF_JEQ, AF_INET6, SECCOMP_RET_ALLOW);
+	emit(p, BPF_JMP | BPF_JEQ | BPF_K, AF_NETLINK, 1, 0);
+	emit(p, BPF_RET | BPF_K, REFUSE(EAFNOSUPPORT), 0, 0);
+	emit(p, BPF_LD | BPF_W | BPF_ABS, ARG(2), 0, 0);
+	when(p, BPF_JEQ, 0, SECCOMP_RET_ALLOW);
+	rule_end(p, at, REFUSE(EAFNOSUPPORT));
+	at = rule(p, SYS_socketpair, 0);
+	when(p, BPF_JEQ, AF_UNIX, SECCOMP_RET_ALLOW);
+	rule_end(p, at, REFUSE(EAFNOSUPPORT));
+
+	/* Query, plain Linux, 32-bit uname, and what debuggers set; READ_IMPLIES_EXEC and the rest stay off. */
+	at = rule(p, SYS_personality, 0);
+	when(p, BPF_JEQ, 0xffffffffu, SECCOMP_RET_ALLOW);
+	when(p, BPF_JEQ, PER_LINUX, SECCOMP_RET_ALLOW);
+	when(p, BPF_JEQ, PER_LINUX32, SECCOMP_RET_ALLOW);
+	when(p, BPF_JEQ, ADDR_NO_RANDOMIZE, SECCOMP_RET_ALLOW);
+	rule_end(p, at, REFUSE(EPERM));
+
+	/* Its flags lie in memory that a filter cannot read: C libraries fall back to clone. */
+	emit(p, BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1);
+	emit(p, BPF_RET | BPF_K, REFUSE(ENOSYS), 0, 0);
+	if (p->n - 2 > UINT8_MAX)
+		abort();
+	p->f[1].jf = (uint8_t)(p->n - 2);
+}
+
+static int add(scmp_filter_ctx ctx, uint32_t action, const char *const *names, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		int nr = seccomp_syscall_resolve_name(names[i]);
+		int r;
+
+		/* Names of newer kernels or other architectures: nothing to allow here. */
+		if (nr < 0)
+			continue;
+		r = seccomp_rule_add(ctx, action, nr, 0);
+		if (r < 0) {
+			(void)fprintf(stderr, "seccomp profile: %s: %s\n", names[i], strerror(-r));
+			return r;
+		}
+	}
+	return 0;
+}
+
+static void print(const char *name, const struct sock_filter *f, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		(void)printf("\t{0x%02x, %u, %u, 0x%08x},\n", f[i].code, f[i].jt, f[i].jf, f[i].k);
+	(void)name;
+}
+
+static int export(const char *name, scmp_filter_ctx ctx, const struct prog *prelude)
+{
+	static struct sock_filter f[EXPORT_MAX];
+	_cleanup_fd_ int fd = memfd_create(name, MFD_CLOEXEC);
+	ssize_t n;
+
+	if (fd < 0 || seccomp_export_bpf(ctx, fd) < 0)
+		return -EIO;
+	n = pread(fd, f, sizeof(f), 0);
+	if (n <= 0 || (size_t)n == sizeof(f) || (size_t)n % sizeof(f[0]))
+		return -EIO;
+	(void)printf("static const struct sock_filter %s[] = {\n", name);
+	print(name, prelude->f, prelude->n);
+	print(name, f, (size_t)n / sizeof(f[0]));
+	(void)printf("};\n\n");
+	return 0;
+}
+
+static int profile(const char *name, uint32_t def, const char *const *allow, size_t nallow,
+		   const char *const *refuse, size_t nrefuse, const struct prog *prelude)
+{
+	scmp_filter_ctx ctx = seccomp_init(def);
+	int r;
+
+	if (!ctx)
+		return -ENOMEM;
+	/* A tree instead of a line: a call near the end of the list costs as much as one at its start. */
+	r = seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2);
+	if (r == 0)
+		r = seccomp_attr_set(ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
+	if (r == 0)
+		r = add(ctx, SCMP_ACT_ALLOW, allow, nallow);
+	if (r == 0)
+		r = add(ctx, SCMP_ACT_ERRNO(EPERM), refuse, nrefuse);
+	if (r == 0)
+		r = export(name, ctx, prelude);
+	seccomp_release(ctx);
+	return r;
+}
+
+int main(void)
+{
+	struct prog guest = {.n = 0};
+	const struct prog none = {.n = 0};
+	int r;
+
+	guest_prelude(&guest);
+	(void)printf("/* Generated by gen.c from profile.h. */\n");
+	r = profile("guest_filter", SCMP_ACT_ERRNO(ENOSYS), guest_allow, ARRAY_LEN(guest_allow),
+		    guest_refuse, ARRAY_LEN(guest_refuse), &guest);
+	if (r == 0)
+		r = profile("monitor_filter", SCMP_ACT_KILL_PROCESS, monitor_allow,
+			    ARRAY_LEN(monitor_allow), NULL, 0, &none);
+	return r < 0 ? 1 : 0;
+}

@@ -1,0 +1,237 @@
+/*
+ * Policy: the root that a sandbox gets is a tmpfs, read-only once filled; writable are the
+ * workspace, the home, /tmp and /dev/shm, all nosuid and nodev. /proc is the sandbox's own, with what tells of the
+ * host masked. Order matters and is commented where it does.
+ */
+#include "provider/native/setup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "os/mounts.h"
+
+/* The root holds directories, links and small files only. */
+static const char *const root_options[] = {"mode", "0755", "size", "4m", NULL};
+/* Half the memory would be the default; browsers and POSIX semaphores need far less. */
+static const char *const shm_options[] = {"mode", "1777", "size", "256m", NULL};
+/* newinstance is implied; no gid=5, as that group has no id inside. */
+static const char *const pts_options[] = {"mode", "0600", "ptmxmode", "0666", NULL};
+
+/* Empty directories of the root; the first ones are mount points. */
+static const char *const dirs[] = {
+    ".airlock", ".airlock/s", ".airlock/empty",
+    "dev",	"dev/pts",    "dev/shm",
+    "proc",	"home",	      "home/agent",
+    "tmp",	"etc",	      "etc/ssl",
+    "run",	"run/lock",   "var",
+    "var/lib",	"var/cache",  "var/log",
+    "opt",	"srv",	      "mnt",
+    "media",	"sys",
+};
+
+static const char *const links[][2] = {
+    {"dev/ptmx", "pts/ptmx"},	       {"dev/fd", "/proc/self/fd"},
+    {"dev/stdin", "/proc/self/fd/0"},  {"dev/stdout", "/proc/self/fd/1"},
+    {"dev/stderr", "/proc/self/fd/2"}, {"dev/core", "/proc/kcore"},
+    {"etc/mtab", "/proc/self/mounts"}, {"var/run", "/run"},
+    {"var/lock", "/run/lock"},	       {"var/tmp", "/tmp"},
+};
+
+/*
+ * Readable by anyone and about the host, not the sandbox: the keys of the host user, and what a
+ * kernel bug would turn into more.
+ */
+static const char *const proc_masked[] = {
+    "proc/keys", "proc/key-users", "proc/kcore", "proc/sysrq-trigger", "proc/timer_list",
+};
+static const char *const proc_ro[] = {"proc/sys", "proc/irq", "proc/bus", "proc/fs"};
+
+int image_point(int rootfd, const char *dst, bool dir)
+{
+	char path[4096];
+	size_t n = strlen(dst);
+	int fd;
+
+	if (n >= sizeof(path))
+		return -ENAMETOOLONG;
+	memcpy(path, dst, n + 1);
+	for (size_t i = 1; i < n; i++) {
+		if (path[i] != '/')
+			continue;
+		path[i] = '\0';
+		if (mkdirat(rootfd, path, 0755) < 0 && errno != EEXIST)
+			return -errno;
+		path[i] = '/';
+	}
+	if (dir)
+		return mkdirat(rootfd, path, 0755) < 0 && errno != EEXIST ? -errno : 0;
+	fd = openat(rootfd, path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0444);
+	if (fd < 0)
+		return -errno;
+	cleanup_fd(&fd);
+	return 0;
+}
+
+static int make_names(const struct image *im, const struct plan *p, int root, struct failure *f)
+{
+	char name[32];
+	int r;
+
+	for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
+		if (mkdirat(root, dirs[i], 0755) < 0)
+			return fail(f, STEP_ROOT, errno, dirs[i]);
+	for (size_t i = 0; i < ARRAY_LEN(links); i++)
+		if (symlinkat(links[i][1], root, links[i][0]) < 0)
+			return fail(f, STEP_ROOT, errno, links[i][0]);
+	for (size_t i = 0; i < im->links_len; i++) {
+		if (!im->links[i].name || !im->links[i].target)
+			return fail(f, STEP_ROOT, ENOMEM, "links");
+		if (symlinkat(im->links[i].target, root, im->links[i].name) < 0)
+			return fail(f, STEP_ROOT, errno, im->links[i].name);
+	}
+	for (size_t i = 0; i < p->layers_len; i++) {
+		(void)snprintf(name, sizeof(name), ".airlock/l%zu", i);
+		if (mkdirat(root, name, 0755) < 0)
+			return fail(f, STEP_ROOT, errno, name);
+	}
+	for (size_t i = 0; i < im->dev_len; i++)
+		if ((r = image_point(root, im->dev[i].dst, false)) < 0)
+			return fail(f, STEP_DEV, -r, im->dev[i].dst);
+	r = image_point(root, p->inside + 1, true);
+	return r < 0 ? fail(f, STEP_ROOT, -r, p->inside) : 0;
+}
+
+static int place_ro(const struct image *im, int root, struct failure *f)
+{
+	for (size_t i = 0; i < im->ro_len; i++) {
+		const struct tree *t = &im->ro[i];
+		int r = image_point(root, t->dst, t->dir);
+
+		if (r == 0)
+			r = mounts_put(t->fd, root, t->dst);
+		if (r < 0)
+			return fail(f, STEP_SYSTEM, -r, t->dst);
+	}
+	return 0;
+}
+
+static int put_new(const char *type, const char *const *options, unsigned attrs, int root,
+		   const char *dst, enum step step, struct failure *f)
+{
+	_cleanup_fd_ int fd = mounts_new(type, options, attrs);
+	int r = fd < 0 ? fd : mounts_put(fd, root, dst);
+
+	return r < 0 ? fail(f, step, -r, dst) : 0;
+}
+
+static int place_dev(const struct image *im, int root, struct failure *f)
+{
+	for (size_t i = 0; i < im->dev_len; i++) {
+		int r = mounts_put(im->dev[i].fd, root, im->dev[i].dst);
+
+		if (r < 0)
+			return fail(f, STEP_DEV, -r, im->dev[i].dst);
+	}
+	if (put_new("devpts", pts_options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, root, "dev/pts",
+		    STEP_DEV, f) < 0)
+		return -1;
+	return put_new("tmpfs", shm_options,
+		       MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, root, "dev/shm",
+		       STEP_DEV, f);
+}
+
+static int place_proc(int root, struct failure *f)
+{
+	if (put_new("proc", NULL, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, root,
+		    "proc", STEP_PROC, f) < 0)
+		return -1;
+	for (size_t i = 0; i < ARRAY_LEN(proc_ro); i++) {
+		_cleanup_fd_ int fd = mounts_clone(root, proc_ro[i]);
+		int r = fd < 0 ? fd : mounts_restrict(fd, "", MOUNT_ATTR_RDONLY);
+
+		if (r == 0)
+			r = mounts_put(fd, root, proc_ro[i]);
+		if (r < 0 && r != -ENOENT)
+			return fail(f, STEP_PROC, -r, proc_ro[i]);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(proc_masked); i++) {
+		_cleanup_fd_ int fd = mounts_clone(root, "dev/null");
+		int r = fd < 0 ? fd : mounts_put(fd, root, proc_masked[i]);
+
+		if (r < 0 && r != -ENOENT)
+			return fail(f, STEP_PROC, -r, proc_masked[i]);
+	}
+	return 0;
+}
+
+static int place_writable(const struct image *im, int root, struct failure *f)
+{
+	const struct {
+		int fd;
+		const char *dst;
+	} w[] = {{im->home, "home/agent"}, {im->tmp, "tmp"}};
+
+	for (size_t i = 0; i < ARRAY_LEN(w); i++) {
+		int r = mounts_restrict(w[i].fd, "", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+
+		if (r == 0)
+			r = mounts_put(w[i].fd, root, w[i].dst);
+		if (r < 0)
+			return fail(f, STEP_STORAGE, -r, w[i].dst);
+	}
+	return 0;
+}
+
+/* The old root lands on top of the new one's "/" and is detached with everything below it. */
+static int pivot(int root, struct failure *f)
+{
+	if (fchdir(root) < 0)
+		return fail(f, STEP_PIVOT, errno, "fchdir");
+	if (syscall(SYS_pivot_root, ".", ".") < 0)
+		return fail(f, STEP_PIVOT, errno, "pivot_root");
+	if (umount2(".", MNT_DETACH) < 0)
+		return fail(f, STEP_PIVOT, errno, "detach the old root");
+	if (chdir("/") < 0)
+		return fail(f, STEP_PIVOT, errno, "chdir");
+	return 0;
+}
+
+int image_build(struct image *im, const struct plan *p, struct failure *f)
+{
+	_cleanup_fd_ int root = mounts_new("tmpfs", root_options, MOUNT_ATTR_NOSUID);
+	int r;
+
+	if (root < 0)
+		return fail(f, STEP_ROOT, -root, "tmpfs");
+	/* Over "/", the one directory that is sure to exist: paths from "/" still see the old root. */
+	r = mounts_put(root, AT_FDCWD, "/");
+	if (r < 0)
+		return fail(f, STEP_ROOT, -r, "/");
+	if (fchdir(root) < 0)
+		return fail(f, STEP_ROOT, errno, "/");
+	(void)umask(022);
+	if (make_names(im, p, root, f) < 0 || place_ro(im, root, f) < 0 ||
+	    image_etc(root, p, im->resolv, f) < 0)
+		return -1;
+	/*
+	 * Safe because: one recursive call makes everything so far read-only, before anything writable is
+	 * there; no list of mounts to forget one in.
+	 */
+	r = mounts_restrict(root, "", MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+	if (r < 0)
+		return fail(f, STEP_ROOT, -r, "read-only");
+	if (place_dev(im, root, f) < 0 || place_proc(root, f) < 0 ||
+	    image_workspace(im, p, f) < 0 || place_writable(im, root, f) < 0)
+		return -1;
+	r = mounts_restrict(im->upper_ro, "",
+			    MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV |
+				MOUNT_ATTR_NOEXEC);
+	if (r < 0)
+		return fail(f, STEP_STORAGE, -r, "upper");
+	return pivot(root, f);
+}

@@ -1,0 +1,170 @@
+/*
+ * Policy: pid 1 of a sandbox builds its own view of the world with capabilities that exist only
+ * over its own new namespaces, gives them up one after another, and becomes the guest. Every step is
+ * required; a failure ends the start. No step is retried with less.
+ */
+#include "provider/native/setup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "os/caps.h"
+#include "os/landlock.h"
+#include "os/seccomp.h"
+#include "wire/guest.h"
+
+/* Descriptors are moved here first, above every place that the guest expects one at. */
+#define FD_ASIDE 100
+
+int fail(struct failure *f, enum step step, int sys, const char *object)
+{
+	*f = (struct failure){.step = step, .sys = sys > 0 ? sys : EIO};
+	(void)snprintf(f->object, sizeof(f->object), "%s", object);
+	return -1;
+}
+
+static _Noreturn void report(int sync, const struct failure *f)
+{
+	(void)send(sync, f, sizeof(*f), MSG_NOSIGNAL);
+	_exit(1);
+}
+
+static int become_mapped(const struct plan *p, struct failure *f)
+{
+	/* Mapped ids only; a no-op for an ordinary user. Groups were dropped by launch where it may. */
+	if (setresgid(p->gid_inside, p->gid_inside, p->gid_inside) < 0)
+		return fail(f, STEP_IDS, errno, "setresgid");
+	if (setresuid(p->uid_inside, p->uid_inside, p->uid_inside) < 0)
+		return fail(f, STEP_IDS, errno, "setresuid");
+	return 0;
+}
+
+static int loopback_up(struct failure *f)
+{
+	_cleanup_fd_ int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	struct ifreq r = {.ifr_flags = IFF_UP};
+
+	if (fd < 0)
+		return fail(f, STEP_LOOPBACK, errno, "socket");
+	memcpy(r.ifr_name, "lo", sizeof("lo"));
+	return ioctl(fd, SIOCSIFFLAGS, &r) < 0 ? fail(f, STEP_LOOPBACK, errno, "lo") : 0;
+}
+
+/* Lowers, never raises: a host limit that is lower already stays. */
+static int limit(__rlimit_resource_t what, rlim_t value, const char *name, struct failure *f)
+{
+	struct rlimit r;
+
+	if (getrlimit(what, &r) < 0)
+		return fail(f, STEP_RLIMITS, errno, name);
+	if (r.rlim_max == RLIM_INFINITY || r.rlim_max > value)
+		r.rlim_max = value;
+	r.rlim_cur = r.rlim_max;
+	return setrlimit(what, &r) < 0 ? fail(f, STEP_RLIMITS, errno, name) : 0;
+}
+
+static int limits(const struct plan *p, struct failure *f)
+{
+	/* NPROC is counted in this user namespace alone, so it bounds the sandbox and not the user. */
+	if (limit(RLIMIT_CORE, 0, "core", f) < 0 ||
+	    limit(RLIMIT_NPROC, p->pids ? p->pids : PIDS_DEFAULT, "nproc", f) < 0)
+		return -1;
+	return limit(RLIMIT_NOFILE, NOFILE_DEFAULT, "nofile", f);
+}
+
+/* The guest's descriptors to their places, everything else gone at exec. */
+static int arrange_fds(struct child *c, int *ret_sync, struct failure *f)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int sync = fcntl(c->sync, F_DUPFD_CLOEXEC, FD_ASIDE);
+	int sock = fcntl(c->guest_sock, F_DUPFD_CLOEXEC, FD_ASIDE);
+	int upper = fcntl(c->image->upper_ro, F_DUPFD_CLOEXEC, FD_ASIDE);
+
+	if (null < 0 || sync < 0 || sock < 0 || upper < 0)
+		return fail(f, STEP_EXEC, errno, "descriptors");
+	for (int i = 0; i < 3; i++)
+		if (dup2(null, i) < 0)
+			return fail(f, STEP_EXEC, errno, "descriptors");
+	if (dup2(sock, GUEST_FD_SOCKET) < 0 || dup2(upper, GUEST_FD_UPPER) < 0)
+		return fail(f, STEP_EXEC, errno, "descriptors");
+	/* Safe because: whatever descriptor launch had by mistake ends at exec as well. */
+	if (close_range(GUEST_FD_UPPER + 1, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
+		return fail(f, STEP_EXEC, errno, "close_range");
+	*ret_sync = sync;
+	return 0;
+}
+
+static int give_up(const struct plan *p, struct failure *f)
+{
+	int r;
+
+	/* A key of the host user's session would otherwise come along. ENOSYS, EPERM: no keyrings. */
+	(void)syscall(SYS_keyctl, 1 /* KEYCTL_JOIN_SESSION_KEYRING */, NULL, 0, 0, 0);
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		return fail(f, STEP_CAPS, errno, "no_new_privs");
+	r = caps_drop_all();
+	if (r < 0)
+		return fail(f, STEP_CAPS, -r, "capabilities");
+	if (!(p->without & WITHOUT_LANDLOCK)) {
+		r = landlock_scope();
+		if (r < 0)
+			return fail(f, STEP_LANDLOCK, -r, "landlock_restrict_self");
+	}
+	/* After every change of credentials, each of which clears it: launch gone, sandbox gone (FR-B164). */
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
+		return fail(f, STEP_CAPS, errno, "parent death signal");
+	if (!(p->without & WITHOUT_SECCOMP)) {
+		r = seccomp_install_guest();
+		if (r < 0)
+			return fail(f, STEP_SECCOMP, -r, "filter");
+	}
+	return 0;
+}
+
+/* launch may have died before the death signal was armed. */
+static bool orphaned(int sync)
+{
+	char c;
+
+	return recv(sync, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+_Noreturn void child_main(struct child *c)
+{
+	static char name[] = "airlock-guest";
+	char *argv[] = {name, NULL}, *env[] = {NULL};
+	struct failure f = {0};
+	int sync = c->sync;
+	char go;
+
+	if (recv(c->sync, &go, 1, 0) != 1)
+		_exit(1);
+	if (!c->collected && image_collect(c->image, c->plan, &f) < 0)
+		report(sync, &f);
+	if (become_mapped(c->plan, &f) < 0 || image_build(c->image, c->plan, &f) < 0)
+		report(sync, &f);
+	if (c->plan->net == NET_NONE && loopback_up(&f) < 0)
+		report(sync, &f);
+	if (sethostname(c->plan->hostname, strlen(c->plan->hostname)) < 0) {
+		(void)fail(&f, STEP_HOSTNAME, errno, c->plan->hostname);
+		report(sync, &f);
+	}
+	if (limits(c->plan, &f) < 0 || arrange_fds(c, &sync, &f) < 0 || give_up(c->plan, &f) < 0)
+		report(sync, &f);
+	if (orphaned(sync))
+		_exit(1);
+	(void)execve(GUEST_PATH, argv, env);
+	(void)fail(&f, STEP_EXEC, errno, GUEST_PATH);
+	report(sync, &f);
+}

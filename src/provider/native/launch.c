@@ -1,0 +1,289 @@
+#include "provider/native/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/path.h"
+#include "os/caps.h"
+#include "os/landlock.h"
+#include "os/seccomp.h"
+#include "wire/guest.h"
+
+#define SANDBOX_NAMESPACES \
+	(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP)
+
+static int write_proc(pid_t pid, const char *name, const char *text)
+{
+	char path[64];
+	_cleanup_fd_ int fd = -1;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	return write(fd, text, strlen(text)) < 0 ? -errno : 0;
+}
+
+/* One id each: whatever else owns files on the host is "nobody" inside and stays out of reach. */
+static int write_maps(pid_t pid, const struct plan *p, struct failure *f)
+{
+	char map[64];
+	int r = write_proc(pid, "setgroups", "deny");
+
+	if (r < 0)
+		return fail(f, STEP_IDMAP, -r, "setgroups");
+	(void)snprintf(map, sizeof(map), "%u %u 1", p->uid_inside, p->uid_host);
+	r = write_proc(pid, "uid_map", map);
+	if (r < 0)
+		return fail(f, STEP_IDMAP, -r, "uid_map");
+	(void)snprintf(map, sizeof(map), "%u %u 1", p->gid_inside, p->gid_host);
+	r = write_proc(pid, "gid_map", map);
+	return r < 0 ? fail(f, STEP_IDMAP, -r, "gid_map") : 0;
+}
+
+static pid_t clone_child(const struct plan *p, int *ret_pidfd)
+{
+	struct clone_args a = {
+	    .flags = SANDBOX_NAMESPACES | CLONE_PIDFD,
+	    .pidfd = (uintptr_t)ret_pidfd,
+	    .exit_signal = SIGCHLD,
+	};
+
+	if (p->net == NET_NONE)
+		a.flags |= CLONE_NEWNET;
+	return (pid_t)syscall(SYS_clone3, &a, sizeof(a));
+}
+
+/* Until the child has become the guest (end of stream) or says why not. */
+static int await_exec(int sync, struct failure *f)
+{
+	struct timeval tv = {.tv_sec = START_TIMEOUT_MS / 1000};
+	ssize_t n;
+
+	(void)setsockopt(sync, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
+	do {
+		n = recv(sync, f, sizeof(*f), 0);
+	} while (n < 0 && errno == EINTR);
+	if (n == 0)
+		return 0;
+	if (n == sizeof(*f))
+		return -1;
+	return fail(f, STEP_EXEC, n < 0 && errno == EAGAIN ? ETIMEDOUT : EPROTO, "set-up");
+}
+
+static void end_child(struct launch *l)
+{
+	/* Safe because: a pidfd names this one child for ever, never a process that got its number. */
+	(void)syscall(SYS_pidfd_send_signal, l->pidfd, SIGKILL, NULL, 0);
+	while (waitpid(l->pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	cleanup_fd(&l->pidfd);
+}
+
+/* Limits that were asked for are in force before the first instruction of foreign code, or no start. */
+static int make_cgroup(struct launch *l, struct err *e)
+{
+	const struct plan *p = &l->plan;
+	const struct cgroup_limits lim = {p->memory_bytes, p->pids, p->cpu_milli};
+	char name[80];
+
+	if ((p->without & WITHOUT_CGROUP) || (!p->memory_bytes && !p->cpu_milli))
+		return 0;
+	(void)snprintf(name, sizeof(name), "%.60s", path_base(p->lease_dir));
+	return cgroup_create(&l->cgroup, name, &lim, e);
+}
+
+static int run_child(struct launch *l, struct image *im, bool collected, struct failure *f,
+		     struct err *e)
+{
+	_cleanup_fd_ int sync_in = -1, sock_in = -1, sync = -1;
+	int pair[2];
+	char go = 1;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return err_sys(e, errno, "start sandbox: socket pair");
+	sync = pair[0];
+	sync_in = pair[1];
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+		return err_sys(e, errno, "start sandbox: socket pair");
+	chan_init(&l->guest, pair[0], false);
+	sock_in = pair[1];
+	l->pid = clone_child(&l->plan, &l->pidfd);
+	if (l->pid < 0) {
+		(void)fail(f, STEP_NAMESPACES, errno, "clone3");
+		return step_explain(f, &l->plan, e);
+	}
+	if (l->pid == 0) {
+		struct child c = {&l->plan, im, collected, sync_in, sock_in};
+
+		/* Its own copy of launch's end would hide launch's death from it. */
+		cleanup_fd(&sync);
+		child_main(&c);
+	}
+	cleanup_fd(&sync_in);
+	cleanup_fd(&sock_in);
+	if (l->cgroup.in_force) {
+		int r = cgroup_add(&l->cgroup, l->pid, e);
+
+		if (r < 0)
+			return r;
+	}
+	if (write_maps(l->pid, &l->plan, f) < 0 || send(sync, &go, 1, MSG_NOSIGNAL) != 1 ||
+	    await_exec(sync, f) < 0)
+		return step_explain(f, &l->plan, e);
+	return 0;
+}
+
+int launch_start(struct launch *l, struct err *e)
+{
+	struct failure f = {0};
+	struct image *im = malloc(sizeof(*im));
+	bool collected = geteuid() == 0 && caps_have(CAP_SYS_ADMIN);
+	int r;
+
+	if (!im)
+		return err_set(e, ERR_NOMEM, "start sandbox: out of memory");
+	image_init(im);
+	/* Supplementary groups (docker, sudo) would open files inside; only root may drop them. */
+	if (collected && setgroups(0, NULL) < 0) {
+		r = err_sys(e, errno, "start sandbox: drop supplementary groups");
+		goto out;
+	}
+	r = make_cgroup(l, e);
+	if (r < 0)
+		goto out;
+	/*
+	 * As root, storage may lie where the sandbox's user cannot walk (/root is 0700): opened
+	 * here, with the caller's rights. As an ordinary user only the child may copy mounts.
+	 */
+	if (collected && image_collect(im, &l->plan, &f) < 0)
+		r = step_explain(&f, &l->plan, e);
+	else
+		r = run_child(l, im, collected, &f, e);
+	if (r < 0) {
+		if (l->pidfd >= 0)
+			end_child(l);
+		cgroup_remove(&l->cgroup);
+	}
+	l->landlock = l->plan.without & WITHOUT_LANDLOCK ? 0 : landlock_abi();
+out:
+	image_done(im);
+	free(im);
+	return r;
+}
+
+int launch_confine(struct err *e)
+{
+	int r;
+
+	/* Its memory holds nothing secret, but a debugger attached to it could speak for the owner. */
+	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+		return err_sys(e, errno, "confine the monitor: dumpable");
+	if (chdir("/") < 0)
+		return err_sys(e, errno, "confine the monitor: chdir /");
+	/*
+	 * Safe because: to end the sandbox needs no capability. As the owner of the user namespace this
+	 * process may signal everything in it, and as the owner of the cgroup directory remove that.
+	 */
+	r = caps_drop_all();
+	if (r < 0)
+		return err_sys(e, -r, "confine the monitor: capabilities");
+	r = seccomp_install_monitor();
+	return r < 0 ? err_sys(e, -r, "confine the monitor: seccomp") : 0;
+}
+
+static int read_plan(struct launch *l, struct err *e)
+{
+	struct frame f;
+	int r = chan_recv(&l->owner, clock_mono_ns() + START_TIMEOUT_MS * NS_PER_MS, &f, NULL, e);
+
+	if (r == -EAGAIN)
+		return err_set(e, ERR_TIMEOUT, "airlock-launch: no plan within %d ms",
+			       START_TIMEOUT_MS);
+	if (r < 0)
+		return r;
+	if (r == 0 || f.type != GM_PLAN)
+		return err_set(e, ERR_PROTOCOL, "airlock-launch: the first frame must be a plan");
+	r = plan_get(f.payload, &l->plan, e);
+	/* Checked by the sender as well; this is the process that acts on it. */
+	return r < 0 ? r : plan_check(&l->plan, e);
+}
+
+static void tell_error(struct launch *l, const struct err *e)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(4096);
+
+	(void)buf_u32(&b, e->code);
+	(void)buf_str(&b, e->text);
+	(void)chan_send(&l->owner, GM_ERROR, b.data, b.len, NULL, 0, clock_mono_ns() + NS_PER_S,
+			NULL);
+}
+
+static void ignore_terminal_signals(void)
+{
+	static const int ignored[] = {SIGINT, SIGQUIT, SIGHUP, SIGPIPE, SIGTSTP, SIGTTOU, SIGTTIN};
+
+	/* Ctrl-C is for airlock, which decides what to do; a new session breaks no life line (FR-B171). */
+	for (size_t i = 0; i < ARRAY_LEN(ignored); i++)
+		(void)signal(ignored[i], SIG_IGN);
+	(void)setsid();
+}
+
+int launch_main(void)
+{
+	struct launch l = {.listen_fd = -1, .pidfd = -1, .cgroup = CGROUP_INIT};
+	struct err e = ERR_INIT;
+	int on = 0, r;
+	socklen_t n = sizeof(on);
+
+	chan_init(&l.owner, LAUNCH_FD_OWNER, true);
+	chan_init(&l.guest, -1, false);
+	if (getsockopt(LAUNCH_FD_OWNER, SOL_SOCKET, SO_DOMAIN, &on, &n) < 0 || on != AF_UNIX) {
+		(void)fprintf(stderr,
+			      "airlock-launch is started by airlock, with a socket as "
+			      "descriptor %d; it has no options\n",
+			      LAUNCH_FD_OWNER);
+		return 2;
+	}
+	ignore_terminal_signals();
+	if (getsockopt(LAUNCH_FD_LISTEN, SOL_SOCKET, SO_ACCEPTCONN, &on, &n) == 0 && on)
+		l.listen_fd = LAUNCH_FD_LISTEN;
+	/* Again, by this process: whoever connects then reads launch's pid as the peer's. */
+	if (l.listen_fd >= 0)
+		(void)listen(l.listen_fd, 16);
+	(void)close_range(l.listen_fd < 0 ? LAUNCH_FD_LISTEN : LAUNCH_FD_LISTEN + 1, ~0U, 0);
+	(void)fcntl(LAUNCH_FD_OWNER, F_SETFD, FD_CLOEXEC);
+	if (l.listen_fd >= 0)
+		(void)fcntl(l.listen_fd, F_SETFD, FD_CLOEXEC);
+	r = read_plan(&l, &e);
+	if (r == 0)
+		r = launch_start(&l, &e);
+	if (r == 0) {
+		r = launch_confine(&e);
+		if (r == 0)
+			r = broker_run(&l) >= 0 ? 0 : 1;
+		else
+			end_child(&l);
+	}
+	if (e.code != ERR_NONE)
+		tell_error(&l, &e);
+	cgroup_remove(&l.cgroup);
+	chan_done(&l.guest);
+	chan_done(&l.owner);
+	plan_done(&l.plan);
+	return r < 0 ? 1 : r;
+}

@@ -1,0 +1,42 @@
+/*
+ * launch.h: airlock-launch after its arguments: start a sandbox, then watch over it.
+ *
+ * launch_start either leaves a running guest, or nothing and a text for the owner. broker_run is the
+ * rest of the process's life: it owns the guest, forwards what the permit table allows, and ends
+ * the sandbox when its owner is gone. One thread, no globals.
+ */
+#ifndef AIRLOCK_PROVIDER_NATIVE_LAUNCH_H
+#define AIRLOCK_PROVIDER_NATIVE_LAUNCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "os/cgroup.h"
+#include "os/chan.h"
+#include "provider/native/launch_fds.h"
+#include "provider/native/setup.h"
+#include "provider/plan.h"
+
+struct launch {
+	struct plan plan;
+	struct chan owner; /* accepts descriptors: the owner is the user */
+	struct chan guest; /* never accepts descriptors */
+	int listen_fd;	   /* -1: not kept */
+	int pidfd;	   /* of the guest */
+	pid_t pid;
+	int landlock; /* ABI in force, 0: none */
+	struct cgroup cgroup;
+};
+
+/* plan is filled in. On failure nothing runs and no cgroup is left. */
+int launch_start(struct launch *l, struct err *e);
+/* Gives up what only the start needed. A failure must end the sandbox: fail closed. */
+int launch_confine(struct err *e);
+/* Until the guest has ended and been reaped. Returns its wait status. */
+int broker_run(struct launch *l);
+/* The whole program: from descriptors 3 and 4 to an exit status. */
+int launch_main(void);
+
+#endif

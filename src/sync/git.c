@@ -1,0 +1,568 @@
+#include "sync/git.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/path.h"
+#include "base/str.h"
+#include "sync/git_find.h"
+
+#define WORDS_MAX 32
+#define CONFIG_LIST_MAX (4 << 20)
+#define INDEX_LIST_MAX (UINT64_C(1) << 30)
+
+/*
+ * Command-scope settings win over every file. Each closes one way by which a repository's own
+ * config would run a program, reach a network or write.
+ */
+static const char *const settings[][2] = {
+    {"core.hooksPath", "/dev/null"},
+    {"core.fsmonitor", "false"}, /* a program name otherwise */
+    {"core.untrackedCache", "false"},
+    {"core.splitIndex", "false"},
+    {"core.sshCommand", "false"},
+    {"core.askPass", "false"},
+    {"core.pager", "cat"},
+    {"core.editor", "false"},
+    {"core.alternateRefsCommand", "true"},
+    {"core.attributesFile", "/dev/null"},
+    {"core.excludesFile", "/dev/null"}, /* ignore rules are ours: rules.h */
+    {"core.preloadIndex", "false"},
+    {"credential.helper", ""},
+    {"diff.external", ""},
+    {"diff.ignoreSubmodules", "all"},
+    {"fetch.recurseSubmodules", "false"},
+    {"submodule.recurse", "false"},
+    {"gc.auto", "0"},
+    {"maintenance.auto", "false"},
+    {"protocol.allow", "never"},
+    {"safe.bareRepository", "explicit"},
+    {"log.showSignature", "false"},
+};
+
+static const char *const plain_env[] = {
+    "LANG=C",
+    "LC_ALL=C",
+    "HOME=/nonexistent",
+    "GIT_CONFIG_NOSYSTEM=1",
+    "GIT_CONFIG_GLOBAL=/dev/null",
+    "GIT_ATTR_NOSYSTEM=1",
+    "GIT_TERMINAL_PROMPT=0",
+    "GIT_OPTIONAL_LOCKS=0",
+    "GIT_NO_LAZY_FETCH=1",
+    "GIT_NO_REPLACE_OBJECTS=1",
+    "GIT_ALLOW_PROTOCOL=none",
+    "GIT_ASKPASS=false",
+    "SSH_ASKPASS=false",
+    "GIT_EDITOR=false",
+    "GIT_PAGER=cat",
+};
+
+static int env_put(char ***v, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static int env_put(char ***v, const char *fmt, ...)
+{
+	char *word = NULL;
+	va_list ap;
+	int r;
+
+	va_start(ap, fmt);
+	r = vasprintf(&word, fmt, ap);
+	va_end(ap);
+	if (r < 0)
+		return -ENOMEM;
+	r = strv_add(v, word);
+	free(word);
+	return r;
+}
+
+static int make_env(struct git_repo *g)
+{
+	const char *path = getenv("PATH");
+	size_t n = ARRAY_LEN(settings);
+	int r = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(plain_env) && !r; i++)
+		r = strv_add(&g->env, plain_env[i]);
+	if (!r)
+		r = env_put(&g->env, "PATH=%s", path ? path : "/usr/bin:/bin");
+	if (!r)
+		r = env_put(&g->env, "GIT_DIR=%s", g->git_dir);
+	if (!r)
+		r = env_put(&g->env, "GIT_WORK_TREE=%s", g->top);
+	if (!r)
+		r = env_put(&g->env, "GIT_CONFIG_COUNT=%zu", n + 1);
+	for (size_t i = 0; i < n && !r; i++) {
+		r = env_put(&g->env, "GIT_CONFIG_KEY_%zu=%s", i, settings[i][0]);
+		if (!r)
+			r = env_put(&g->env, "GIT_CONFIG_VALUE_%zu=%s", i, settings[i][1]);
+	}
+	/* FR-B052: trust for this one repository, in no file. */
+	if (!r)
+		r = env_put(&g->env, "GIT_CONFIG_KEY_%zu=safe.directory", n);
+	if (!r)
+		r = env_put(&g->env, "GIT_CONFIG_VALUE_%zu=%s", n, g->top);
+	return r;
+}
+
+void git_free(struct git_repo *g)
+{
+	if (!g)
+		return;
+	free(g->program);
+	free(g->git_dir);
+	free(g->common_dir);
+	free(g->top);
+	free(g->prefix);
+	free(g->branch);
+	strv_free(g->env);
+	free(g);
+}
+
+static int merge_env(const struct git_repo *g, const char *const *extra, char ***ret)
+{
+	int r = 0;
+
+	for (size_t i = 0; g->env[i] && !r; i++)
+		r = strv_add(ret, g->env[i]);
+	for (size_t i = 0; extra && extra[i] && !r; i++) {
+		size_t key = strcspn(extra[i], "="), k = 0;
+
+		/* An extra variable replaces ours of the same name. */
+		while ((*ret)[k] && (strncmp((*ret)[k], extra[i], key) || (*ret)[k][key] != '='))
+			k++;
+		if (!(*ret)[k]) {
+			r = strv_add(ret, extra[i]);
+			continue;
+		}
+		free((*ret)[k]);
+		(*ret)[k] = strdup(extra[i]);
+		if (!(*ret)[k])
+			return -ENOMEM;
+	}
+	return r;
+}
+
+static void first_line(char *s)
+{
+	s[strcspn(s, "\n")] = '\0';
+}
+
+/* git's own last words, made safe for a terminal: they may quote names of the repository. */
+static int failed(const struct git_repo *g, const char *verb, int status, char *tail, struct err *e)
+{
+	_cleanup_buf_ struct buf safe = BUF_INIT(8 * PROCESS_TAIL_MAX);
+	char *said = strstr(tail, "fatal: ");
+
+	said = said ? said : tail;
+	first_line(said);
+	(void)str_printable(&safe, said, strlen(said));
+	return err_set(e, ERR_IO, "git %s in %s failed (status %d): %s", verb, g->top, status,
+		       safe.len ? buf_text(&safe) : "it gave no reason");
+}
+
+static int words_of(const struct git_repo *g, const char *const *words, const char **argv)
+{
+	size_t n = 0;
+
+	argv[n++] = g->program;
+	argv[n++] = "--no-optional-locks";
+	for (size_t i = 0; words[i]; i++) {
+		if (n == WORDS_MAX)
+			return -E2BIG;
+		argv[n++] = words[i];
+	}
+	argv[n] = NULL;
+	return 0;
+}
+
+int git_run(const struct git_repo *g, const char *const *words, const char *const *extra_env,
+	    const struct process_opts *io, struct err *e)
+{
+	struct process_opts o = *io;
+	const char *argv[WORDS_MAX + 1];
+	char tail[PROCESS_TAIL_MAX + 1];
+	_cleanup_strv_ char **env = NULL;
+	int r, status = 0;
+
+	r = words_of(g, words, argv);
+	if (!r)
+		r = merge_env(g, extra_env, &env);
+	if (r < 0)
+		return err_sys(e, -r, "git %s", words[0]);
+	o.argv = argv;
+	o.envp = (const char *const *)env;
+	o.cancel = g->cancel;
+	if (!o.timeout_ms)
+		o.timeout_ms = GIT_TIMEOUT_MS;
+	r = process_run(&o, &status, tail, e);
+	if (r < 0)
+		return err_wrap(e, r, "git %s in %s", words[0], g->top);
+	return status ? failed(g, words[0], status, tail, e) : 0;
+}
+
+static bool is_hex_id(const char *s)
+{
+	size_t n = strspn(s, "0123456789abcdef");
+
+	return !s[n] && (n == 40 || n == 64);
+}
+
+static int ask_line(const struct git_repo *g, const char *const *words, char *out, size_t max)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(4096);
+	struct process_opts io = PROCESS_OPTS_INIT;
+	struct err e = ERR_INIT;
+	int r;
+
+	io.out = &b;
+	r = git_run(g, words, NULL, &io, &e);
+	if (r < 0)
+		return r;
+	(void)snprintf(out, max, "%.*s", (int)strcspn(buf_text(&b), "\n"), buf_text(&b));
+	return 0;
+}
+
+/* A loose branch is one small file: no process is needed for what most repositories have. */
+static bool head_from_loose(struct git_repo *g)
+{
+	_cleanup_free_ char *id = NULL;
+
+	if (!path_is_member(g->branch, strlen(g->branch)))
+		return false;
+	id = git_find_slurp(g->common_dir, g->branch, 256);
+	if (!id || !is_hex_id(id))
+		return false;
+	(void)snprintf(g->head, sizeof(g->head), "%s", id);
+	return true;
+}
+
+static int read_head(struct git_repo *g, struct err *e)
+{
+	const char *const verify[] = {"rev-parse", "--verify", "-q", "HEAD^{commit}", NULL};
+	const char *const symbolic[] = {"symbolic-ref", "-q", "HEAD", NULL};
+	_cleanup_free_ char *text = git_find_slurp(g->git_dir, "HEAD", 4096);
+	char line[4096];
+	int r;
+
+	if (!text)
+		return err_set(e, ERR_IO, "%s/HEAD cannot be read", g->git_dir);
+	if (str_starts(text, "ref: ")) {
+		g->branch = strdup(text + 5 + strspn(text + 5, " "));
+		if (!g->branch)
+			return err_sys(e, ENOMEM, "%s", g->git_dir);
+		/* The reftable backend keeps the true name elsewhere. */
+		if (strcmp(g->branch, "refs/heads/.invalid") == 0 &&
+		    ask_line(g, symbolic, line, sizeof(line)) == 0) {
+			free(g->branch);
+			g->branch = strdup(line);
+		}
+		if (g->branch && head_from_loose(g))
+			return 0;
+	}
+	r = ask_line(g, verify, line, sizeof(line));
+	if (r == -ETIMEDOUT || r == -ECANCELED)
+		return err_set(e, r == -ETIMEDOUT ? ERR_TIMEOUT : ERR_CANCELLED,
+			       "git rev-parse in %s did not finish", g->top);
+	/* Failure here is an unborn HEAD (F19): a repository without a commit. */
+	if (!r && is_hex_id(line))
+		(void)snprintf(g->head, sizeof(g->head), "%.64s", line);
+	return 0;
+}
+
+static int fill(struct git_repo *g, const char *top, const char *dir, struct err *e)
+{
+	int r;
+
+	g->top = strdup(top);
+	if (strcmp(top, dir) == 0)
+		g->prefix = strdup("");
+	else if (asprintf(&g->prefix, "%s/", dir + strlen(top) + (top[1] ? 1 : 0)) < 0)
+		g->prefix = NULL;
+	if (!g->top || !g->prefix)
+		return err_sys(e, ENOMEM, "%s", dir);
+	r = make_env(g);
+	if (r < 0)
+		return err_sys(e, -r, "%s", dir);
+	r = read_head(g, e);
+	g->sha256 = strlen(g->head) == 64;
+	return r;
+}
+
+static bool in_git_folder(const char *prefix)
+{
+	return str_starts(prefix, ".git/") || strstr(prefix, "/.git/");
+}
+
+int git_open(const char *dir, bool climb, const volatile int *cancel, struct git_repo **ret,
+	     enum git_found *ret_found, struct err *e)
+{
+	struct git_repo *g = calloc(1, sizeof(*g));
+	_cleanup_free_ char *at = strdup(dir);
+	int r = 0;
+
+	*ret_found = GIT_FOUND_NONE;
+	if (!g || !at) {
+		free(g);
+		return err_sys(e, ENOMEM, "%s", dir);
+	}
+	g->cancel = cancel;
+	while (!(r = git_find_at(at, &g->git_dir, &g->common_dir)) && climb && at[1]) {
+		char *slash = strrchr(at, '/');
+
+		slash[slash == at ? 1 : 0] = '\0';
+	}
+	if (r == 1) {
+		*ret_found = GIT_FOUND_REPO;
+		g->program = git_find_program(dir);
+		if (!g->program)
+			*ret_found = GIT_FOUND_NO_GIT;
+		r = g->program ? fill(g, at, dir, e) : 0;
+		if (!r && g->prefix && in_git_folder(g->prefix))
+			*ret_found = GIT_FOUND_NONE;
+	} else if (r == -EPERM) {
+		*ret_found = GIT_FOUND_FORGED;
+		r = 0;
+	}
+	if (r < 0 || *ret_found != GIT_FOUND_REPO) {
+		git_free(g);
+		return r == -ENOMEM ? err_sys(e, ENOMEM, "%s", dir) : r;
+	}
+	*ret = g;
+	return 0;
+}
+
+int git_config_read(const struct git_repo *g, struct git_config *ret, struct err *e)
+{
+	const char *const words[] = {"config", "--list", "-z", NULL};
+	const char *home = getenv("HOME"), *xdg = getenv("XDG_CONFIG_HOME");
+	_cleanup_free_ char *h = NULL, *x = NULL;
+	_cleanup_buf_ struct buf out = BUF_INIT(CONFIG_LIST_MAX);
+	struct process_opts io = PROCESS_OPTS_INIT;
+	const char *extra[6] = {"GIT_CONFIG_COUNT=0", "GIT_CONFIG_NOSYSTEM=0", NULL};
+	struct git_repo as_user = *g;
+	_cleanup_strv_ char **env = NULL;
+	int r = 0;
+
+	/* Reading alone: the user's own files count here (identity, ignore file), nothing runs. */
+	for (size_t i = 0; g->env[i] && !r; i++)
+		if (!str_starts(g->env[i], "GIT_CONFIG_GLOBAL="))
+			r = strv_add(&env, g->env[i]);
+	if (r < 0 || (home && asprintf(&h, "HOME=%s", home) < 0) ||
+	    (xdg && *xdg && asprintf(&x, "XDG_CONFIG_HOME=%s", xdg) < 0))
+		return err_sys(e, ENOMEM, "git config");
+	as_user.env = env;
+	extra[2] = h ? h : x;
+	extra[3] = h ? x : NULL;
+	io.out = &out;
+	r = git_run(&as_user, words, extra, &io, e);
+	if (r < 0)
+		return r;
+	ret->len = out.len;
+	ret->data = buf_take(&out);
+	return ret->data ? 0 : err_sys(e, ENOMEM, "git config");
+}
+
+int git_config_next(const struct git_config *c, size_t *pos, const char **key, size_t *key_n,
+		    const char **value)
+{
+	const char *p = c->data + *pos, *nl;
+
+	if (*pos >= c->len)
+		return 0;
+	*pos += strlen(p) + 1;
+	nl = strchr(p, '\n');
+	*key = p;
+	*key_n = nl ? (size_t)(nl - p) : strlen(p);
+	*value = nl ? nl + 1 : "true"; /* a key without '=' */
+	return 1;
+}
+
+const char *git_config_get(const struct git_config *c, const char *key)
+{
+	const char *k, *v, *found = NULL;
+	size_t pos = 0, n;
+
+	while (git_config_next(c, &pos, &k, &n, &v))
+		if (n == strlen(key) && memcmp(k, key, n) == 0)
+			found = v;
+	return found;
+}
+
+void git_config_done(struct git_config *c)
+{
+	free(c->data);
+	*c = (struct git_config){0};
+}
+
+struct git_index {
+	const struct git_repo *g;
+	struct process p;
+	struct process_opts io;
+	const char *argv[WORDS_MAX + 1];
+	int fd; /* owned: an unnamed file in memory, so git never waits for us */
+	bool ready;
+	char *map;
+	size_t map_len;
+	const char **paths; /* owned; into map */
+	size_t n;
+};
+
+int git_index_start(const struct git_repo *g, struct git_index **ret, struct err *e)
+{
+	const char *const words[] = {"ls-files", "-z", "--cached", NULL};
+	struct git_index *x = calloc(1, sizeof(*x));
+	int r;
+
+	if (!x)
+		return err_sys(e, ENOMEM, "git ls-files");
+	x->g = g;
+	x->io = (struct process_opts)PROCESS_OPTS_INIT;
+	x->p.pid = -1;
+	x->p.in = x->p.out = x->p.err = x->p.pidfd = -1;
+	x->fd = memfd_create("git-index", MFD_CLOEXEC);
+	x->io.argv = x->argv;
+	x->io.envp = (const char *const *)g->env;
+	x->io.out_fd = x->fd;
+	x->io.cwd_fd = open(g->top, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	x->io.timeout_ms = GIT_TIMEOUT_MS;
+	x->io.cancel = g->cancel;
+	r = words_of(g, words, x->argv);
+	if (!r && (x->fd < 0 || x->io.cwd_fd < 0))
+		r = -errno;
+	if (r < 0)
+		r = err_sys(e, -r, "git ls-files in %s", g->top);
+	else
+		r = process_start(&x->p, &x->io, e);
+	if (r < 0) {
+		git_index_free(x);
+		return r;
+	}
+	*ret = x;
+	return 0;
+}
+
+void git_index_free(struct git_index *x)
+{
+	if (!x)
+		return;
+	process_kill(&x->p);
+	cleanup_fd(&x->fd);
+	cleanup_fd(&x->io.cwd_fd);
+	if (x->map)
+		(void)munmap(x->map, x->map_len);
+	free(x->paths);
+	free(x);
+}
+
+static int cut_paths(struct git_index *x)
+{
+	size_t count = 0, at = 0;
+
+	for (size_t i = 0; i < x->map_len; i++)
+		count += x->map[i] == '\0';
+	if (x->map_len && x->map[x->map_len - 1] != '\0')
+		return -EPROTO;
+	x->paths = calloc(count + 1, sizeof(*x->paths));
+	if (!x->paths)
+		return -ENOMEM;
+	for (; at < x->map_len; at += strlen(x->map + at) + 1) {
+		/* An unmerged path comes once a stage. */
+		if (x->n && strcmp(x->paths[x->n - 1], x->map + at) == 0)
+			continue;
+		x->paths[x->n++] = x->map + at;
+	}
+	return 0;
+}
+
+int git_index_wait(struct git_index *x, struct err *e)
+{
+	struct stat st;
+	int r, status = 0;
+
+	if (x->ready)
+		return 0;
+	r = process_wait(&x->p, &x->io, &status, e);
+	if (r < 0)
+		return err_wrap(e, r, "git ls-files in %s", x->g->top);
+	if (status)
+		return failed(x->g, "ls-files", status, x->p.tail, e);
+	if (fstat(x->fd, &st) < 0 || (uint64_t)st.st_size > INDEX_LIST_MAX)
+		return err_set(e, ERR_LIMIT,
+			       "the git index of %s lists more than %llu bytes of names", x->g->top,
+			       (unsigned long long)INDEX_LIST_MAX);
+	x->map_len = (size_t)st.st_size;
+	if (x->map_len) {
+		void *p = mmap(NULL, x->map_len, PROT_READ, MAP_PRIVATE, x->fd, 0);
+
+		if (p == MAP_FAILED)
+			return err_sys(e, errno, "git ls-files in %s", x->g->top);
+		x->map = p;
+	}
+	r = cut_paths(x);
+	if (r < 0)
+		return err_sys(e, -r, "git ls-files in %s", x->g->top);
+	x->ready = true;
+	return 0;
+}
+
+/* First path that is not below key in byte order. */
+static size_t lower(const struct git_index *x, const char *key, size_t n)
+{
+	size_t lo = 0, hi = x->n;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+		int c = strncmp(x->paths[mid], key, n);
+
+		if (c < 0)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+int git_index_has(struct git_index *x, const char *path, size_t n, struct err *e)
+{
+	int r = git_index_wait(x, e);
+	size_t i;
+
+	if (r < 0)
+		return r;
+	i = lower(x, path, n);
+	/* lower() stops at the first with this prefix, which is the path itself if it is there. */
+	return i < x->n && strncmp(x->paths[i], path, n) == 0 && !x->paths[i][n];
+}
+
+int git_index_below(struct git_index *x, const char *dir, size_t n, struct err *e)
+{
+	char key[2 * PATH_MEMBER_MAX + 2];
+	int r = git_index_wait(x, e);
+	size_t i;
+
+	if (r < 0)
+		return r;
+	if (n > 2 * PATH_MEMBER_MAX)
+		return 0;
+	memcpy(key, dir, n);
+	key[n] = '/';
+	i = lower(x, key, n + 1);
+	return i < x->n && strncmp(x->paths[i], key, n + 1) == 0;
+}
+
+const char *git_index_path(struct git_index *x, size_t i, size_t *n)
+{
+	if (!x->ready || i >= x->n)
+		return NULL;
+	*n = strlen(x->paths[i]);
+	return x->paths[i];
+}

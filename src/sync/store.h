@@ -1,0 +1,60 @@
+/*
+ * store.h: the directory that holds the bases of one workspace (see sync_in.h for its names).
+ *
+ * A *generation* is one number: its layers (top first), its manifest.<n>, its repository seed and
+ * its lock layers/<n>.lock. Numbers of generations and of layer directories are drawn from one
+ * sequence; a generation that only changes the seed or the stat fields has no directory of its own.
+ *
+ * Crash safety: everything is built under a name that begins with ".new-" and renamed; the file
+ * `stack` is replaced last. A killed sync_in leaves only ".new-" names, which the next one removes.
+ * After a crash of the machine the contents of files may be lost though their names are not, so a
+ * stack carries the boot it was made in and is not trusted in another one unless it was synced.
+ */
+#ifndef AIRLOCK_SYNC_STORE_H
+#define AIRLOCK_SYNC_STORE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "base/limits.h"
+
+#define STORE_SEED_MAX 80
+
+struct store {
+	char *path;		    /* owned */
+	int fd, layers_fd, lock_fd; /* owned */
+};
+
+struct store_stack {
+	uint32_t number;		       /* 0: none */
+	uint32_t layers[DELTA_LAYERS_MAX + 1]; /* top first */
+	size_t layers_n;
+	uid_t owner;
+	gid_t group;
+	char seed[STORE_SEED_MAX]; /* name below git/, "" none */
+};
+
+/* Makes what is missing (0700) and takes the exclusive lock, waiting at most LOCK_WAIT_MS. */
+int store_open(const char *path, const volatile int *cancel, struct store *ret, struct err *e);
+void store_close(struct store *s);
+/* 1 and the current stack; 0 none that can be trusted. */
+int store_current(struct store *s, struct store_stack *ret, struct err *e);
+uint32_t store_next_number(struct store *s);
+/* A new directory or file below the store under a temporary name; see store_adopt. */
+int store_new_dir(struct store *s, int at_fd, const char *label, int *ret_fd, char name[64],
+		  struct err *e);
+int store_new_file(struct store *s, int *ret_fd, char name[64], struct err *e);
+/* Removes what store_new_* made and was not adopted. */
+void store_discard(struct store *s, int at_fd, const char *name);
+/* Records the stack as the current one. */
+int store_commit(struct store *s, const struct store_stack *st, struct err *e);
+/* A descriptor with a shared lock on a generation. */
+int store_hold(struct store *s, uint32_t number, int *ret_fd, struct err *e);
+/* Drops generations, layers and seeds that neither `keep` nor a held generation names. */
+void store_collect(struct store *s, const struct store_stack *keep);
+/* "manifest.<n>", absolute, heap. */
+char *store_manifest_path(const struct store *s, uint32_t number);
+
+#endif
