@@ -214,6 +214,8 @@ static const struct cause_info causes[CAUSE_COUNT] = {
 			      "install Airlock again"},
     [CAUSE_HELPER_VERSION] = {"helper_version", "another version than this program: {}",
 			      "install Airlock again"},
+    [CAUSE_HELPER_UNCONFINED] = {"helper_unconfined", "built with its confinement switched off: {}",
+				 "install a release build of Airlock"},
     [CAUSE_GUEST_BROKEN] = {"guest_broken", "airlock-guest does not start: {}",
 			    "install Airlock again"},
     [CAUSE_GUEST_DYNAMIC] = {"guest_dynamic", "airlock-guest is not a static program",

@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "base/version.h"
 #include "os/self.h"
 
 #define GIT_MAJOR \
@@ -62,6 +63,10 @@ void probe_helpers(const struct probe_env *env, struct probe_result *r)
 			(void)snprintf(text, sizeof(text), "%s (%.160s)", names[i],
 				       code ? why : out);
 			probe_missing(r, CAUSE_HELPER_VERSION, 0, "ask its version", text);
+			return;
+		}
+		if (strstr(out, VERSION_NOTE_UNCONFINED)) {
+			probe_missing(r, CAUSE_HELPER_UNCONFINED, 0, "ask its version", names[i]);
 			return;
 		}
 	}

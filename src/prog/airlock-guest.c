@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 
+#include "base/version.h"
 #include "guest/serve.h"
 #include "wire/guest.h"
 
@@ -31,9 +32,13 @@ static void fill_standard(void)
 			(void)eventfd(0, 0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-	int upper = fcntl(GUEST_FD_UPPER, F_GETFD) < 0 ? -1 : GUEST_FD_UPPER;
+	int upper;
+
+	if (version_asked(argc, argv, "airlock-guest"))
+		return 0;
+	upper = fcntl(GUEST_FD_UPPER, F_GETFD) < 0 ? -1 : GUEST_FD_UPPER;
 
 	/* Sandbox code of the same user must not read or steer this process with ptrace. */
 	(void)prctl(PR_SET_DUMPABLE, 0);

@@ -2,7 +2,7 @@
  * airlock-unpack: door 1. Writes what a sandbox made below one workspace root, and nothing else.
  *
  * Started by airlock with a channel as standard input; everything else comes over it as
- * descriptors (sync/unpack_proto.h). It takes no arguments and reads no environment.
+ * descriptors (sync/unpack_proto.h). It takes no arguments (but --version) and reads no environment.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -10,12 +10,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/version.h"
 #include "sync/unpack_server.h"
 
-int main(void)
+int main(int argc, char **argv)
 {
 	struct stat st;
 
+	if (version_asked(argc, argv, "airlock-unpack"))
+		return 0;
 	if (fstat(STDIN_FILENO, &st) < 0 || !S_ISSOCK(st.st_mode)) {
 		(void)fprintf(stderr, "airlock-unpack: a helper of airlock, not started by hand\n");
 		return 2;
