@@ -43,6 +43,7 @@ struct rules {
 	size_t depth, cap;
 	struct repo_ctx *root_ctx;
 	struct git_repo *git; /* owned */
+	struct git_config config;
 	const char *note;
 };
 
@@ -96,13 +97,12 @@ static int load_path(const char *path, struct pattern_list *l, struct err *e)
 static int load_global(struct rules *r, const struct git_repo *g, struct err *e)
 {
 	const char *home = getenv("HOME"), *xdg = getenv("XDG_CONFIG_HOME"), *set;
-	struct git_config c = {0};
 	_cleanup_free_ char *path = NULL;
-	int q = git_config_read(g, &c, e);
+	int q = git_config_read(g, &r->config, e);
 
 	if (q < 0)
 		return q;
-	set = git_config_get(&c, "core.excludesfile");
+	set = git_config_get(&r->config, "core.excludesfile");
 	if (set && str_starts(set, "~/") && home)
 		path = path_join(home, set + 2);
 	else if (set)
@@ -111,7 +111,6 @@ static int load_global(struct rules *r, const struct git_repo *g, struct err *e)
 		path = path_join(xdg, "git/ignore");
 	else if (home)
 		path = path_join(home, ".config/git/ignore");
-	git_config_done(&c);
 	return path ? load_path(path, &r->global, e) : 0;
 }
 
@@ -239,6 +238,11 @@ struct git_repo *rules_git(const struct rules *r)
 	return r->git;
 }
 
+const struct git_config *rules_config(const struct rules *r)
+{
+	return &r->config;
+}
+
 const char *rules_note(const struct rules *r)
 {
 	return r->note;
@@ -262,6 +266,7 @@ void rules_free(struct rules *r)
 		rules_leave(r);
 	ctx_free(r->root_ctx);
 	git_free(r->git);
+	git_config_done(&r->config);
 	pattern_list_done(&r->include);
 	pattern_list_done(&r->exclude);
 	pattern_list_done(&r->global);

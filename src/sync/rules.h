@@ -52,6 +52,8 @@ struct rules; /* the stack of directories from the work tree's top down to the c
 int rules_new(const struct sync_in_opts *o, struct rules **ret, struct err *e);
 /* NULL outside git; owned by r. */
 struct git_repo *rules_git(const struct rules *r);
+/* What git_config_read gave for it; only with rules_git. */
+const struct git_config *rules_config(const struct rules *r);
 /* Why a .git that is there is not used: a note's word, else NULL. */
 const char *rules_note(const struct rules *r);
 void rules_free(struct rules *r);

@@ -16,6 +16,7 @@
 #include "base/str.h"
 #include "sync/diff.h"
 #include "sync/git.h"
+#include "sync/gitseed.h"
 #include "sync/layer.h"
 #include "sync/rules.h"
 #include "sync/select.h"
@@ -308,6 +309,57 @@ static int open_manifest(struct job *j, struct manifest **ret, struct err *e)
 	return manifest_open(fd, ret, e);
 }
 
+/* Files never depend on history: what git cannot give is noted, and the run goes on without. */
+static int without_history(struct job *j, int r, struct err *e)
+{
+	if (r == -ECANCELED || r == -ENOMEM || r == -ENOSPC || r == -EDQUOT)
+		return r;
+	j->now.seed[0] = '\0';
+	if (e)
+		*e = (struct err)ERR_INIT;
+	return add_note(j->res, ".git", 4, r == -ETIMEDOUT ? "git_timeout" : "git_failed");
+}
+
+static int make_seed(struct job *j, const struct gitseed_opts *go, struct err *e)
+{
+	_cleanup_free_ char *path = store_manifest_path(&j->store, j->now.number);
+	_cleanup_fd_ int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+	struct manifest *m = NULL;
+	int r;
+
+	if (fd < 0)
+		return err_sys(e, path ? errno : ENOMEM, "manifest");
+	r = manifest_open(fd, &m, e);
+	if (!r)
+		r = gitseed_make(go, m, j->now.seed, e);
+	manifest_free(m);
+	return r;
+}
+
+/* Repository for the sandbox; only at the top of a work tree (H1: a subfolder gets none). */
+static int seed(struct job *j, struct err *e)
+{
+	struct gitseed_opts go = {
+	    .store = &j->store,
+	    .git = j->git,
+	    .config = rules_config(j->rules),
+	    .policy = j->o->git,
+	    .root_fd = j->root_fd,
+	    .owner = j->o->owner,
+	    .group = j->o->group,
+	    .held = j->held_hash,
+	};
+	int r;
+
+	j->now.seed[0] = '\0';
+	if (!j->git || j->o->git == GIT_NONE || j->git->prefix[0])
+		return 0;
+	r = gitseed_key(&go, j->now.seed, e);
+	if (!r)
+		r = make_seed(j, &go, e);
+	return r < 0 ? without_history(j, r, e) : 0;
+}
+
 static int fill_result(struct job *j, struct err *e)
 {
 	struct sync_in_result *res = j->res;
@@ -378,6 +430,8 @@ static int run(struct job *j, struct err *e)
 	j->res->reused = j->manifest && !j->diff.n;
 	if (!j->res->reused)
 		r = apply(j, e);
+	if (!r)
+		r = seed(j, e);
 	if (r < 0)
 		return r;
 	same_seed = strcmp(j->now.seed, j->old.seed) == 0;

@@ -398,7 +398,453 @@ def full_disk_is_said_and_cleaned(b):
     assert r.stderr.startswith(b"no_space:") and b"XDG_STATE_HOME" in r.stderr, r.stderr
 
 
-#GIT-TESTS
+def canary(b, cwd=None):
+    """Config of a repository that runs a program at every turn, and the file that would show it."""
+    flag = b.base + "/executed"
+    script = b.base + "/evil.sh"
+    with open(script, "w") as f:
+        f.write("#!/bin/sh\ntouch '%s'\ncat\n" % flag)
+    os.chmod(script, 0o755)
+    for key in ["core.fsmonitor", "core.sshCommand", "core.pager", "core.editor", "filter.x.clean",
+                "filter.x.smudge", "filter.x.process", "diff.external", "credential.helper",
+                "core.alternateRefsCommand", "uploadpack.packObjectsHook", "core.askPass",
+                "remote.origin.uploadpack", "core.gitProxy", "alias.ls-files", "alias.pack-objects"]:
+        b.git("config", key, script if not key.startswith("alias") else "!" + script, cwd=cwd)
+    b.git("config", "core.hooksPath", b.base + "/hooks", cwd=cwd)
+    b.git("config", "remote.origin.url", "ext::" + script, cwd=cwd)
+    os.makedirs(b.base + "/hooks", exist_ok=True)
+    for h in ["post-checkout", "post-index-change", "pre-commit", "reference-transaction",
+              "fsmonitor-watchman", "pre-auto-gc"]:
+        shutil.copy(script, b.base + "/hooks/" + h)
+    return flag
+
+
+def inside(b, *cmd, ok=True):
+    """A command in the base under an overlay, as the sandbox would see it; root only."""
+    for d in ["upper", "work", "mnt"]:
+        os.makedirs(b.base + "/" + d, exist_ok=True)
+    lower = ":".join(b.last["layers"])
+    script = ("mount -t overlay x -o \"lowerdir=$1,upperdir=$2/upper,workdir=$2/work\" \"$2/mnt\" && cd \"$2/mnt\""
+              " && shift 2 && exec \"$@\"")
+    env = dict(ENV, GIT_CONFIG_GLOBAL="/dev/null")
+    for k in list(env):
+        if k.startswith(("GIT_AUTHOR", "GIT_COMMITTER")):
+            del env[k]
+    r = subprocess.run(["unshare", "-m", "sh", "-c", script, "sh", lower, b.base, *cmd], env=env,
+                       capture_output=True)
+    if ok:
+        assert r.returncode == 0, (r.stdout, r.stderr)
+    return r.stdout.decode(errors="surrogateescape")
+
+
+@test
+def git_selection_H2_D5_D7(b):
+    b.repo("src/a.c", "src/config/a.txt", "build/tracked.o")
+    b.put(".gitignore", "/config\n*.o\nbuild/\n\\*\nsecret.txt\n\\[a\\]\n")
+    for n in ["config/x", "src/b.o", "build/out.o", "*", "[a]", "a", "secret.txt", "new/file", "?"]:
+        b.put(n)
+    os.mkdir(b.ws + "/empty")
+    b.put(".env", "S=1")
+    b.put("tracked.pem", "cert")
+    b.git("add", "-f", "tracked.pem")
+    r = b.sync()
+    assert b.names() == {b".gitignore", b"src/a.c", b"src/config/a.txt", b"build/tracked.o", b"a",
+                         b"new/file", b"?", b"tracked.pem"}, b.names()
+    assert b.manifest()[b"empty"][0] == "d"  # F24
+    assert r["notes"] == {b".env": "secret"}, r["notes"]
+    assert r["is_git"] and r["branch"] == "refs/heads/main" and len(r["head"]) == 40
+    b.sync("--include", "build/out.o")
+    assert b"build/out.o" in b.names() and b"config/x" not in b.names()
+    assert b.ignored(["src/new.o", "config/new", "src/config/new", "build", "build/deep/new", "x.c", ".env",
+                      "config", "build/tracked.o", "fresh/dir/y.o"]) == \
+        [True, True, False, False, True, False, False, True, False, True]
+    assert b.ignored(["build/new", "build/new2"], "--include", "build/new") == [False, True]
+    assert b.ignored(["a/b", "c"], "--exclude", "/a/") == [True, False]
+
+
+@test
+def git_own_answer_is_the_oracle_B087(b):
+    """Random patterns and trees: what travels is what git lists."""
+    rnd = random.Random(7)
+    alphabet = ["a", "b", "ab", "*", "**", "?", "[ab]", "[!a]", "a*", "*b", ".x", "\\*", "a b", "[a", "a\\"]
+    for round_ in range(60):
+        ws = b.ws = b.base + "/w%d" % round_
+        b.store = b.base + "/s%d" % round_
+        os.mkdir(ws)
+        b.git("init", "-q")
+        names = ["a", "b", "ab", "ba", ".x", "*", "a b", "[a"]
+        for _ in range(40):
+            p = "/".join(rnd.choice(names) for _ in range(rnd.randint(1, 4)))
+            try:
+                b.put(p)
+            except OSError:
+                pass
+        dirs = [os.path.relpath(d, ws) for d, _, _ in os.walk(ws) if "/.git" not in d]
+        for d in rnd.sample(dirs, min(3, len(dirs))):
+            lines = []
+            for _ in range(rnd.randint(1, 5)):
+                pat = "/".join(rnd.choice(alphabet) for _ in range(rnd.randint(1, 3)))
+                lines.append(rnd.choice(["", "", "", "!", "/"]) + pat + rnd.choice(["", "", "/"]))
+            b.put(d + "/.gitignore", "\n".join(lines) + rnd.choice(["", "\n"]))
+        if round_ % 2:
+            b.git("add", ".")
+            for d in rnd.sample(dirs, min(2, len(dirs))):
+                b.put(d + "/.gitignore", rnd.choice(alphabet) + "\n")
+        want = {os.fsencode(p) for p in
+                b.git("ls-files", "-z", "-c", "-o", "--exclude-standard").split("\0") if p}
+        want = {p for p in want if os.path.lexists(os.path.join(os.fsencode(ws), p))}
+        b.sync("--git", "none")
+        got = b.names()
+        show = {os.path.join(d, ".gitignore"): open(os.path.join(d, ".gitignore")).read()
+                for d, _, f in os.walk(ws) if ".gitignore" in f}
+        assert got == want, (show, "missing", want - got, "extra", got - want)
+
+
+@test
+def subfolder_of_a_repository_H1(b):
+    b.repo("top.txt", "sub/x.c", "sub/deep/y.c")
+    b.put(".gitignore", "*.o\n/sub/gone\n")
+    b.put("sub/.gitignore", "deep/*.tmp\n")
+    for n in ["sub/x.o", "sub/gone/f", "sub/deep/t.tmp", "sub/new"]:
+        b.put(n)
+    top = b.ws
+    r = b.sync(ws=top + "/sub")
+    assert b.names() == {b".gitignore", b"x.c", b"deep/y.c", b"new"}, b.names()
+    assert r["is_git"] and not any("/git/" in x for x in r["layers"])
+    assert not any(k.startswith(b".git/") for k in b.view(git=True))
+
+
+@test
+def repository_inside_says_what_the_host_says_F23_H10(b):
+    if os.getuid() != 0:
+        return "not root"
+    b.repo("a", "b", "c/d", "gone", "staged-gone", "exec")
+    b.git("config", "user.name", "Q \"uote\\\n")
+    b.git("config", "user.email", "q@example.org")
+    b.git("checkout", "-q", "-b", "feature/x")
+    b.put("a", "modified\n")
+    b.put("staged", "new\n")
+    b.git("add", "staged")
+    os.unlink(b.ws + "/gone")
+    b.git("rm", "-q", "staged-gone")
+    os.chmod(b.ws + "/exec", 0o755)
+    r = b.sync()
+    assert b"gone" not in b.names() and b"staged-gone" not in b.names()
+    out = inside(b, "git", "status", "--porcelain", "--branch")
+    assert set(out.splitlines()) == {"## feature/x", " M a", " D gone", " D staged-gone", " M exec",
+                                     "?? staged"}, out
+    out = inside(b, "sh", "-c", "git add -A && git commit -q -m inside && git log --format='%an|%ae|%s' -1 && "
+                 "git fsck --strict 2>&1 && git rev-parse HEAD^")
+    assert "inside" in out and "|q@example.org|inside" in out and r["head"] in out, out
+    assert b.git("diff", "--cached", "--name-only").split() == ["staged", "staged-gone"]
+    # Nothing of it is written on the host, and the second pass is a no-op.
+    assert b.git("log", "--format=%s").split() == ["first"]
+    assert b.sync()["reused"] and b.last["layers"] == r["layers"]
+
+
+@test
+def status_inside_needs_no_content_read(b):
+    if os.getuid() != 0:
+        return "not root"
+    for i in range(300):
+        b.put(f"f{i}", "x" * 500)
+    b.repo()
+    for i in range(300):
+        os.utime(b.ws + f"/f{i}", ns=(10**18, 10**18))
+    b.git("status")
+    b.sync()
+    out = inside(b, "sh", "-c", "strace -f -e trace=openat git status --porcelain 2>&1 | grep -c 'f[0-9]*\"' ; :")
+    assert out.strip() == "0", out
+
+
+@test
+def hostile_repository_config_is_not_executed_H6_F1_S1_05(b):
+    b.repo("a", "sub/b")
+    b.put(".gitattributes", "* filter=x diff=x\n")
+    b.put("a", "changed\n")
+    os.utime(b.ws + "/sub/b")
+    flag = canary(b)
+    nested = b.ws + "/nested"
+    os.mkdir(nested)
+    b.git("init", "-q", cwd=nested)
+    b.put("nested/x")
+    canary(b, cwd=nested)
+    for policy in ["shallow", "full", "none"]:
+        r = b.sync("--git", policy)
+        assert not os.path.exists(flag), policy
+        assert ("git_failed" in r["notes"].values()) is False, r
+    b.ignored(["new", "nested/new"])
+    assert not os.path.exists(flag)
+    assert b"nested/x" in b.names()
+
+
+@test
+def nothing_secret_in_the_repository_inside_F25(b):
+    b.repo("a")
+    for name, url in [("o1", "https://u:tok@h/r?x=1#f"), ("o2", "/srv/r.git"), ("o3", "user:pw@h:p"),
+                      ("o4", "git@h:p"), ("o5", "ssh://me:pw@h:22/p?q"), ("o6", "ext::sh -c x"),
+                      ("o7", "http://h/@r"), ("o8", "https://tok@h")]:
+        b.git("config", "remote.%s.url" % name, url)
+    b.git("config", "http.extraHeader", "Authorization: tok")
+    b.git("config", "url.https://tok@h/.insteadOf", "h:")
+    b.git("config", "credential.helper", "store")
+    b.put(".git/hooks/post-commit", "tok", 0o755)
+    b.put(".git/COMMIT_EDITMSG", "tok")
+    r = b.sync()
+    seed = [x for x in r["layers"] if "/git/" in x][0] + "/.git"
+    urls = b.git("config", "-f", seed + "/config", "--get-regexp", r"remote\..*\.url").split("\n")
+    assert sorted(u for u in urls if u) == [
+        "remote.o1.url https://h/r", "remote.o4.url git@h:p", "remote.o5.url ssh://me@h:22/p",
+        "remote.o7.url http://h/@r", "remote.o8.url https://h"], urls
+    for d, _, files in os.walk(seed):
+        assert not d.endswith("hooks")
+        for f in files:
+            assert b"tok" not in open(os.path.join(d, f), "rb").read(), f
+
+
+@test
+def unborn_detached_bare_F19(b):
+    b.git("init", "-q")
+    b.put("a")
+    r = b.sync()
+    assert r["is_git"] and r["head"] == "" and r["branch"] == "refs/heads/main" and b.names() == {b"a"}
+    if os.getuid() == 0:
+        assert "No commits yet" in inside(b, "git", "status")
+    b.git("add", "a")
+    b.git("commit", "-q", "-m", "x")
+    b.git("checkout", "-q", "--detach")
+    r = b.sync()
+    assert r["branch"] == "" and len(r["head"]) == 40
+    b.git("clone", "-q", "--bare", ".", b.base + "/bare")
+    r = b.sync(ws=b.base + "/bare")
+    assert not r["is_git"] and b"HEAD" in b.names() and b"config" in b.names()
+
+
+@test
+def linked_work_tree_FR_B041_F20(b):
+    b.repo("a", "d/b")
+    main = b.ws
+    b.git("worktree", "add", "-q", "-b", "side", b.base + "/linked")
+    b.ws = b.base + "/linked"
+    b.put("c", "untracked")
+    r = b.sync()
+    assert r["is_git"] and r["branch"] == "refs/heads/side" and b.names() == {b"a", b"d/b", b"c"}
+    if os.getuid() == 0:
+        assert inside(b, "git", "status", "--porcelain") == "?? c\n"
+    # A relative pointer is as good.
+    with open(b.ws + "/.git", "w") as f:
+        f.write("gitdir: ../ws/.git/worktrees/linked\n")
+    assert b.sync()["branch"] == "refs/heads/side"
+    # Forged: to somebody's repository, to no repository, to a worktree that is not this one.
+    other = b.base + "/other"
+    os.mkdir(other)
+    b.git("init", "-q", cwd=other)
+    b.git("worktree", "add", "-q", b.base + "/third", cwd=main)
+    for target in [other + "/.git", "/etc", main + "/.git", main + "/.git/worktrees/third", "nowhere", "x" * 5000]:
+        with open(b.ws + "/.git", "w") as f:
+            f.write("gitdir: %s\n" % target)
+        r = b.sync()
+        assert not r["is_git"] and r["head"] == "" and r["notes"][b".git"] == "git_pointer", target
+        assert not any("/git/" in x for x in r["layers"]) and b"a" in b.names()
+    os.unlink(b.ws + "/.git")
+    os.symlink(other + "/.git", b.ws + "/.git")
+    assert b.sync()["notes"][b".git"] == "git_pointer"
+
+
+@test
+def submodules_and_nested_repositories_F21_F5_W2(b):
+    lib = b.base + "/lib"
+    os.mkdir(lib)
+    open(lib + "/lib.c", "w").write("lib\n")
+    open(lib + "/kept.o", "w").write("tracked though ignored\n")
+    open(lib + "/.gitignore", "w").write("*.o\n")
+    b.git("init", "-q", cwd=lib)
+    b.git("add", "-f", ".", cwd=lib)
+    b.git("commit", "-q", "-m", "lib", cwd=lib)
+    b.repo("a")
+    b.put(".gitignore", "*.tmp\n")
+    b.git("-c", "protocol.file.allow=always", "submodule", "add", "-q", lib, "sm")
+    b.git("commit", "-q", "-am", "sub")
+    b.put("sm/new.o")
+    b.put("sm/new.tmp")
+    os.makedirs(b.ws + "/nest/in")
+    b.git("init", "-q", cwd=b.ws + "/nest")
+    b.put("nest/.gitignore", "out/\n")
+    b.put("nest/out/x")
+    b.put("nest/in/y.tmp")
+    b.git("init", "-q", "--bare", "bare")
+    r = b.sync()
+    n = b.names()
+    assert {b"sm/lib.c", b"sm/kept.o", b"sm/.gitignore", b"sm/new.tmp", b"nest/in/y.tmp", b"nest/.gitignore",
+            b"bare/HEAD", b".gitmodules", b"a"} <= n, n
+    assert b"sm/new.o" not in n and b"nest/out/x" not in n
+    assert not any(b".git" in p.split(b"/") for p in b.manifest())
+    assert r["notes"][b"sm"] == "submodule_git" and r["notes"][b"nest"] == "submodule_git"
+    if os.getuid() == 0:
+        out = inside(b, "git", "status", "--porcelain")
+        assert " M a" not in out and "sm" not in out.replace(".gitmodules", ""), out
+    assert b.ignored(["sm/z.o", "sm/z.tmp", "nest/out/q", "z.tmp"]) == [True, False, True, True]
+
+
+@test
+def sparse_checkout_F20(b):
+    b.repo("in/a", "out/b", "top")
+    b.git("sparse-checkout", "set", "in")
+    assert not os.path.exists(b.ws + "/out/b")
+    r = b.sync()
+    assert b.names() == {b"in/a", b"top"}
+    if os.getuid() == 0:
+        assert inside(b, "git", "status", "--porcelain") == ""
+        inside(b, "sh", "-c", "echo x > in/a && git -c user.name=x -c user.email=x commit -qam y && "
+               "git cat-file -e HEAD:out/b")
+
+
+@test
+def what_was_held_back_is_not_deleted_by_a_commit_inside(b):
+    if os.getuid() != 0:
+        return "not root"
+    b.repo("a", "keep/secret", "keep/other", "big/x")
+    b.put(".airlockignore", "/keep/secret\n")
+    r = b.sync("--exclude", "/big/")
+    assert b.names() == {b"a", b"keep/other", b".airlockignore"}
+    assert inside(b, "git", "status", "--porcelain") == "?? .airlockignore\n"
+    inside(b, "sh", "-c", "git add -A && git -c user.name=x -c user.email=x commit -qm y && "
+           "git cat-file -e HEAD:keep/secret && git cat-file -e HEAD:big/x")
+
+
+@test
+def many_deletions_and_long_lists_E5_FR_B073(b):
+    for i in range(4000):
+        b.put("with spaces and 'quotes' that make a long name of sixty letters %d\n" % i)
+    b.repo()
+    for i in range(4000):
+        os.unlink(b.ws + "/with spaces and 'quotes' that make a long name of sixty letters %d\n" % i)
+    b.put("left")
+    r = b.sync()
+    assert b.names() == {b"left"} and r["is_git"]
+    if os.getuid() == 0:
+        assert inside(b, "git", "status", "--porcelain").count(" D ") == 4000
+
+
+@test
+def history_policies(b):
+    b.repo("a")
+    for i in range(5):
+        b.put("a", str(i))
+        b.git("commit", "-q", "-am", "c%d" % i)
+    b.git("tag", "-a", "-m", "t", "v1", "HEAD~2")
+    b.git("branch", "other", "HEAD~1")
+    if os.getuid() != 0:
+        return "not root"
+    b.sync()
+    assert inside(b, "git", "log", "--format=%s").split() == ["c4"]
+    assert inside(b, "git", "for-each-ref", "--format=%(refname)").split() == ["refs/heads/main"]
+    b.sync("--git", "full")
+    assert inside(b, "git", "log", "--format=%s").split() == ["c4", "c3", "c2", "c1", "c0", "first"]
+    assert inside(b, "git", "for-each-ref", "--format=%(refname)").split() == \
+        ["refs/heads/main", "refs/heads/other", "refs/tags/v1"]
+    inside(b, "git", "fsck", "--strict")
+    r = b.sync("--git", "none")
+    assert not any("/git/" in x for x in r["layers"]) and r["is_git"]
+    # Shallow hosts stay shallow; alternates and packs are read through.
+    b.git("clone", "-q", "--depth", "2", "file://" + b.ws, b.base + "/clone")
+    b.git("clone", "-q", "--shared", b.ws, b.base + "/shared")
+    for d, n in [("/clone", 2), ("/shared", 6)]:
+        b.ws = b.base + d
+        b.sync("--git", "full")
+        assert len(inside(b, "git", "log", "--format=%s").split()) == n
+        inside(b, "git", "fsck")
+
+
+@test
+def partial_clone_F20(b):
+    b.repo("a", "d/b")
+    b.put("a", "two")
+    b.git("commit", "-q", "-am", "two")
+    b.git("config", "uploadpack.allowFilter", "true")
+    b.git("clone", "-q", "--filter=blob:none", "file://" + b.ws, b.base + "/partial")
+    b.ws = b.base + "/partial"
+    for policy in ["shallow", "full"]:
+        r = b.sync("--git", policy)
+        assert "git_failed" not in r["notes"].values()
+        assert any("/git/" in x for x in r["layers"])
+        if os.getuid() == 0:
+            assert inside(b, "git", "status", "--porcelain") == ""
+
+
+@test
+def sha256_repository(b):
+    b.git("init", "-q", "--object-format=sha256")
+    b.put("a")
+    b.git("add", "a")
+    b.git("commit", "-q", "-m", "x")
+    r = b.sync()
+    assert len(r["head"]) == 64 and not r["notes"], r
+    if os.getuid() == 0:
+        assert inside(b, "git", "status", "--porcelain") == ""
+
+
+@test
+def git_missing_on_the_host(b):
+    b.repo("a")
+    b.put(".gitignore", "*.o\n")
+    b.put("x.o")
+    os.mkdir(b.base + "/bin")
+    r = b.sync(env=dict(ENV, PATH=b.base + "/bin"))
+    assert r["notes"][b".git"] == "git_missing" and not r["is_git"]
+    assert b.names() == {b"a", b".gitignore"}
+    # A "git" in the workspace is never run, wherever PATH points.
+    b.put("git", "#!/bin/sh\ntouch %s/ran\n" % b.base, 0o755)
+    r = b.sync(env=dict(ENV, PATH=b.ws + ":."))
+    assert r["notes"][b".git"] == "git_missing" and not os.path.exists(b.base + "/ran")
+
+
+@test
+def checkout_owned_by_another_user_FR_B052(b):
+    if os.getuid() != 0:
+        return "not root"
+    b.repo("a")
+    b.put("x")
+    for d, dirs, files in os.walk(b.ws):
+        for n in dirs + files:
+            os.lchown(os.path.join(d, n), 12345, 12345)
+    os.chown(b.ws, 12345, 12345)
+    r = b.sync("--owner", "1879050001")
+    assert r["is_git"] and not r["notes"] and b.names() == {b"a", b"x"}
+    seed = [x for x in r["layers"] if "/git/" in x][0]
+    for d, dirs, files in os.walk(seed):
+        for n in dirs + files:
+            assert os.lstat(os.path.join(d, n)).st_uid == 1879050001
+
+
+@test
+def broken_repository_still_sends_files(b):
+    b.repo("a", "b")
+    head = b.git("rev-parse", "HEAD").strip()
+    os.unlink(b.ws + "/.git/objects/%s/%s" % (head[:2], head[2:]))
+    r = b.sync()
+    assert b.names() == {b"a", b"b"} and r["notes"][b".git"] == "git_failed", r
+
+
+@test
+def held_stacks_survive_until_released(b):
+    b.repo("a")
+    b.sync()
+    first = b.last
+    hold = os.open(b.store + "/layers/1.lock", os.O_RDONLY)
+    import fcntl
+    fcntl.flock(hold, fcntl.LOCK_SH)
+    for i in range(16):
+        b.put("f%d" % i, str(i))
+        b.sync()
+    for x in first["layers"] + [first["manifest"]]:
+        assert os.path.exists(x), x
+    os.close(hold)
+    b.put("last")
+    b.sync()
+    assert not os.path.exists(first["manifest"]) and not os.path.exists(b.store + "/layers/1.lock")
+    b.same()
+
 
 def main():
     want = sys.argv[2:]
