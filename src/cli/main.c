@@ -1,0 +1,201 @@
+/* The table of verbs, dispatch, help, version. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "cli/cli.h"
+
+const struct opt opts_none[] = {{NULL, 0, NULL, NULL, 0}};
+const struct opt opts_help[] = {{"help", 'h', NULL, "this text", 0}, {NULL, 0, NULL, NULL, 0}};
+static const struct opt opts_help_verb[] = {
+    {"dump-options", 0, NULL, "every verb and option, one a line, tab-separated", 1},
+    {NULL, 0, NULL, NULL, 0},
+};
+
+static const struct opt *const t_run[] = {opts_run, opts_exec, NULL};
+static const struct opt *const t_exec[] = {opts_exec, NULL};
+static const struct opt *const t_ps[] = {opts_ps, opts_help, NULL};
+static const struct opt *const t_logs[] = {opts_logs, opts_help, NULL};
+static const struct opt *const t_rm[] = {opts_rm, opts_help, NULL};
+static const struct opt *const t_env[] = {opts_env, opts_help, NULL};
+static const struct opt *const t_plain[] = {opts_help, NULL};
+static const struct opt *const t_help[] = {opts_help_verb, opts_help, NULL};
+static const struct opt *const t_none[] = {opts_none, NULL};
+
+static const char run_text[] =
+    "One word after -- is a script for 'sh -c'; several words are a command and its arguments. The command starts\n"
+    "in the directory of the workspace where you stand. Exit status: the command's own; 128+N if signal N ended\n"
+    "it; 124 time-out; 125 Airlock's own failure; 126 not executable; 127 not found; 130 Ctrl-C; 2 wrong usage.\n"
+    "First Ctrl-C: the command is ended and its results are brought back. Second: stop at once; the work is\n"
+    "kept for 'airlock recover'.\n";
+
+static const struct verb verbs[] = {
+    {"run", cmd_run, "[options] -- CMD ...",
+     "run a command in a sandbox and bring its results back", t_run, run_text},
+    {"exec", cmd_exec, "[options] RUN -- CMD ...", "run another command in a kept sandbox", t_exec,
+     NULL},
+    {"shell", cmd_shell, "[options] [RUN]",
+     "interactive shell in a kept sandbox; makes one without RUN", t_run, NULL},
+    {"ps", cmd_ps, "[-a] [--json]", "runs that go on or are kept", t_ps, NULL},
+    {"logs", cmd_logs, "[-f] RUN", "what a run printed", t_logs, NULL},
+    {"stop", cmd_stop, "RUN", "end a run, in any phase; its results still come back", t_plain,
+     NULL},
+    {"recover", cmd_recover, "RUN", "bring back the work of a run that was cut short", t_plain,
+     NULL},
+    {"rm", cmd_rm, "[--force] RUN | --all", "remove kept sandboxes and the data of runs", t_rm,
+     NULL},
+    {"env", cmd_env, "create NAME [run options] | list | show NAME | rm NAME",
+     "named environments with default options", t_env, NULL},
+    {"doctor", cmd_doctor, "", "try every layer of isolation and say what is missing", t_none,
+     NULL},
+    {"version", cmd_version, "", "version of this program", t_plain, NULL},
+    {"help", cmd_help, "[VERB]", "this text, or that of a verb", t_help, NULL},
+    {NULL, NULL, NULL, NULL, NULL, NULL},
+};
+
+const struct verb *cli_verbs(void)
+{
+	return verbs;
+}
+
+void cli_say(const char *fmt, ...)
+{
+	va_list ap;
+
+	/* One write a line, so that lines of concurrent runs do not mix. */
+	struct buf b = BUF_INIT(1 << 20);
+	char *text = NULL;
+
+	va_start(ap, fmt);
+	if (vasprintf(&text, fmt, ap) >= 0) {
+		(void)buf_putf(&b, "airlock: %s\n", text);
+		(void)fwrite(buf_text(&b), 1, b.len, stderr);
+		(void)fflush(stderr);
+	}
+	va_end(ap);
+	free(text);
+	buf_done(&b);
+}
+
+int cli_fail(const struct err *e)
+{
+	cli_say("%s", e->text);
+	return err_exit_status(e->code);
+}
+
+void cli_usage(const struct verb *v, FILE *f)
+{
+	(void)fprintf(f, "Usage: airlock %s %s\n\n%s%s.\n", v->name, v->synopsis,
+		      "Purpose: ", v->summary);
+	if (v->text)
+		(void)fprintf(f, "\n%s", v->text);
+	(void)fputs("\n", f);
+	for (size_t t = 0; v->tables[t]; t++) {
+		for (const struct opt *o = v->tables[t]; o->name; o++) {
+			char left[96], letter[8] = "    ";
+
+			if (o->letter)
+				(void)snprintf(letter, sizeof(letter), "-%c, ", o->letter);
+			if (o->arg && o->arg[0] == '=')
+				(void)snprintf(left, sizeof(left), "%s--%s[%s]", letter, o->name,
+					       o->arg);
+			else
+				(void)snprintf(left, sizeof(left), "%s--%s%s%s", letter, o->name,
+					       o->arg ? " " : "", o->arg ? o->arg : "");
+			if (strlen(left) > 30)
+				(void)fprintf(f, "  %s\n  %-30s  %s\n", left, "", o->help);
+			else
+				(void)fprintf(f, "  %-30s  %s\n", left, o->help);
+		}
+	}
+}
+
+static void overview(FILE *f)
+{
+	(void)fputs(
+	    "Usage: airlock VERB ...\n\nRuns AI coding agents, or any command, on a copy of your workspace in a sandbox and "
+	    "brings back validated\nresults only.\n\n",
+	    f);
+	for (const struct verb *v = verbs; v->name; v++)
+		(void)fprintf(f, "  %-8s  %s\n", v->name, v->summary);
+	(void)fputs(
+	    "\n'airlock help VERB' says more. Example: airlock run -- claude -p \"fix the tests\"\n",
+	    f);
+}
+
+static const struct verb *find(const char *name, struct err *e)
+{
+	const char *names[32], *near;
+	size_t n = 0;
+
+	for (const struct verb *v = verbs; v->name; v++) {
+		if (strcmp(v->name, name) == 0)
+			return v;
+		names[n++] = v->name;
+	}
+	near = opt_nearest(name, names, n);
+	(void)err_set(e, ERR_USAGE,
+		      near ? "there is no verb %.80s: did you mean %s?"
+			   : "there is no verb %.80s: 'airlock help' lists them%s",
+		      name, near ? near : "");
+	return NULL;
+}
+
+static int dump_options(void)
+{
+	for (const struct verb *v = verbs; v->name; v++) {
+		(void)printf("verb\t%s\t%s\t%s\n", v->name, v->synopsis, v->summary);
+		for (size_t t = 0; v->tables[t]; t++)
+			for (const struct opt *o = v->tables[t]; o->name; o++)
+				(void)printf("option\t%s\t--%s\t%s%c\t%s\t%s\n", v->name, o->name,
+					     o->letter ? "-" : "", o->letter ? o->letter : '-',
+					     o->arg ? o->arg : "-", o->help);
+	}
+	return 0;
+}
+
+int cmd_help(int argc, char **argv)
+{
+	struct err e = ERR_INIT;
+	const struct verb *v;
+
+	if (argc > 1 && strcmp(argv[1], "--dump-options") == 0)
+		return dump_options();
+	if (argc < 2 || argv[1][0] == '-') {
+		overview(stdout);
+		return 0;
+	}
+	v = find(argv[1], &e);
+	if (!v)
+		return cli_fail(&e);
+	cli_usage(v, stdout);
+	return 0;
+}
+
+int cmd_version(int argc, char **argv)
+{
+	(void)argc;
+	(void)argv;
+	(void)printf("airlock %s\n", AIRLOCK_VERSION);
+	return 0;
+}
+
+int cli_main(int argc, char **argv)
+{
+	struct err e = ERR_INIT;
+	const struct verb *v;
+
+	if (argc < 2) {
+		overview(stderr);
+		return 2;
+	}
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+		return cmd_help(1, argv);
+	if (strcmp(argv[1], "--version") == 0)
+		return cmd_version(1, argv);
+	v = find(argv[1], &e);
+	return v ? v->run(argc - 1, argv + 1) : cli_fail(&e);
+}

@@ -1,0 +1,278 @@
+/* run, exec, shell: the verbs that execute commands. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "cli/cli.h"
+#include "cli/runopts.h"
+#include "cli/summary.h"
+#include "cli/ui.h"
+#include "engine/interrupt.h"
+#include "engine/record.h"
+#include "engine/runner.h"
+#include "engine/sweep.h"
+
+static const struct opt *const run_tables[] = {opts_run, opts_exec, NULL};
+static const struct opt *const exec_tables[] = {opts_exec, NULL};
+
+static int write_record(const struct runopts *o, const struct run_outcome *out)
+{
+	_cleanup_free_ char *text = record_text(&o->req, out);
+	_cleanup_file_ FILE *f = NULL;
+
+	if (!o->json || !text)
+		return 0;
+	if (!o->json_file)
+		return fputs(text, stdout) < 0 || fflush(stdout) < 0 ? -errno : 0;
+	f = fopen(o->json_file, "we");
+	if (!f || fputs(text, f) < 0 || fflush(f) < 0)
+		return -errno;
+	return 0;
+}
+
+static int report(struct runopts *o, struct run_outcome *out)
+{
+	int r = write_record(o, out), status = out->exit_status;
+
+	if (out->err.code != ERR_NONE)
+		cli_say("%s%s%s", out->error_phase, out->error_phase[0] ? ": " : "", out->err.text);
+	if (!o->quiet)
+		summary_print(&o->req, out);
+	else if (out->lease_state == LEASE_RECOVERABLE)
+		cli_say("the work is kept: 'airlock recover %s'", out->id);
+	if (r < 0) {
+		cli_say("the record could not be written to %s: %s",
+			o->json_file ? o->json_file : "stdout", strerror(-r));
+		status = EXIT_AIRLOCK;
+	}
+	run_outcome_done(out);
+	return status;
+}
+
+/* Open descriptors 0..2, so that no file of ours gets such a number. */
+static void fill_stdio(bool *stdin_closed)
+{
+	*stdin_closed = fcntl(0, F_GETFD) < 0;
+	for (int fd = 0; fd < 3; fd++)
+		if (fcntl(fd, F_GETFD) < 0)
+			(void)!open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY);
+}
+
+/* sweep messages are for a person; a failed sweep does not stop a run. */
+static void sweep_first(struct state *st, const struct runopts *o, struct ui *ui)
+{
+	struct err e = ERR_INIT;
+
+	if (sweep_run(st, &ui->run, &e) < 0 && !o->quiet)
+		cli_say("left-overs of earlier runs were not dealt with: %s", e.text);
+}
+
+int cmd_run(int argc, char **argv)
+{
+	_cleanup_runopts_ struct runopts o = {0};
+	_cleanup_state_ struct state st = {0};
+	struct run_outcome out;
+	struct err e = ERR_INIT;
+	struct ui ui;
+	bool no_stdin;
+	int r;
+
+	fill_stdio(&no_stdin);
+	r = runopts_parse(&o, NULL, run_tables, "run", argc - 1, argv + 1, &e);
+	if (r == 0 && o.help)
+		return cmd_help(2, (char *[]){(char *)(uintptr_t) "help", argv[0]});
+	if (r == 0 && !o.req.argv)
+		r = err_set(&e, ERR_USAGE, "run needs a command: airlock run [options] -- CMD ...");
+	runopts_done(&o);
+	if (r == 0)
+		r = interrupt_setup(&e);
+	if (r == 0)
+		r = state_open(&st, &e);
+	if (r == 0)
+		r = runopts_parse(&o, &st, run_tables, "run", argc - 1, argv + 1, &e);
+	if (r < 0)
+		return cli_fail(&e);
+	ui_init(&ui, o.quiet, o.json && !o.json_file);
+	if (no_stdin)
+		ui.run.in = -1;
+	sweep_first(&st, &o, &ui);
+	runner_run(&st, &o.req, &ui.run, &out);
+	ui_done(&ui);
+	return report(&o, &out);
+}
+
+/* Takes a kept lease for this process; names what else it is. */
+static int claim_kept(struct state *st, const char *word, struct lease_row *l, struct err *e)
+{
+	struct run_row run = {0};
+	int r = run_find(st->store, word, &run, e);
+
+	if (r == 0)
+		r = lease_get(st->store, run.lease_id, l, e);
+	run_row_done(&run);
+	if (r < 0)
+		return r;
+	if (l->state == LEASE_RECOVERABLE)
+		return err_set(
+		    e, ERR_UNAVAILABLE,
+		    "the sandbox of run %s is not running any more; its work is kept: airlock recover %s",
+		    word, word);
+	if (l->state == LEASE_ACTIVE || l->state == LEASE_ACQUIRING)
+		return err_set(e, ERR_CONFLICT,
+			       "run %s is in use by process %d: wait for it, or airlock stop %s",
+			       word, (int)l->owner.pid, word);
+	if (l->state != LEASE_KEPT)
+		return err_set(e, ERR_NOT_FOUND,
+			       "run %s has no kept sandbox (it is %s): use 'airlock run --keep'",
+			       word, lease_state_name(l->state));
+	r = lease_claim(st->store, l, LEASE_ACTIVE, &st->self, e);
+	return r == 0 ? err_set(e, ERR_CONFLICT, "another process took the sandbox of run %s first",
+				word)
+		      : (r < 0 ? r : 0);
+}
+
+/* The request of a command in an existing lease: place and limits are the lease's. */
+static int adopt_lease(struct request *q, const struct lease_row *l, struct err *e)
+{
+	struct lease_spec s;
+	int r;
+
+	q->provider = provider_find(l->provider);
+	if (!q->provider)
+		return err_set(e, ERR_UNAVAILABLE, "this build has no provider %s", l->provider);
+	(void)snprintf(q->env_name, sizeof(q->env_name), "%s", l->env);
+	(void)snprintf(q->workspace, sizeof(q->workspace), "%s", l->workspace);
+	(void)snprintf(q->workspace_why, sizeof(q->workspace_why), "the workspace of lease %s",
+		       l->id);
+	r = leasespec_get(l->spec, &s, e);
+	if (r < 0)
+		return r;
+	q->net = s.net;
+	(void)snprintf(q->net_source, sizeof(q->net_source), "lease %s", l->id);
+	q->memory.v = s.limits.memory_bytes;
+	q->pids.v = s.limits.pids;
+	q->cpu.v = s.limits.cpu_milli;
+	/* The binds move over: PATH is built from them. */
+	for (size_t i = 0; i < s.binds_len; i++)
+		q->binds[i] = s.binds[i];
+	q->binds_len = s.binds_len;
+	s.binds_len = 0;
+	q->keep = true;
+	leasespec_done(&s);
+	return 0;
+}
+
+static int in_lease(struct state *st, const char *word, struct runopts *o, bool no_stdin)
+{
+	struct lease_row l = {0};
+	struct run_outcome out;
+	struct err e = ERR_INIT;
+	struct ui ui;
+	int r = claim_kept(st, word, &l, &e);
+
+	if (r == 0) {
+		r = adopt_lease(&o->req, &l, &e);
+		if (r < 0) {
+			/* Give it back as it was. */
+			l.state = LEASE_KEPT;
+			l.owner = (struct proc_id){0};
+			(void)lease_save(st->store, &l, NULL);
+		}
+	}
+	if (r < 0) {
+		lease_row_done(&l);
+		return cli_fail(&e);
+	}
+	ui_init(&ui, o->quiet, o->json && !o->json_file);
+	if (no_stdin)
+		ui.run.in = -1;
+	runner_exec(st, &l, &o->req, &ui.run, &out);
+	ui_done(&ui);
+	lease_row_done(&l);
+	return report(o, &out);
+}
+
+int cmd_exec(int argc, char **argv)
+{
+	_cleanup_runopts_ struct runopts o = {0};
+	_cleanup_state_ struct state st = {0};
+	_cleanup_free_ char *word = NULL;
+	struct err e = ERR_INIT;
+	bool no_stdin;
+	size_t n;
+	int r;
+
+	fill_stdio(&no_stdin);
+	/* RUN comes first or after the options; what follows it (and "--") is the command. */
+	r = runopts_parse(&o, NULL, exec_tables, "exec", argc - 1, argv + 1, &e);
+	if (r == 0 && o.help)
+		return cmd_help(2, (char *[]){(char *)(uintptr_t) "help", argv[0]});
+	n = strv_len(o.req.argv);
+	if (r == 0 && n > 1 && strcmp(o.req.argv[1], "--") == 0) {
+		free(o.req.argv[1]);
+		memmove(o.req.argv + 1, o.req.argv + 2, (n - 1) * sizeof(char *));
+		n--;
+	}
+	if (r == 0 && n < 2)
+		r = err_set(
+		    &e, ERR_USAGE,
+		    "exec needs a run and a command: airlock exec [options] RUN -- CMD ...");
+	if (r == 0) {
+		word = o.req.argv[0];
+		memmove(o.req.argv, o.req.argv + 1, n * sizeof(char *));
+		/* Variables are judged as for a sandbox; the lease's provider judges again. */
+		for (size_t i = 0; r == 0 && i < strv_len(o.vars); i++)
+			r = strv_add(&o.req.vars, o.vars[i]);
+	}
+	if (r == 0)
+		r = interrupt_setup(&e);
+	if (r == 0)
+		r = state_open(&st, &e);
+	if (r < 0)
+		return cli_fail(&e);
+	return in_lease(&st, word, &o, no_stdin);
+}
+
+int cmd_shell(int argc, char **argv)
+{
+	_cleanup_runopts_ struct runopts o = {0};
+	_cleanup_state_ struct state st = {0};
+	_cleanup_free_ char *word = NULL;
+	struct run_outcome out;
+	struct err e = ERR_INIT;
+	struct ui ui;
+	bool no_stdin;
+	int r;
+
+	fill_stdio(&no_stdin);
+	r = interrupt_setup(&e);
+	if (r == 0)
+		r = state_open(&st, &e);
+	if (r == 0)
+		r = runopts_parse(&o, &st, run_tables, "shell", argc - 1, argv + 1, &e);
+	if (r == 0 && o.help)
+		return cmd_help(2, (char *[]){(char *)(uintptr_t) "help", argv[0]});
+	if (r == 0 && strv_len(o.req.argv) > 1)
+		r = err_set(&e, ERR_USAGE,
+			    "shell takes at most one run: airlock shell [options] [RUN]");
+	if (r < 0)
+		return cli_fail(&e);
+	if (o.req.argv)
+		word = TAKE_PTR(o.req.argv[0]);
+	strv_free(TAKE_PTR(o.req.argv));
+	o.req.interactive = true;
+	o.req.tty = true;
+	o.req.keep = true;
+	if (word)
+		return in_lease(&st, word, &o, no_stdin);
+	ui_init(&ui, o.quiet, o.json && !o.json_file);
+	if (no_stdin)
+		ui.run.in = -1;
+	sweep_first(&st, &o, &ui);
+	runner_run(&st, &o.req, &ui.run, &out);
+	ui_done(&ui);
+	return report(&o, &out);
+}

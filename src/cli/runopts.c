@@ -1,0 +1,514 @@
+#include "cli/runopts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/path.h"
+#include "base/str.h"
+#include "cli/cli.h"
+#include "policy/envvars.h"
+#include "store/env.h"
+
+enum id {
+	O_WORKSPACE,
+	O_ENV,
+	O_PROVIDER,
+	O_NET,
+	O_SHELL,
+	O_SETENV,
+	O_ENV_FILE,
+	O_BIND,
+	O_INSTALL,
+	O_CLI,
+	O_TIMEOUT,
+	O_MEMORY,
+	O_PIDS,
+	O_CPUS,
+	O_TTY,
+	O_KEEP,
+	O_STRICT,
+	O_JSON,
+	O_QUIET,
+	O_CONFLICT,
+	O_INCLUDE,
+	O_EXCLUDE,
+	O_GIT,
+	O_WITHOUT,
+	O_LOG_LIMIT,
+	O_HELP,
+};
+
+const struct opt opts_run[] = {
+    {"workspace", 'w', "DIR",
+     "workspace (default: the enclosing git work tree, else the current directory)", O_WORKSPACE},
+    {"env", 'e', "NAME", "environment: native, local, or one made with 'airlock env create'",
+     O_ENV},
+    {"provider", 0, "native|local",
+     "where the command runs (default native; local has no isolation)", O_PROVIDER},
+    {"net", 0, "none|host", "network of the sandbox (default none)", O_NET},
+    {"keep", 0, NULL, "keep the sandbox afterwards, for 'airlock exec' and 'airlock shell'",
+     O_KEEP},
+    {"strict", 0, NULL, "any refused member rejects all results", O_STRICT},
+    {"on-conflict", 0, "keep-host|take-sandbox",
+     "when both sides changed a file (the loser is always saved)", O_CONFLICT},
+    {"include", 0, "PATTERN", "bring in and out what is ignored or held back; may be repeated",
+     O_INCLUDE},
+    {"exclude", 0, "PATTERN", "leave out; wins over --include; may be repeated", O_EXCLUDE},
+    {"git", 0, "none|shallow|full", "history the sandbox gets (default shallow)", O_GIT},
+    {"bind-ro", 0, "PATH[:INSIDE]", "show a host path read-only inside; may be repeated", O_BIND},
+    {"memory", 0, "SIZE", "memory limit, as 4G (default none)", O_MEMORY},
+    {"pids", 0, "N", "limit of processes and threads", O_PIDS},
+    {"cpus", 0, "N", "CPU limit, as 1.5 (default none)", O_CPUS},
+    {"without", 0, "LAYER", "do without cgroup, landlock, seccomp or overlay; may be repeated",
+     O_WITHOUT},
+    {NULL, 0, NULL, NULL, 0},
+};
+
+const struct opt opts_exec[] = {
+    {"shell", 0, "sh|bash", "shell that runs the command (default sh)", O_SHELL},
+    {"setenv", 0, "NAME[=VALUE]", "set a variable; without '=' the caller's value; may be repeated",
+     O_SETENV},
+    {"env-file", 0, "FILE", "read variables from a dotenv file; may be repeated", O_ENV_FILE},
+    {"cli", 0, "NAME", "a program the run needs, probed with 'command -v'; may be repeated", O_CLI},
+    {"install", 0, "CMD", "run once if a --cli is missing", O_INSTALL},
+    {"timeout", 0, "TIME", "end the command after 90s, 10m, 2h (default none, 0: none)", O_TIMEOUT},
+    {"tty", 't', NULL, "give the command a terminal", O_TTY},
+    {"log-limit", 0, "SIZE", "output kept in the run log (default 1G, 0: all)", O_LOG_LIMIT},
+    {"json", 0, "=FILE",
+     "write the run's record as JSON to FILE, or to stdout (the command's stdout then goes to stderr)",
+     O_JSON},
+    {"quiet", 'q', NULL, "only errors", O_QUIET},
+    {"help", 'h', NULL, "this text", O_HELP},
+    {NULL, 0, NULL, NULL, 0},
+};
+
+static int bad(struct err *e, const struct opt *o, const char *v, const char *what)
+{
+	return err_set(e, ERR_USAGE, "--%s %.120s: %s", o->name, v, what);
+}
+
+static void source(const struct runopts *o, const struct opt *opt, char out[SOURCE_MAX])
+{
+	if (o->layer[0])
+		(void)snprintf(out, SOURCE_MAX, "%s, --%s", o->layer, opt->name);
+	else
+		(void)snprintf(out, SOURCE_MAX, "option --%s", opt->name);
+}
+
+static int set_number(struct runopts *o, const struct opt *opt, const char *v, struct err *e)
+{
+	struct request *q = &o->req;
+	struct setting *s = &q->pids;
+	int64_t ns = 0;
+	uint64_t n = 0;
+	int r;
+
+	switch (opt->id) {
+	case O_TIMEOUT:
+		s = &q->timeout;
+		r = str_to_duration(v, &ns);
+		n = (uint64_t)ns;
+		if (r < 0)
+			return bad(e, opt, v,
+				   "not a time: give 90, 1.5, 250ms, 30s, 10m or 2h; 0 for none");
+		break;
+	case O_MEMORY:
+	case O_LOG_LIMIT:
+		s = opt->id == O_MEMORY ? &q->memory : &q->log_limit;
+		r = str_to_size(v, &n);
+		if (r < 0 || (opt->id == O_MEMORY && n && n < (1 << 20)))
+			return bad(e, opt, v,
+				   "not a size: give 64M, 1.5G or bytes; memory at least 1M");
+		break;
+	case O_CPUS:
+		s = &q->cpu;
+		/* A number of seconds has the same syntax as a number of CPUs; one is 10^9, the other 1000. */
+		r = strpbrk(v, "smh") ? -EINVAL : str_to_duration(v, &ns);
+		n = (uint64_t)ns / 1000000;
+		if (r < 0 || n < 10 || n > 1024 * 1000)
+			return bad(e, opt, v, "not a number of CPUs: give 0.01 to 1024");
+		break;
+	default:
+		r = str_to_u64(v, 4194304, &n);
+		if (r < 0 || n < 4)
+			return bad(e, opt, v, "not a number of processes: give 4 to 4194304");
+	}
+	s->v = n;
+	source(o, opt, s->source);
+	return 0;
+}
+
+static int pick(struct err *e, const struct opt *o, const char *v, const char *const *words,
+		size_t n)
+{
+	struct buf b = BUF_INIT(512);
+	int r;
+
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(v, words[i]) == 0)
+			return (int)i;
+	for (size_t i = 0; i < n; i++)
+		(void)buf_putf(&b, "%s%s", i ? ", " : "", words[i]);
+	r = err_set(e, ERR_USAGE, "--%s %.120s: give one of %s", o->name, v, buf_text(&b));
+	buf_done(&b);
+	return r;
+}
+
+static int set_choice(struct runopts *o, const struct opt *opt, const char *v, struct err *e)
+{
+	static const char *const nets[] = {"none", "host"}, *const shells[] = {"sh", "bash"};
+	static const char *const gits[] = {"shallow", "none", "full"}, *const conflicts[] = {
+									   "keep-host",
+									   "take-sandbox"};
+	static const char *const layers[] = {"cgroup", "landlock", "seccomp", "overlay"};
+	int k;
+
+	switch (opt->id) {
+	case O_NET:
+		k = pick(e, opt, v, nets, ARRAY_LEN(nets));
+		o->req.net = k == 1 ? NET_HOST : NET_NONE;
+		o->net_given = true;
+		source(o, opt, o->req.net_source);
+		return k < 0 ? k : 0;
+	case O_SHELL:
+		k = pick(e, opt, v, shells, ARRAY_LEN(shells));
+		o->req.bash = k == 1;
+		return k < 0 ? k : 0;
+	case O_GIT:
+		k = pick(e, opt, v, gits, ARRAY_LEN(gits));
+		o->req.git = k < 0 ? GIT_SHALLOW : (enum git_policy)k;
+		return k < 0 ? k : 0;
+	case O_CONFLICT:
+		k = pick(e, opt, v, conflicts, ARRAY_LEN(conflicts));
+		o->req.on_conflict = k == 1 ? CONFLICT_TAKE_SANDBOX : CONFLICT_KEEP_HOST;
+		return k < 0 ? k : 0;
+	default:
+		k = pick(e, opt, v, layers, ARRAY_LEN(layers));
+		if (k >= 0)
+			o->req.without |= 1u << k;
+		return k < 0 ? k : 0;
+	}
+}
+
+static int replace(char **to, const char *v, struct err *e)
+{
+	char *d = strdup(v);
+
+	if (!d)
+		return err_set(e, ERR_NOMEM, "options: out of memory");
+	free(*to);
+	*to = d;
+	return 0;
+}
+
+static int add(char ***to, const char *v, struct err *e)
+{
+	return strv_add(to, v) < 0 ? err_set(e, ERR_NOMEM, "options: out of memory") : 0;
+}
+
+static int set(void *arg, const struct opt *opt, const char *v, struct err *e)
+{
+	struct runopts *o = arg;
+
+	if (v && !*v && opt->id != O_INSTALL)
+		return err_set(e, ERR_USAGE, "--%s needs a value that is not empty", opt->name);
+	switch (opt->id) {
+	case O_WORKSPACE:
+		return replace(&o->workspace, v, e);
+	case O_ENV:
+		if (o->layer[0])
+			return err_set(e, ERR_INVALID,
+				       "--env cannot be part of a named environment");
+		return replace(&o->env_name, v, e);
+	case O_PROVIDER:
+		return replace(&o->provider, v, e);
+	case O_SETENV:
+		return add(&o->vars, v, e);
+	case O_ENV_FILE:
+		return add(&o->env_files, v, e);
+	case O_BIND:
+		return add(&o->binds, v, e);
+	case O_INCLUDE:
+		return add(&o->req.include, v, e);
+	case O_EXCLUDE:
+		return add(&o->req.exclude, v, e);
+	case O_CLI:
+		return add(&o->req.clis, v, e);
+	case O_INSTALL:
+		return replace(&o->req.install, v, e);
+	case O_TTY:
+		o->req.tty = true;
+		return 0;
+	case O_KEEP:
+		o->req.keep = true;
+		return 0;
+	case O_STRICT:
+		o->req.strict = true;
+		return 0;
+	case O_QUIET:
+		o->quiet = true;
+		return 0;
+	case O_HELP:
+		o->help = true;
+		return 0;
+	case O_JSON:
+		o->json = true;
+		return v ? replace(&o->json_file, v, e) : 0;
+	case O_TIMEOUT:
+	case O_MEMORY:
+	case O_LOG_LIMIT:
+	case O_CPUS:
+	case O_PIDS:
+		return set_number(o, opt, v, e);
+	default:
+		return set_choice(o, opt, v, e);
+	}
+}
+
+static bool has_git(const char *dir)
+{
+	_cleanup_free_ char *p = path_join(dir, ".git");
+
+	return p && access(p, F_OK) == 0;
+}
+
+static int find_workspace(struct runopts *o, struct err *e)
+{
+	struct request *q = &o->req;
+	_cleanup_free_ char *cwd = realpath(".", NULL),
+			    *home = getenv("HOME") ? realpath(getenv("HOME"), NULL) : NULL;
+	_cleanup_free_ char *given = NULL;
+	struct stat st;
+
+	if (o->workspace) {
+		given = realpath(o->workspace, NULL);
+		if (!given)
+			return err_sys(e, errno, "workspace %s", o->workspace);
+		if (stat(given, &st) < 0 || !S_ISDIR(st.st_mode))
+			return err_set(e, ERR_INVALID, "workspace %s is not a directory",
+				       o->workspace);
+		(void)snprintf(q->workspace, sizeof(q->workspace), "%s", given);
+		(void)snprintf(q->workspace_why, sizeof(q->workspace_why), "option --workspace");
+	} else if (!cwd) {
+		return err_sys(e, errno,
+			       "the current directory cannot be resolved: give --workspace DIR");
+	} else {
+		(void)snprintf(q->workspace, sizeof(q->workspace), "%s", cwd);
+		while (!has_git(q->workspace) && strcmp(q->workspace, "/") != 0) {
+			char *slash = strrchr(q->workspace, '/');
+
+			slash[slash == q->workspace] = '\0';
+		}
+		if (has_git(q->workspace)) {
+			(void)snprintf(q->workspace_why, sizeof(q->workspace_why),
+				       "the enclosing git work tree");
+		} else {
+			(void)snprintf(q->workspace, sizeof(q->workspace), "%s", cwd);
+			(void)snprintf(q->workspace_why, sizeof(q->workspace_why),
+				       "the current directory; no git work tree encloses it");
+		}
+		if (strcmp(q->workspace, "/") == 0 || str_eq(q->workspace, home))
+			return err_set(
+			    e, ERR_INVALID,
+			    "%s is too much to take as a workspace by default: change into a project, or name it with "
+			    "--workspace",
+			    q->workspace);
+	}
+	if (strcmp(q->workspace, "/") == 0)
+		return err_set(e, ERR_INVALID, "the root directory cannot be a workspace");
+	if (cwd && path_is_within(cwd, q->workspace) && strlen(cwd) > strlen(q->workspace))
+		(void)snprintf(q->subdir, sizeof(q->subdir), "%s", cwd + strlen(q->workspace) + 1);
+	return 0;
+}
+
+static int read_env_file(struct runopts *o, const char *path, struct err *e)
+{
+	_cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+	_cleanup_buf_ struct buf b = BUF_INIT(CONFIG_MAX);
+	ssize_t k = 1;
+
+	if (fd < 0)
+		return err_sys(e, errno, "environment file %s", path);
+	while (k > 0) {
+		char *to = buf_room(&b, 4096);
+
+		if (!to)
+			return err_set(e, ERR_LIMIT, "environment file %s is larger than %d bytes",
+				       path, CONFIG_MAX);
+		k = read(fd, to, 4096);
+		if (k < 0)
+			return err_sys(e, errno, "read environment file %s", path);
+		buf_add(&b, (size_t)k);
+	}
+	return envvars_parse(path, buf_text(&b), b.len, &o->req.vars, e);
+}
+
+static int set_vars(struct runopts *o, struct err *e)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < strv_len(o->env_files); i++)
+		r = read_env_file(o, o->env_files[i], e);
+	for (size_t i = 0; r == 0 && i < strv_len(o->vars); i++) {
+		_cleanup_free_ char *word = strdup(o->vars[i]);
+
+		if (word && !strchr(word, '=')) {
+			const char *v = getenv(word);
+
+			if (!v)
+				return err_set(e, ERR_INVALID,
+					       "--setenv %.80s: the variable is not set here",
+					       word);
+			free(word);
+			if (asprintf(&word, "%s=%s", o->vars[i], v) < 0)
+				word = NULL;
+		}
+		if (!word || envvars_set(&o->req.vars, word) < 0)
+			return err_set(e, ERR_NOMEM, "options: out of memory");
+	}
+	for (size_t i = 0; r == 0 && i < strv_len(o->req.vars); i++)
+		r = envvars_check(o->req.vars[i], o->req.provider->isolates, e);
+	return r;
+}
+
+/* PATH or PATH:INSIDE; a colon in the host path is only possible with INSIDE given. */
+static int add_bind(struct request *q, const char *word, struct err *e)
+{
+	const char *colon = strrchr(word, ':');
+	_cleanup_free_ char *src = colon ? strndup(word, (size_t)(colon - word)) : strdup(word);
+	_cleanup_free_ char *real = NULL, *dst = NULL;
+
+	if (!src)
+		return err_set(e, ERR_NOMEM, "options: out of memory");
+	real = realpath(src, NULL);
+	if (!real)
+		return err_sys(e, errno, "--bind-ro %s", word);
+	if (q->binds_len == ARRAY_LEN(q->binds))
+		return err_set(e, ERR_LIMIT, "--bind-ro: more than %zu", ARRAY_LEN(q->binds));
+	/* Shown under the name it was given, so that a link farm such as ~/.local/bin keeps working. */
+	if (colon)
+		dst = strdup(colon + 1);
+	else if (src[0] == '/')
+		dst = path_normalize(src);
+	else
+		dst = strdup(real);
+	if (!dst)
+		return err_set(e, ERR_NOMEM, "options: out of memory");
+	if (!path_is_absolute_normal(dst))
+		return err_set(e, ERR_USAGE,
+			       "--bind-ro %s: the place inside must be an absolute path", word);
+	q->binds[q->binds_len++] = (struct bind_ro){TAKE_PTR(real), TAKE_PTR(dst)};
+	return 0;
+}
+
+/* A named environment's words are parsed first, as a layer of their own. */
+static int apply_env(struct runopts *o, struct state *st, struct opt_parse *p, struct err *e)
+{
+	struct env_row row = {0};
+	char **argv = NULL;
+	json_t *j = NULL, *w;
+	size_t i;
+	int r;
+
+	if (strcmp(o->env_name, "native") == 0 || strcmp(o->env_name, "local") == 0)
+		return replace(&o->provider, o->env_name, e);
+	r = env_get(st->store, o->env_name, &row, e);
+	if (r < 0)
+		return r;
+	j = json_loads(row.options, 0, NULL);
+	json_array_foreach(j, i, w)
+	{
+		r = add(&argv, json_string_value(w) ? json_string_value(w) : "", e);
+		if (r < 0)
+			break;
+	}
+	(void)snprintf(o->layer, sizeof(o->layer), "environment %s", o->env_name);
+	if (r == 0)
+		r = opt_parse(p, (int)strv_len(argv), argv, e);
+	o->layer[0] = '\0';
+	r = err_wrap(e, r, "environment %s", o->env_name);
+	json_decref(j);
+	strv_free(argv);
+	env_row_done(&row);
+	return r;
+}
+
+static int only_env(void *arg, const struct opt *opt, const char *v, struct err *e)
+{
+	struct runopts *o = arg;
+
+	if (opt->id == O_HELP)
+		o->help = true;
+	return opt->id == O_ENV ? replace(&o->env_name, v, e) : 0;
+}
+
+static int resolve(struct runopts *o, struct err *e)
+{
+	struct request *q = &o->req;
+	int r;
+
+	q->provider = provider_find(o->provider ? o->provider : "native");
+	if (!q->provider) {
+		if (str_eq(o->provider, "native") || !o->provider)
+			return err_set(
+			    e, ERR_UNAVAILABLE,
+			    "this build has no native provider; '--provider local --net host' runs without isolation, if "
+			    "that is what you mean");
+		return err_set(e, ERR_USAGE, "--provider %.80s: give native or local", o->provider);
+	}
+	(void)snprintf(q->env_name, sizeof(q->env_name), "%s",
+		       o->env_name ? o->env_name : q->provider->name);
+	if (!q->provider->isolates && !o->net_given) {
+		q->net = NET_HOST;
+		(void)snprintf(q->net_source, sizeof(q->net_source), "provider local has no other");
+	}
+	r = find_workspace(o, e);
+	if (r == 0)
+		r = set_vars(o, e);
+	for (size_t i = 0; r == 0 && i < strv_len(o->binds); i++)
+		r = add_bind(q, o->binds[i], e);
+	return r;
+}
+
+int runopts_parse(struct runopts *o, struct state *st, const struct opt *const *tables,
+		  const char *verb, int argc, char *const *argv, struct err *e)
+{
+	struct opt_parse p = {.tables = tables, .verb = verb, .set = only_env, .arg = o};
+	int r;
+
+	*o = (struct runopts){0};
+	request_init(&o->req);
+	/* Once for --env alone: its layer lies below the command line's. */
+	r = opt_parse(&p, argc, argv, e);
+	strv_free(TAKE_PTR(p.words));
+	if (r < 0 || o->help)
+		return r;
+	p.set = set;
+	if (o->env_name && st)
+		r = apply_env(o, st, &p, e);
+	if (r == 0 && p.words)
+		r = err_set(e, ERR_INVALID, "environment %s holds words that are not options",
+			    o->env_name);
+	if (r == 0)
+		r = opt_parse(&p, argc, argv, e);
+	o->req.argv = TAKE_PTR(p.words);
+	return r < 0 || !st ? r : resolve(o, e);
+}
+
+void runopts_done(struct runopts *o)
+{
+	request_done(&o->req);
+	free(o->json_file);
+	free(o->workspace);
+	free(o->env_name);
+	free(o->provider);
+	strv_free(o->env_files);
+	strv_free(o->vars);
+	strv_free(o->binds);
+	*o = (struct runopts){0};
+}

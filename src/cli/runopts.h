@@ -1,0 +1,36 @@
+/*
+ * runopts.h: from the options of run, exec and shell to a request.
+ *
+ * Layers, later wins: built-in defaults, the named environment's stored words, the command line.
+ * Every limit remembers which layer set it.
+ */
+#ifndef AIRLOCK_CLI_RUNOPTS_H
+#define AIRLOCK_CLI_RUNOPTS_H
+
+#include "cli/opt.h"
+#include "engine/request.h"
+#include "engine/state.h"
+
+struct runopts {
+	struct request req;
+	bool quiet, json, help;
+	char *json_file;	   /* owned */
+	char *workspace;	   /* as given, owned */
+	char *env_name, *provider; /* as given, owned */
+	char **env_files;	   /* owned, read after the provider is known */
+	char **vars;		   /* owned, as given */
+	char **binds;		   /* owned, as given */
+	bool net_given;
+	char layer[NAME_MAX_LEN + 16]; /* what is being parsed: "option" or "environment NAME" */
+};
+
+void runopts_done(struct runopts *o);
+#define _cleanup_runopts_ __attribute__((cleanup(runopts_done)))
+/*
+ * Parses words (after the verb) with the tables; then resolves environment, provider, workspace,
+ * variables and binds. st may be NULL: only syntax and values are judged (env create).
+ */
+int runopts_parse(struct runopts *o, struct state *st, const struct opt *const *tables,
+		  const char *verb, int argc, char *const *argv, struct err *e);
+
+#endif

@@ -1,0 +1,214 @@
+#include "cli/summary.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "cli/cli.h"
+
+/* Stable rule words of door 1 in plain words, with what to do. Unknown ones are shown as they are. */
+static const struct {
+	const char *rule, *words;
+} rules[] = {
+    {"escaping_link", "a link that points outside the workspace; make it relative and inside"},
+    {"link_escape", "a link that points outside the workspace; make it relative and inside"},
+    {"absolute_link", "an absolute link; make it relative"},
+    {"git_internals", "git's own files are never written from a sandbox"},
+    {"git", "git's own files are never written from a sandbox"},
+    {"device", "device files never come back"},
+    {"special", "devices, FIFOs and sockets never come back"},
+    {"fifo", "FIFOs never come back"},
+    {"socket", "sockets never come back"},
+    {"reserved_name", "a name that Airlock or the system reserves; rename it"},
+};
+
+static const struct {
+	const char *reason, *words;
+} reasons[] = {
+    {"secret", "looks like a credential; send it with --include"},
+    {"unreadable", "cannot be read by you"},
+    {"socket", "is a socket"},
+    {"fifo", "is a FIFO"},
+    {"device", "is a device"},
+    {"too_long", "has a name that is too long"},
+    {"changed", "kept changing while it was read"},
+    {"submodule_git", "is a submodule's git directory"},
+};
+
+static const char *plain_rule(const char *rule)
+{
+	for (size_t i = 0; i < ARRAY_LEN(rules); i++)
+		if (strcmp(rules[i].rule, rule) == 0)
+			return rules[i].words;
+	return rule;
+}
+
+static const char *plain_reason(const char *reason)
+{
+	for (size_t i = 0; i < ARRAY_LEN(reasons); i++)
+		if (strcmp(reasons[i].reason, reason) == 0)
+			return reasons[i].words;
+	return reason;
+}
+
+static void say_path(const char *before, const char *path, const char *after)
+{
+	struct buf b = BUF_INIT((size_t)1 << 20);
+
+	(void)str_printable(&b, path, strlen(path));
+	if (after && *after)
+		cli_say("  %s%s: %s", before, buf_text(&b), after);
+	else
+		cli_say("  %s%s", before, buf_text(&b));
+	buf_done(&b);
+}
+
+static void list(const struct unpack_report *u, enum unpack_action a, const char *title)
+{
+	size_t shown = 0;
+
+	if (!u->counts[a])
+		return;
+	cli_say("%s: %llu", title, (unsigned long long)u->counts[a]);
+	for (size_t i = 0; i < u->changes_len && shown < SUMMARY_NAMES; i++) {
+		const struct unpack_change *c = &u->changes[i];
+		_cleanup_buf_ struct buf after = BUF_INIT(65536);
+
+		if (c->action != a)
+			continue;
+		if (c->rule[0])
+			(void)buf_puts(&after, a == UA_REFUSE ? plain_rule(c->rule) : c->rule);
+		if (c->detail && *c->detail) {
+			(void)buf_puts(&after, after.len ? " (" : "(");
+			(void)str_printable(&after, c->detail, strlen(c->detail));
+			(void)buf_putc(&after, ')');
+		}
+		if (c->host_exec)
+			(void)buf_puts(&after, after.len
+						   ? "; the host runs this file: look at it first"
+						   : "the host runs this file: look at it first");
+		say_path("", c->path, buf_text(&after));
+		shown++;
+	}
+	if (u->counts[a] > shown)
+		cli_say("  ... and %llu more (changes.jsonl in the run's directory has all)",
+			(unsigned long long)(u->counts[a] - shown));
+}
+
+void summary_results(const struct transfer *t, const char *run_dir)
+{
+	const struct unpack_report *u = &t->out;
+
+	if (!t->out_done)
+		return;
+	if (u->rejected) {
+		cli_say(
+		    "RESULTS REJECTED (rule %s): nothing was written to the workspace; the stream is kept in %s",
+		    u->rule, run_dir);
+		return;
+	}
+	list(u, UA_CHANGE, "changed");
+	list(u, UA_MERGE, "changed on both sides and merged");
+	list(u, UA_ADD, "added");
+	list(u, UA_MODE, "mode changed");
+	list(u, UA_DELETE, "deleted");
+	list(u, UA_REFUSE, "refused");
+	list(u, UA_CONFLICT, "CONFLICTS (both sides changed; the losing version is saved)");
+	list(u, UA_FAIL, "NOT WRITTEN (the host refused)");
+	if (u->counts[UA_IGNORE])
+		cli_say("stayed in the sandbox because ignored: %llu (bring them with --include)",
+			(unsigned long long)u->counts[UA_IGNORE]);
+	if (t->unreadable)
+		cli_say("could not be read in the sandbox, left as they are here: %llu",
+			(unsigned long long)t->unreadable);
+	if (u->mass_delete)
+		cli_say("MASS DELETION: the deleted files lie in %s/trash", run_dir);
+	if (!u->counts[UA_CHANGE] && !u->counts[UA_ADD] && !u->counts[UA_DELETE] &&
+	    !u->counts[UA_MODE] && !u->counts[UA_MERGE])
+		cli_say("nothing in the workspace changed");
+}
+
+static void held_back(const struct transfer *t)
+{
+	size_t shown = 0;
+
+	if (!t->in_done || !t->in.notes_len)
+		return;
+	cli_say("not sent: %zu", t->in.notes_len);
+	for (size_t i = 0; i < t->in.notes_len && shown < SUMMARY_NAMES; i++, shown++)
+		say_path("", t->in.notes[i].path, plain_reason(t->in.notes[i].reason));
+	if (t->in.notes_len > shown)
+		cli_say("  ... and %zu more (the record has all)", t->in.notes_len - shown);
+}
+
+static void isolation(const struct request *q, const struct run_outcome *o)
+{
+	size_t on = 0;
+
+	if (!q->provider->isolates) {
+		cli_say("%s", q->provider->statement);
+		return;
+	}
+	for (size_t i = 0; i < o->isolation_len; i++)
+		on += strcmp(o->isolation[i].state, "in force") == 0;
+	cli_say("isolation: %zu of %zu layers in force; network %s", on, o->isolation_len,
+		q->net == NET_HOST ? "HOST (the command can reach everything this host can)"
+				   : "none");
+	for (size_t i = 0; i < o->isolation_len; i++)
+		if (strcmp(o->isolation[i].state, "switched off") == 0)
+			cli_say("WITHOUT %s: switched off by --without", o->isolation[i].layer);
+}
+
+static void phases(const struct run_outcome *o)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(4096);
+	int64_t sum = 0;
+	char t[32];
+
+	for (size_t i = 0; i < o->phases_len; i++) {
+		clock_human(o->phases[i].duration_ns, t, sizeof(t));
+		(void)buf_putf(&b, "%s%s %s", i ? ", " : "", o->phases[i].name, t);
+		sum += o->phases[i].duration_ns;
+	}
+	clock_human(sum, t, sizeof(t));
+	cli_say("time: %s; sum %s", buf_text(&b), t);
+}
+
+static void where(const struct run_outcome *o)
+{
+	if (o->log_error)
+		cli_say("the run log is not whole: %s; %llu bytes of output are missing in it",
+			strerror(o->log_error), (unsigned long long)o->log_dropped);
+	else if (o->log_dropped)
+		cli_say(
+		    "limit run log: %llu bytes of output are not kept (change it with --log-limit)",
+		    (unsigned long long)o->log_dropped);
+	if (o->id[0])
+		cli_say("run %s: airlock logs %s; files in %s", o->id, o->id,
+			o->run_dir ? o->run_dir : "-");
+	if (o->lease_state == LEASE_RECOVERABLE)
+		cli_say(
+		    "the work is KEPT in the sandbox's storage: 'airlock recover %s' brings it back, 'airlock rm %s' gives it up",
+		    o->id, o->id);
+	else if (o->lease_state == LEASE_KEPT)
+		cli_say(
+		    "the sandbox is kept: 'airlock exec %s -- CMD', 'airlock shell %s', 'airlock rm %s'",
+		    o->id, o->id, o->id);
+	else if (o->lease_state != LEASE_RELEASED && o->id[0])
+		cli_say(
+		    "clean-up is not confirmed (lease %s is %s): the next run tries again, or 'airlock rm %s'",
+		    o->lease_id, lease_state_name(o->lease_state), o->id);
+}
+
+void summary_print(const struct request *q, const struct run_outcome *o)
+{
+	cli_say("---- summary: exit status %d ----", o->exit_status);
+	summary_results(&o->xfer, o->run_dir ? o->run_dir : "");
+	held_back(&o->xfer);
+	if (o->command_ran)
+		isolation(q, o);
+	phases(o);
+	where(o);
+}

@@ -1,0 +1,223 @@
+#include "engine/leasespec.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "engine/runenv.h"
+
+static int copy_vector(char ***to, char *const *from)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && from && from[i]; i++)
+		r = strv_add(to, from[i]);
+	return r;
+}
+
+static int add_bind(struct lease_spec *s, const char *src, const char *dst)
+{
+	struct bind_ro *b = &s->binds[s->binds_len];
+
+	if (s->binds_len == ARRAY_LEN(s->binds))
+		return -E2BIG;
+	b->src = strdup(src);
+	b->dst = strdup(dst);
+	s->binds_len++;
+	return b->src && b->dst ? 0 : -ENOMEM;
+}
+
+int leasespec_from_request(struct lease_spec *s, const struct request *q, struct err *e)
+{
+	int r;
+
+	*s = (struct lease_spec){
+	    .net = q->net,
+	    .without = q->without,
+	    .limits = {.memory_bytes = q->memory.v, .pids = q->pids.v, .cpu_milli = q->cpu.v},
+	    .keep = q->keep,
+	    .strict = q->strict,
+	    .bash = q->bash,
+	    .on_conflict = q->on_conflict,
+	    .git = q->git,
+	};
+	r = copy_vector(&s->include, q->include);
+	if (r == 0)
+		r = copy_vector(&s->exclude, q->exclude);
+	for (size_t i = 0; r == 0 && i < q->binds_len; i++)
+		r = add_bind(s, q->binds[i].src, q->binds[i].dst);
+	if (r < 0)
+		leasespec_done(s);
+	return r < 0 ? err_set(e, ERR_NOMEM, "lease: out of memory") : 0;
+}
+
+void leasespec_done(struct lease_spec *s)
+{
+	strv_free(s->layers);
+	strv_free(s->include);
+	strv_free(s->exclude);
+	free(s->manifest);
+	for (size_t i = 0; i < s->binds_len; i++) {
+		free(s->binds[i].src);
+		free(s->binds[i].dst);
+	}
+	*s = (struct lease_spec){0};
+}
+
+/* Paths are bytes, JSON is UTF-8: one character of U+0000..U+00FF a byte. */
+static json_t *bytes_json(const char *s)
+{
+	struct buf b = BUF_INIT((size_t)1 << 20);
+	json_t *j;
+
+	if (!s)
+		return json_null();
+	for (; *s; s++) {
+		unsigned char c = (unsigned char)*s;
+
+		if (c < 0x80) {
+			(void)buf_putc(&b, *s);
+		} else {
+			(void)buf_putc(&b, (char)(0xc0 | (c >> 6)));
+			(void)buf_putc(&b, (char)(0x80 | (c & 0x3f)));
+		}
+	}
+	j = b.err ? NULL : json_string(buf_text(&b));
+	buf_done(&b);
+	return j;
+}
+
+static char *json_bytes(const json_t *j)
+{
+	const unsigned char *s = (const unsigned char *)json_string_value(j);
+	struct buf b = BUF_INIT((size_t)1 << 20);
+
+	if (!s)
+		return NULL;
+	(void)buf_puts(&b, "");
+	for (; *s; s++) {
+		if (*s < 0x80)
+			(void)buf_putc(&b, (char)*s);
+		else if (s[1])
+			(void)buf_putc(&b, (char)(((s[0] & 3) << 6) | (s[1] & 0x3f))), s++;
+	}
+	return buf_take(&b);
+}
+
+static json_t *vector_json(char *const *v)
+{
+	json_t *a = json_array();
+
+	for (size_t i = 0; v && v[i]; i++)
+		(void)json_array_append_new(a, bytes_json(v[i]));
+	return a;
+}
+
+static int json_vector(const json_t *a, char ***ret)
+{
+	size_t i;
+	json_t *j;
+	int r = 0;
+
+	json_array_foreach(a, i, j)
+	{
+		_cleanup_free_ char *s = json_bytes(j);
+
+		if (!s)
+			return -EINVAL;
+		r = strv_add(ret, s);
+		if (r < 0)
+			return r;
+	}
+	return r;
+}
+
+int leasespec_put(const struct lease_spec *s, char **ret, struct err *e)
+{
+	json_t *binds = json_array(), *j;
+
+	for (size_t i = 0; i < s->binds_len; i++)
+		(void)json_array_append_new(binds, json_pack("[o,o]", bytes_json(s->binds[i].src),
+							     bytes_json(s->binds[i].dst)));
+	j = json_pack("{s:i,s:o,s:o,s:o,s:i,s:i,s:I,s:I,s:I,s:b,s:b,s:b,s:b,s:i,s:i,s:o,s:o}",
+		      "version", 1, "layers", vector_json(s->layers), "manifest",
+		      bytes_json(s->manifest), "binds", binds, "net", (int)s->net, "without",
+		      (int)s->without, "memory", (json_int_t)s->limits.memory_bytes, "pids",
+		      (json_int_t)s->limits.pids, "cpu_milli", (json_int_t)s->limits.cpu_milli,
+		      "keep", s->keep, "strict", s->strict, "bash", s->bash, "executed",
+		      s->executed, "on_conflict", (int)s->on_conflict, "git", (int)s->git,
+		      "include", vector_json(s->include), "exclude", vector_json(s->exclude));
+	*ret = j ? json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+	json_decref(j);
+	return *ret ? 0 : err_set(e, ERR_NOMEM, "lease: out of memory");
+}
+
+static uint64_t number(const json_t *j, const char *key)
+{
+	return (uint64_t)json_integer_value(json_object_get(j, key));
+}
+
+static bool flag(const json_t *j, const char *key)
+{
+	return json_is_true(json_object_get(j, key));
+}
+
+int leasespec_get(const char *text, struct lease_spec *s, struct err *e)
+{
+	json_t *j = json_loads(text ? text : "{}", 0, NULL), *b;
+	size_t i;
+	int r = j ? 0 : -EINVAL;
+
+	*s = (struct lease_spec){0};
+	if (r == 0)
+		r = json_vector(json_object_get(j, "layers"), &s->layers);
+	if (r == 0)
+		r = json_vector(json_object_get(j, "include"), &s->include);
+	if (r == 0)
+		r = json_vector(json_object_get(j, "exclude"), &s->exclude);
+	s->manifest = json_bytes(json_object_get(j, "manifest"));
+	json_array_foreach(json_object_get(j, "binds"), i, b)
+	{
+		_cleanup_free_ char *src = json_bytes(json_array_get(b, 0));
+		_cleanup_free_ char *dst = json_bytes(json_array_get(b, 1));
+
+		if (r == 0)
+			r = src && dst ? add_bind(s, src, dst) : -EINVAL;
+	}
+	s->net = (enum net_mode)number(j, "net");
+	s->without = (unsigned)number(j, "without");
+	s->limits =
+	    (struct sandbox_limits){number(j, "memory"), number(j, "pids"), number(j, "cpu_milli")};
+	s->keep = flag(j, "keep");
+	s->strict = flag(j, "strict");
+	s->bash = flag(j, "bash");
+	s->executed = flag(j, "executed");
+	s->on_conflict = (enum on_conflict)number(j, "on_conflict");
+	s->git = (enum git_policy)number(j, "git");
+	json_decref(j);
+	if (r < 0)
+		leasespec_done(s);
+	return r < 0 ? err_set(e, ERR_INTERNAL,
+			       "the row of a lease in the state database cannot be read")
+		     : 0;
+}
+
+void leasespec_sandbox(const struct lease_spec *s, const struct lease_row *l, const char *dir,
+		       struct sandbox_spec *ret)
+{
+	*ret = (struct sandbox_spec){
+	    .lease_id = l->id,
+	    .lease_dir = dir,
+	    .workspace = l->workspace,
+	    .layers = s->layers,
+	    .inside = INSIDE_WORKSPACE,
+	    .hostname = "airlock",
+	    .net = s->net,
+	    .binds = s->binds,
+	    .binds_len = s->binds_len,
+	    .limits = s->limits,
+	    .without = s->without,
+	    .keep = s->keep,
+	};
+}

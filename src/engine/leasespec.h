@@ -1,0 +1,37 @@
+/*
+ * leasespec.h: what a later process must know of a lease: to attach to its sandbox, to start one on the
+ * same storage, to bring its work back. Stored as JSON in the lease's row; holds no secrets.
+ */
+#ifndef AIRLOCK_ENGINE_LEASESPEC_H
+#define AIRLOCK_ENGINE_LEASESPEC_H
+
+#include "engine/request.h"
+#include "engine/state.h"
+#include "store/lease.h"
+
+struct lease_spec {
+	char **layers;	/* owned, top first; NULL before sync_in */
+	char *manifest; /* owned, NULL before sync_in */
+	struct bind_ro binds[32];
+	size_t binds_len;
+	enum net_mode net;
+	unsigned without;
+	struct sandbox_limits limits;
+	bool keep, strict, bash;
+	bool executed; /* a command was started: there may be work inside */
+	enum on_conflict on_conflict;
+	enum git_policy git;
+	char **include, **exclude; /* owned */
+};
+
+int leasespec_from_request(struct lease_spec *s, const struct request *q, struct err *e);
+void leasespec_done(struct lease_spec *s);
+#define _cleanup_leasespec_ __attribute__((cleanup(leasespec_done)))
+/* Heap JSON. */
+int leasespec_put(const struct lease_spec *s, char **ret, struct err *e);
+int leasespec_get(const char *json, struct lease_spec *ret, struct err *e);
+/* Fills a sandbox_spec that borrows from s, l and dir. */
+void leasespec_sandbox(const struct lease_spec *s, const struct lease_row *l, const char *dir,
+		       struct sandbox_spec *ret);
+
+#endif

@@ -1,0 +1,198 @@
+#include "engine/record.h"
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/path.h"
+
+#define TEXT_MAX ((size_t)1 << 20)
+
+static const char *const ends[] = {
+    [END_EXITED] = "exited",	 [END_SIGNALED] = "signaled", [END_FAILED] = "not_started",
+    [END_TIMEOUT] = "timeout",	 [END_STOPPED] = "stopped",   [END_ABANDONED] = "abandoned",
+    [END_LOST] = "sandbox_lost",
+};
+
+const char *record_end_name(enum command_end end)
+{
+	return ends[end];
+}
+
+/* Foreign bytes in printable form: JSON strings are UTF-8. */
+static json_t *text(const char *s)
+{
+	struct buf b = BUF_INIT(TEXT_MAX);
+	json_t *j;
+
+	if (!s)
+		return json_null();
+	(void)str_printable(&b, s, strlen(s));
+	j = json_string(buf_text(&b));
+	buf_done(&b);
+	return j;
+}
+
+static json_t *when(int64_t real_ns)
+{
+	char t[32];
+
+	clock_rfc3339(real_ns, t, sizeof(t));
+	return json_string(t);
+}
+
+static json_t *vector(char *const *v)
+{
+	json_t *a = json_array();
+
+	for (size_t i = 0; v && v[i]; i++)
+		(void)json_array_append_new(a, text(v[i]));
+	return a;
+}
+
+static json_t *setting(const struct setting *s)
+{
+	return json_pack("{s:I,s:s}", "value", (json_int_t)s->v, "source", s->source);
+}
+
+static json_t *limits(const struct request *q)
+{
+	return json_pack("{s:o,s:o,s:o,s:o,s:o}", "timeout_ns", setting(&q->timeout),
+			 "memory_bytes", setting(&q->memory), "pids", setting(&q->pids),
+			 "cpu_milli", setting(&q->cpu), "log_bytes", setting(&q->log_limit));
+}
+
+static json_t *command(const struct run_outcome *o)
+{
+	const struct command_result *c = &o->cmd;
+
+	if (!o->command_ran)
+		return json_null();
+	return json_pack("{s:s,s:i,s:i,s:b,s:i,s:I,s:I,s:I,s:I,s:I}", "end", ends[c->end],
+			 "exit_code", c->code, "signal", c->signo, "killed", c->killed,
+			 "leftover_processes", (int)c->leftovers, "duration_ns",
+			 (json_int_t)c->duration_ns, "stdout_bytes", (json_int_t)c->out_bytes,
+			 "stderr_bytes", (json_int_t)c->err_bytes, "cpu_ns", (json_int_t)c->cpu_ns,
+			 "max_rss_kib", (json_int_t)c->maxrss_kib);
+}
+
+static json_t *phases(const struct run_outcome *o)
+{
+	json_t *a = json_array();
+
+	for (size_t i = 0; i < o->phases_len; i++)
+		(void)json_array_append_new(a, json_pack("{s:s,s:I,s:s}", "name", o->phases[i].name,
+							 "duration_ns",
+							 (json_int_t)o->phases[i].duration_ns,
+							 "outcome", o->phases[i].outcome));
+	return a;
+}
+
+static json_t *isolation(const struct request *q, const struct run_outcome *o)
+{
+	json_t *a = json_array();
+
+	for (size_t i = 0; i < o->isolation_len; i++)
+		(void)json_array_append_new(
+		    a, json_pack("{s:s,s:s,s:s}", "layer", o->isolation[i].layer, "state",
+				 o->isolation[i].state, "detail", o->isolation[i].detail));
+	return json_pack("{s:b,s:s,s:s,s:s,s:o}", "isolated", q->provider->isolates, "statement",
+			 q->provider->statement, "network", q->net == NET_HOST ? "host" : "none",
+			 "network_source", q->net_source, "layers", a);
+}
+
+static json_t *sync_in_json(const struct transfer *t)
+{
+	const struct sync_in_result *s = &t->in;
+	json_t *notes = json_array();
+
+	if (!t->in_done) {
+		json_decref(notes);
+		return json_null();
+	}
+	for (size_t i = 0; i < s->notes_len; i++)
+		(void)json_array_append_new(notes,
+					    json_pack("{s:o,s:s}", "path", text(s->notes[i].path),
+						      "reason", s->notes[i].reason));
+	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b,s:b,s:s,s:o,s:o}", "files",
+			 (json_int_t)s->files, "directories", (json_int_t)s->dirs, "links",
+			 (json_int_t)s->links, "bytes", (json_int_t)s->bytes, "copied_files",
+			 (json_int_t)s->copied_files, "copied_bytes", (json_int_t)s->copied_bytes,
+			 "excluded", (json_int_t)s->excluded, "reused", s->reused, "git", s->is_git,
+			 "head", s->head, "branch", text(s->branch), "held_back", notes);
+}
+
+static json_t *sync_out_json(const struct transfer *t)
+{
+	const struct unpack_report *u = &t->out;
+	json_t *changes = json_array(), *counts = json_object();
+
+	if (!t->out_done) {
+		json_decref(changes);
+		json_decref(counts);
+		return json_null();
+	}
+	for (int i = 0; i < UA_ACTION_COUNT; i++)
+		(void)json_object_set_new(counts, unpack_action_name((enum unpack_action)i),
+					  json_integer((json_int_t)u->counts[i]));
+	for (size_t i = 0; i < u->changes_len; i++)
+		(void)json_array_append_new(
+		    changes, json_pack("{s:s,s:o,s:s,s:o,s:b}", "action",
+				       unpack_action_name(u->changes[i].action), "path",
+				       text(u->changes[i].path), "rule", u->changes[i].rule,
+				       "detail", text(u->changes[i].detail), "host_executable",
+				       u->changes[i].host_exec));
+	return json_pack("{s:o,s:o,s:I,s:I,s:I,s:b,s:b,s:s}", "counts", counts, "changes", changes,
+			 "bytes_written", (json_int_t)u->bytes_written, "members",
+			 (json_int_t)t->members, "unreadable", (json_int_t)t->unreadable,
+			 "mass_delete", u->mass_delete, "rejected", u->rejected, "rule", u->rule);
+}
+
+char *record_text(const struct request *q, const struct run_outcome *o)
+{
+	json_t *error = json_null(), *j;
+	char *line, *ret = NULL;
+
+	if (o->err.code != ERR_NONE)
+		error = json_pack("{s:s,s:s,s:o}", "code", err_name(o->err.code), "phase",
+				  o->error_phase, "text", text(o->err.text));
+	j = json_pack(
+	    "{s:i,s:s,s:s,s:s,s:s,s:i,s:o,s:o,s:I,s:s,s:s,s:o,s:s,s:o,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o}",
+	    "version", 1, "run", o->id, "lease", o->lease_id, "state", run_state_name(o->state),
+	    "lease_state", lease_state_name(o->lease_state), "exit_status", o->exit_status,
+	    "started", when(o->started_ns), "ended", when(o->ended_ns), "duration_ns",
+	    (json_int_t)(o->ended_ns - o->started_ns), "environment", q->env_name, "provider",
+	    q->provider->name, "workspace", text(q->workspace), "workspace_reason",
+	    q->workspace_why, "directory", text(q->subdir), "shell", q->bash ? "bash" : "sh",
+	    "argv", vector(q->argv), "limits", limits(q), "isolation", isolation(q, o), "command",
+	    command(o), "sync_in", sync_in_json(&o->xfer), "sync_out", sync_out_json(&o->xfer),
+	    "phases", phases(o));
+	if (j) {
+		(void)json_object_set_new(j, "error", error);
+		(void)json_object_set_new(j, "stopped_by_signal", json_integer(o->stop_signo));
+		(void)json_object_set_new(
+		    j, "log",
+		    json_pack("{s:o,s:I,s:o}", "path", text(o->log_path), "dropped_bytes",
+			      (json_int_t)o->log_dropped, "error",
+			      o->log_error ? text(strerror(o->log_error)) : json_null()));
+	}
+	line = j ? json_dumps(j, JSON_COMPACT) : NULL;
+	json_decref(j);
+	if (line && asprintf(&ret, "%s\n", line) < 0)
+		ret = NULL;
+	free(line);
+	return ret;
+}
+
+void record_save(const char *run_dir, const char *rec)
+{
+	_cleanup_free_ char *p = path_join(run_dir, "record.json");
+	_cleanup_fd_ int fd =
+	    p ? open(p, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
+
+	if (fd >= 0 && write(fd, rec, strlen(rec)) < 0)
+		(void)unlink(p);
+}

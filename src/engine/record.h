@@ -1,0 +1,14 @@
+/* record.h: the JSON record of a run, documented field by field in docs/record.md. */
+#ifndef AIRLOCK_ENGINE_RECORD_H
+#define AIRLOCK_ENGINE_RECORD_H
+
+#include "engine/runner.h"
+
+/* Heap JSON, one object with a final newline; NULL: out of memory. */
+char *record_text(const struct request *q, const struct run_outcome *o);
+/* Writes run_dir/record.json; a failure is not the run's. */
+void record_save(const char *run_dir, const char *text);
+/* How the command ended, as the record says it. */
+const char *record_end_name(enum command_end end);
+
+#endif

@@ -1,0 +1,124 @@
+#include "engine/recover.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "engine/sweep.h"
+#include "store/run.h"
+
+/* The lease of a run, ours to recover; every other state has its own answer. */
+static int claim(struct state *st, const struct run_row *run, struct lease_row *l, struct err *e)
+{
+	int r = lease_get(st->store, run->lease_id, l, e);
+
+	if (r < 0)
+		return r;
+	switch (l->state) {
+	case LEASE_RECOVERABLE:
+		break;
+	case LEASE_KEPT:
+		break;
+	case LEASE_RELEASED:
+	case LEASE_CLEANUP:
+		return err_set(e, ERR_NOT_FOUND,
+			       "run %s keeps no work: it was brought back, or there was none",
+			       run->id);
+	default:
+		return err_set(e, ERR_CONFLICT,
+			       "run %s is in use by process %d: wait for it, or airlock stop %s",
+			       run->id, (int)l->owner.pid, run->id);
+	}
+	r = lease_claim(st->store, l, LEASE_RECOVERING, &st->self, e);
+	return r == 0 ? err_set(e, ERR_CONFLICT, "another process took run %s first", run->id)
+		      : (r < 0 ? r : 0);
+}
+
+static int start(struct state *st, const struct lease_row *l, const struct lease_spec *s, bool kept,
+		 struct sandbox **ret, struct err *e)
+{
+	const struct provider_ops *ops = provider_find(l->provider);
+	_cleanup_free_ char *dir = state_path(st, "leases", l->id, NULL);
+	struct sandbox_spec spec;
+
+	if (!ops || ops->in_place)
+		return err_set(e, ERR_UNAVAILABLE,
+			       "provider %s keeps nothing that could be recovered", l->provider);
+	if (!dir)
+		return err_set(e, ERR_NOMEM, "recover: out of memory");
+	if (!s->manifest)
+		return err_set(
+		    e, ERR_NOT_FOUND,
+		    "the run was cut short before its workspace was copied in: there is no work");
+	leasespec_sandbox(s, l, dir, &spec);
+	if (kept)
+		return ops->attach(&spec, ret, e);
+	/* Nobody is to stay: whoever recovers is the life line. */
+	spec.keep = false;
+	spec.net = NET_NONE;
+	return ops->acquire(&spec, ret, e);
+}
+
+static int bring_back(struct state *st, struct lease_row *l, bool kept, const char *run_dir,
+		      const struct run_ui *ui, struct transfer *t, struct err *e)
+{
+	_cleanup_leasespec_ struct lease_spec s = {0};
+	struct sandbox *sb = NULL;
+	struct err re = ERR_INIT;
+	int r = leasespec_get(l->spec, &s, e), k;
+
+	if (r == 0)
+		r = unpack_recover(l->workspace, e);
+	if (r >= 0)
+		r = start(st, l, &s, kept, &sb, e);
+	if (r < 0)
+		return r;
+	l->monitor = st->self;
+	l->monitor.pid = sb->monitor_pid;
+	l->monitor.start = sb->monitor_start;
+	r = lease_save(st->store, l, e);
+	if (r == 0)
+		r = transfer_out(sb, &s, l, run_dir, ui, t, e);
+	k = sb->ops->release(sb, &re);
+	if (r == 0 && k < 0) {
+		*e = re;
+		r = k;
+	}
+	return r;
+}
+
+int recover_run(struct state *st, const char *word, const struct run_ui *ui, struct transfer *t,
+		char **ret_run_dir, struct err *e)
+{
+	struct run_row run = {0};
+	struct lease_row l = {0};
+	bool kept;
+	int r = sweep_run(st, ui, e);
+
+	if (r >= 0)
+		r = run_find(st->store, word, &run, e);
+	if (r == 0)
+		r = claim(st, &run, &l, e);
+	if (r < 0)
+		goto out;
+	kept = l.monitor.pid != 0 && proc_alive(&l.monitor);
+	*ret_run_dir = state_path(st, "runs", run.id, NULL);
+	r = *ret_run_dir ? bring_back(st, &l, kept, *ret_run_dir, ui, t, e)
+			 : err_set(e, ERR_NOMEM, "recover: out of memory");
+	if (r == 0)
+		r = sweep_remove_storage(st, &l, e);
+	if (r == 0) {
+		r = run_set_recovered(st->store, run.id, e);
+	} else {
+		/* As before: nothing is lost by a failed attempt. */
+		l.state = LEASE_RECOVERABLE;
+		l.owner = (struct proc_id){0};
+		l.monitor = (struct proc_id){0};
+		(void)lease_save(st->store, &l, NULL);
+	}
+out:
+	lease_row_done(&l);
+	run_row_done(&run);
+	return r;
+}

@@ -1,0 +1,58 @@
+/*
+ * request.h: what a person asked for, as one value; the CLI fills it, the engine only reads it.
+ *
+ * Every limit carries where it was set, so that log, summary and error can say so (FR-B036).
+ */
+#ifndef AIRLOCK_ENGINE_REQUEST_H
+#define AIRLOCK_ENGINE_REQUEST_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/limits.h"
+#include "base/str.h"
+#include "provider/provider.h"
+#include "sync/unpack.h"
+
+/* Where a value comes from: "built-in default", "option --timeout", "environment ci". */
+#define SOURCE_MAX 160
+
+struct setting {
+	uint64_t v; /* unit of the setting; 0: none */
+	char source[SOURCE_MAX];
+};
+
+struct request {
+	char **argv; /* owned: the words after -- */
+	char workspace[PATH_MAX];
+	char subdir[PATH_MAX];	 /* of the workspace, where the command starts; "" */
+	char workspace_why[128]; /* "the enclosing git work tree", ... */
+	char env_name[NAME_MAX_LEN + 1];
+	const struct provider_ops *provider;
+	enum net_mode net;
+	char net_source[SOURCE_MAX];
+	bool bash;
+	char **vars; /* owned: NAME=VALUE, checked */
+	struct bind_ro binds[32];
+	size_t binds_len;
+	char *install;			  /* owned, may be NULL */
+	char **clis;			  /* owned */
+	struct setting timeout;		  /* ns */
+	struct setting memory, pids, cpu; /* bytes, count, 1/1000 CPU */
+	struct setting log_limit;	  /* bytes */
+	bool tty, keep, strict, interactive;
+	enum git_policy git;
+	char **include, **exclude; /* owned */
+	unsigned without;
+	enum on_conflict on_conflict;
+};
+
+/* Defaults of everything. */
+void request_init(struct request *q);
+void request_done(struct request *q);
+#define _cleanup_request_ __attribute__((cleanup(request_done)))
+/* One line per limit in force: name, value, source, how to change. Appends to *v. */
+int request_limits(const struct request *q, char ***v);
+
+#endif

@@ -1,0 +1,37 @@
+/*
+ * state.h: the state directory and the open database.
+ *
+ *   $XDG_STATE_HOME/airlock (default ~/.local/state/airlock), mode 0700, owned by the caller:
+ *     airlock.db   workspaces/<key>/   leases/<id>/   runs/<id>/   trash/
+ */
+#ifndef AIRLOCK_ENGINE_STATE_H
+#define AIRLOCK_ENGINE_STATE_H
+
+#include "base/err.h"
+#include "os/proc.h"
+#include "store/store.h"
+
+struct state {
+	char *dir; /* owned */
+	struct db *store;
+	struct proc_id self;
+};
+
+/* Makes what is missing; refuses a directory that others can write or own. */
+int state_open(struct state *st, struct err *e);
+void state_done(struct state *st);
+#define _cleanup_state_ __attribute__((cleanup(state_done)))
+/* Heap path dir/kind/id[/leaf]; kind "leases", "runs", ...; leaf may be NULL. NULL: out of memory. */
+char *state_path(const struct state *st, const char *kind, const char *id, const char *leaf);
+/* mkdir 0700 of dir/kind/id. */
+int state_mkdir(const struct state *st, const char *kind, const char *id, struct err *e);
+/* The store of sync_in for a workspace and environment. */
+int state_workspace_store(const struct state *st, const char *workspace, const char *env,
+			  char **ret, struct err *e);
+/* Renames dir/kind/id into the trash (a no-op when it is gone); ret_trash: heap path or NULL. */
+int state_discard(const struct state *st, const char *kind, const char *id, char **ret_trash,
+		  struct err *e);
+/* Removes a tree that the caller owns, odd modes included; never leaves its file system, never follows links. */
+int state_remove_tree(const char *path, struct err *e);
+
+#endif

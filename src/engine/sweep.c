@@ -1,0 +1,189 @@
+#include "engine/sweep.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "engine/leasespec.h"
+#include "provider/provider.h"
+#include "store/run.h"
+
+#define END_WAIT_NS (10 * NS_PER_S)
+#define LOOKS_MAX 200
+
+static bool has_owner_state(enum lease_state s)
+{
+	return s == LEASE_ACQUIRING || s == LEASE_ACTIVE || s == LEASE_RECOVERING ||
+	       s == LEASE_CLEANUP;
+}
+
+int sweep_end_sandbox(const struct lease_row *l, const char *run_id, struct err *e)
+{
+	char mark[64];
+	int r;
+
+	/* The monitor is the end of its sandbox: the guest is killed with it by the kernel. */
+	r = proc_signal(&l->monitor, SIGKILL);
+	if (r == 0)
+		r = proc_wait_gone(&l->monitor, clock_mono_ns() + END_WAIT_NS);
+	if (r < 0 && r != -ESRCH)
+		return err_sys(e, -r, "end the sandbox of lease %s (process %d)", l->id,
+			       (int)l->monitor.pid);
+	if (strcmp(l->provider, "local") != 0 || !run_id)
+		return 0;
+	(void)snprintf(mark, sizeof(mark), "AIRLOCK_RUN_ID=%s", run_id);
+	for (int i = 0; i < LOOKS_MAX; i++)
+		if (proc_signal_marked(mark, SIGKILL) <= 0)
+			return 0;
+	return err_set(e, ERR_TIMEOUT, "processes of run %s do not end", run_id);
+}
+
+int sweep_remove_storage(struct state *st, struct lease_row *l, struct err *e)
+{
+	const struct provider_ops *ops = provider_find(l->provider);
+	_cleanup_free_ char *trash = NULL;
+	int r = state_discard(st, "leases", l->id, &trash, e);
+
+	if (r == 0 && trash && ops)
+		r = ops->destroy_storage(trash, e);
+	if (r == 0 && trash)
+		r = state_remove_tree(trash, e);
+	if (r < 0)
+		return r;
+	l->state = LEASE_RELEASED;
+	l->owner = (struct proc_id){0};
+	return lease_save(st->store, l, e);
+}
+
+/* Runs of the lease that were going on when their owner died. */
+static int end_runs(struct state *st, const struct lease_row *l, bool kept, struct err *e)
+{
+	struct run_row *v = NULL;
+	size_t n = 0;
+	int r = run_list(st->store, true, l->id, &v, &n, e);
+
+	for (size_t i = 0; r >= 0 && i < n; i++) {
+		if (v[i].state != RUN_RUNNING)
+			continue;
+		r = sweep_end_sandbox(l, v[i].id, e);
+		if (r < 0)
+			break;
+		v[i].state = RUN_INTERRUPTED;
+		v[i].exit_status = 125;
+		v[i].ended_ns = clock_real_ns();
+		free(v[i].error);
+		if (asprintf(&v[i].error, "airlock (process %d) was killed in phase %s; %s",
+			     (int)v[i].owner.pid, v[i].phase,
+			     kept ? "the work is kept: airlock recover"
+				  : "there was no work to keep") < 0)
+			v[i].error = NULL;
+		r = run_end(st->store, &v[i], e);
+	}
+	run_list_free(v, n);
+	return r < 0 ? r : 0;
+}
+
+static void say(const struct run_ui *ui, const struct lease_row *l, const char *run, bool kept)
+{
+	char text[256];
+
+	if (kept)
+		(void)snprintf(text, sizeof(text),
+			       "run %s was cut short; its work is kept: airlock recover %s", run,
+			       run);
+	else
+		(void)snprintf(text, sizeof(text), "cleaned up after run %s, which was cut short",
+			       run[0] ? run : l->id);
+	if (ui && ui->note)
+		ui->note(ui->arg, true, text);
+}
+
+/* The newest run of a lease, for messages. */
+static void newest_run(struct state *st, const struct lease_row *l, char out[ID_LEN + 1])
+{
+	struct run_row *v = NULL;
+	size_t n = 0;
+
+	out[0] = '\0';
+	if (run_list(st->store, true, l->id, &v, &n, NULL) == 0 && n)
+		memcpy(out, v[0].id, ID_LEN + 1);
+	run_list_free(v, n);
+}
+
+static int sweep_one(struct state *st, struct lease_row *l, const struct run_ui *ui, struct err *e)
+{
+	const struct provider_ops *ops = provider_find(l->provider);
+	_cleanup_leasespec_ struct lease_spec s = {0};
+	char run[ID_LEN + 1];
+	bool keep;
+	int r = leasespec_get(l->spec, &s, e);
+
+	if (r < 0)
+		return r;
+	keep = l->state == LEASE_RECOVERING || (s.executed && ops && !ops->in_place);
+	if (l->state == LEASE_CLEANUP)
+		keep = false;
+	r = lease_claim(st->store, l, LEASE_RECOVERING, &st->self, e);
+	if (r <= 0)
+		return r;
+	newest_run(st, l, run);
+	r = sweep_end_sandbox(l, NULL, e);
+	if (r == 0)
+		r = end_runs(st, l, keep, e);
+	if (r < 0)
+		return r;
+	l->monitor = (struct proc_id){0};
+	if (keep) {
+		l->state = LEASE_RECOVERABLE;
+		l->owner = (struct proc_id){0};
+		r = lease_save(st->store, l, e);
+	} else {
+		r = sweep_remove_storage(st, l, e);
+	}
+	if (r == 0)
+		say(ui, l, run, keep);
+	return r < 0 ? r : 1;
+}
+
+/* A kept sandbox that ended by itself (reboot, kill), or whose time is over. */
+static int sweep_kept(struct state *st, struct lease_row *l, struct err *e)
+{
+	bool over = clock_real_ns() > l->expires_ns;
+	int r;
+
+	if (strcmp(l->provider, "local") == 0 || (!over && proc_alive(&l->monitor)))
+		return 0;
+	r = lease_claim(st->store, l, LEASE_RECOVERING, &st->self, e);
+	if (r <= 0)
+		return r;
+	r = sweep_end_sandbox(l, NULL, e);
+	if (r < 0)
+		return r;
+	l->state = LEASE_RECOVERABLE;
+	l->owner = (struct proc_id){0};
+	l->monitor = (struct proc_id){0};
+	r = lease_save(st->store, l, e);
+	return r < 0 ? r : 1;
+}
+
+int sweep_run(struct state *st, const struct run_ui *ui, struct err *e)
+{
+	struct lease_row *v = NULL;
+	size_t n = 0;
+	int done = 0, r = lease_list(st->store, &v, &n, e);
+
+	for (size_t i = 0; r >= 0 && i < n; i++) {
+		if (v[i].state == LEASE_KEPT)
+			r = sweep_kept(st, &v[i], e);
+		else if (has_owner_state(v[i].state) && !proc_alive(&v[i].owner))
+			r = sweep_one(st, &v[i], ui, e);
+		else
+			continue;
+		done += r > 0;
+	}
+	lease_list_free(v, n);
+	return r < 0 ? r : done;
+}

@@ -1,0 +1,22 @@
+/*
+ * sweep.h: what earlier processes left behind (FR-B023, B067, B128).
+ *
+ * A lease whose owner does not live any more is claimed, its sandbox is ended if it still
+ * runs, and the lease becomes recoverable (work inside) or is cleaned up. Only rows of this state
+ * directory are looked at. Each lease is claimed by one process only.
+ */
+#ifndef AIRLOCK_ENGINE_SWEEP_H
+#define AIRLOCK_ENGINE_SWEEP_H
+
+#include "engine/state.h"
+#include "engine/ui.h"
+#include "store/lease.h"
+
+/* Number of leases dealt with, or a negative errno. */
+int sweep_run(struct state *st, const struct run_ui *ui, struct err *e);
+/* Ends what runs for a lease that the caller owns, and proves it. */
+int sweep_end_sandbox(const struct lease_row *l, const char *run_id, struct err *e);
+/* Storage of a lease that the caller owns, to the trash and away; then the row says released. */
+int sweep_remove_storage(struct state *st, struct lease_row *l, struct err *e);
+
+#endif

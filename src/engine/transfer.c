@@ -1,0 +1,147 @@
+#include "engine/transfer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "engine/interrupt.h"
+
+void transfer_done(struct transfer *t)
+{
+	if (t->in_done)
+		sync_in_result_done(&t->in);
+	if (t->out_done)
+		unpack_report_done(&t->out);
+	*t = (struct transfer){0};
+}
+
+int transfer_in(struct state *st, const struct request *q, struct lease_spec *s,
+		const struct run_ui *ui, struct transfer *t, struct err *e)
+{
+	_cleanup_free_ char *store = NULL;
+	struct sync_in_opts o = {
+	    .workspace = q->workspace,
+	    .git = q->git,
+	    .include = q->include,
+	    .exclude = q->exclude,
+	    .progress = ui->progress,
+	    .progress_arg = ui->arg,
+	    .cancel = interrupt_first(),
+	};
+	int r = state_workspace_store(st, q->workspace, q->env_name, &store, e);
+
+	if (r < 0)
+		return r;
+	o.store = store;
+	q->provider->owner(&o.owner, &o.group);
+	r = sync_in(&o, &t->in, e);
+	if (ui->progress_end)
+		ui->progress_end(ui->arg);
+	if (r < 0)
+		return r;
+	t->in_done = true;
+	for (size_t i = 0; r == 0 && t->in.layers && t->in.layers[i]; i++)
+		r = strv_add(&s->layers, t->in.layers[i]);
+	s->manifest = strdup(t->in.manifest_path);
+	return r < 0 || !s->manifest ? err_set(e, ERR_NOMEM, "sync in: out of memory") : 0;
+}
+
+struct filter {
+	struct sync_in_opts o;
+};
+
+static int filter(void *arg, char *const *paths, size_t n, bool *skip, struct err *e)
+{
+	const struct filter *f = arg;
+
+	return sync_ignored(&f->o, paths, n, skip, e);
+}
+
+/* The packer's own word on how it went; the stream's end mark is what unpack goes by. */
+static int wait_packed(struct sandbox *sb, uint32_t id, struct transfer *t, struct err *e)
+{
+	int64_t deadline = clock_mono_ns() + START_TIMEOUT_MS * NS_PER_MS;
+	struct sandbox_event ev;
+
+	for (;;) {
+		struct pollfd p = {.fd = sb->ops->event_fd(sb), .events = POLLIN};
+		int r = sb->ops->next_event(sb, &ev, e);
+
+		if (r < 0)
+			return r;
+		if (r > 0 && ev.type == SE_ENDED)
+			return err_set(e, ERR_UNAVAILABLE,
+				       "the sandbox ended while its results were being packed");
+		if (r > 0 && ev.id == id && (ev.type == SE_PACKED || ev.type == SE_FAILED)) {
+			t->members = ev.members;
+			t->unreadable = ev.unreadable;
+			return ev.sys ? err_sys(e, ev.sys, "pack the results inside the sandbox")
+				      : 0;
+		}
+		if (r > 0)
+			continue;
+		if (poll(&p, 1, clock_poll_ms(deadline, clock_mono_ns())) == 0)
+			return err_set(
+			    e, ERR_TIMEOUT,
+			    "the packer inside the sandbox did not report its end within %d s",
+			    START_TIMEOUT_MS / 1000);
+	}
+}
+
+int transfer_out(struct sandbox *sb, const struct lease_spec *s, const struct lease_row *l,
+		 const char *run_dir, const struct run_ui *ui, struct transfer *t, struct err *e)
+{
+	struct filter f = {.o = {.workspace = l->workspace,
+				 .git = s->git,
+				 .include = s->include,
+				 .exclude = s->exclude,
+				 .owner = (uid_t)-1,
+				 .group = (gid_t)-1}};
+	struct unpack_opts o = {
+	    .root = l->workspace,
+	    .run_dir = run_dir,
+	    .manifest_path = s->manifest,
+	    .layers = s->layers,
+	    .strict = s->strict,
+	    .on_conflict = s->on_conflict,
+	    .filter = filter,
+	    .filter_arg = &f,
+	    .progress = ui->progress,
+	    .progress_arg = ui->arg,
+	    .cancel = interrupt_second(),
+	};
+	_cleanup_fd_ int rd = -1;
+	struct err pe = ERR_INIT;
+	uint32_t id = 0;
+	int p[2], r, k;
+
+	if (pipe2(p, O_CLOEXEC) < 0)
+		return err_sys(e, errno, "create a pipe");
+	rd = p[0];
+	r = sb->ops->pack(sb, p[1], &id, e);
+	(void)close(p[1]);
+	if (r < 0)
+		return r;
+	o.stream_fd = rd;
+	r = unpack_run(&o, &t->out, e);
+	t->out_done = true;
+	if (ui->progress_end)
+		ui->progress_end(ui->arg);
+	/* A reader that stopped early makes the packer stop too. */
+	(void)close(TAKE_FD(rd));
+	k = wait_packed(sb, id, t, &pe);
+	/* A stream that was cut is the packer's failure, not hostility: its reason says more. */
+	if (r == -EBADMSG && k < 0 && strcmp(t->out.rule, "truncated") == 0) {
+		unpack_report_done(&t->out);
+		t->out = (struct unpack_report){0};
+		t->out_done = false;
+		if (e)
+			*e = pe;
+		return k;
+	}
+	return r;
+}

@@ -1,0 +1,26 @@
+/* transfer.h: the two directions of a workspace, on behalf of a lease. */
+#ifndef AIRLOCK_ENGINE_TRANSFER_H
+#define AIRLOCK_ENGINE_TRANSFER_H
+
+#include "engine/leasespec.h"
+#include "engine/ui.h"
+
+struct transfer {
+	struct sync_in_result in;
+	struct unpack_report out;
+	bool in_done, out_done;
+	uint64_t members, unreadable; /* as the packer said */
+};
+
+void transfer_done(struct transfer *t);
+/* Fills t->in and the spec's layers and manifest. Stops at the first interrupt. */
+int transfer_in(struct state *st, const struct request *q, struct lease_spec *s,
+		const struct run_ui *ui, struct transfer *t, struct err *e);
+/*
+ * Packs inside, judges and publishes outside. Heeds only the second interrupt: the first one may be
+ * what brought us here. -EBADMSG: rejected, nothing written.
+ */
+int transfer_out(struct sandbox *sb, const struct lease_spec *s, const struct lease_row *l,
+		 const char *run_dir, const struct run_ui *ui, struct transfer *t, struct err *e);
+
+#endif

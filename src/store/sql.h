@@ -1,0 +1,48 @@
+/* sql.h: private to store/: statements with bound values, one error style, transactions. */
+#ifndef AIRLOCK_STORE_SQL_H
+#define AIRLOCK_STORE_SQL_H
+
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "store/store.h"
+
+struct db {
+	sqlite3 *db;
+	char *path;
+};
+
+/* Turns SQLite's result into an error that names the file and the remedy. */
+int sql_fail(struct db *s, int rc, const char *what, struct err *e);
+int sql_exec(struct db *s, const char *sql, struct err *e);
+/* Takes the write lock. Pair with sql_end(s, r, e): commits when r >= 0, else rolls back. */
+int sql_begin(struct db *s, struct err *e);
+int sql_end(struct db *s, int r, struct err *e);
+
+struct sql {
+	struct db *s;
+	sqlite3_stmt *st;
+	const char *what; /* for messages */
+};
+
+/*
+ * fmt binds the arguments to ?1, ?2, ...: 's' const char * (NULL allowed), 'i' int64_t.
+ * `what` is a literal such as "add run".
+ */
+int sql_prepare(struct db *s, struct sql *q, const char *what, struct err *e, const char *text,
+		const char *fmt, ...);
+/* 1 row, 0 done, negative. */
+int sql_step(struct sql *q, struct err *e);
+void sql_done(struct sql *q);
+#define _cleanup_sql_ __attribute__((cleanup(sql_done)))
+int64_t sql_i64(struct sql *q, int col);
+/* Copies column col into out; too long is cut. NULL becomes "". */
+void sql_copy(struct sql *q, int col, char *out, size_t n);
+/* Heap copy; NULL column gives NULL. -ENOMEM sets *oom. */
+char *sql_dup(struct sql *q, int col, bool *oom);
+/* One statement without rows inside the caller's transaction or alone; returns changed rows. */
+int sql_run(struct sql *q, struct err *e);
+
+#endif
