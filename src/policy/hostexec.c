@@ -30,7 +30,8 @@ static const struct {
     {HOSTEXEC_GIT, NAME, ".gitattributes"},
     {HOSTEXEC_GIT, NAME, ".gitconfig"},
     {HOSTEXEC_GIT, NAME, ".gitmodules"},
-    {HOSTEXEC_GIT, NAME, "HEAD"}, /* makes its directory a bare repository whose config runs commands */
+    {HOSTEXEC_GIT, NAME,
+     "HEAD"}, /* makes its directory a bare repository whose config runs commands */
     {HOSTEXEC_HOOKS, PREFIX, ".commitlintrc"},
     {HOSTEXEC_HOOKS, PREFIX, "commitlint.config."},
     {HOSTEXEC_HOOKS, AT, ".githooks"},
@@ -154,14 +155,16 @@ unsigned hostexec_flags(const char *path, size_t n)
 	while (base > 0 && path[base - 1] != '/')
 		base--;
 	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
-		if (!(flags & table[i].flag) && matches(path, n, base, table[i].match, table[i].name))
+		if (!(flags & table[i].flag) &&
+		    matches(path, n, base, table[i].match, table[i].name))
 			flags |= table[i].flag;
 	return flags;
 }
 
 const char *hostexec_name(enum hostexec_flag flag)
 {
-	static const char *const names[HOSTEXEC_FLAGS] = {"shell", "git", "hooks", "editor", "agent", "ci", "tool"};
+	static const char *const names[HOSTEXEC_FLAGS] = {"shell", "git", "hooks", "editor",
+							  "agent", "ci",  "tool"};
 
 	for (unsigned i = 0; i < HOSTEXEC_FLAGS; i++)
 		if (flag == 1U << i)

@@ -30,7 +30,8 @@ enum hostexec_flag {
 	HOSTEXEC_EDITOR = 1 << 3, /* editors and IDEs, development containers */
 	HOSTEXEC_AGENT = 1 << 4,  /* coding agents: settings, tool servers, instructions */
 	HOSTEXEC_CI = 1 << 5,	  /* runs on the next push, with the project's credentials */
-	HOSTEXEC_TOOL = 1 << 6,	  /* configuration that makes a package manager or debugger run code */
+	HOSTEXEC_TOOL =
+	    1 << 6, /* configuration that makes a package manager or debugger run code */
 };
 #define HOSTEXEC_FLAGS 7
 

@@ -32,7 +32,8 @@ void members_free(struct members *m)
 
 size_t members_memory(const struct members *m)
 {
-	return sizeof(*m) + m->paths.cap * sizeof(uint64_t) + m->links.text.cap + m->links.cap * sizeof(uint32_t);
+	return sizeof(*m) + m->paths.cap * sizeof(uint64_t) + m->links.text.cap +
+	       m->links.cap * sizeof(uint32_t);
 }
 
 uint32_t member_mode(const struct tar_member *t)
@@ -106,7 +107,8 @@ static const char *again_rule(enum path_kind old, const struct tar_member *t)
 	if (t->op == TAR_OP_DELETE || old == PK_DELETED)
 		return "duplicate";
 	if (t->op == TAR_OP_UNREADABLE) { /* "what I sent of it is not to be trusted" */
-		bool same = t->type == TAR_DIR ? is_dir(old) : old == PK_FILE || old == PK_FILE_REFUSED;
+		bool same =
+		    t->type == TAR_DIR ? is_dir(old) : old == PK_FILE || old == PK_FILE_REFUSED;
 
 		return same ? NULL : "duplicate";
 	}
@@ -127,7 +129,8 @@ static const char *hostile_rule(struct members *m, const struct tar_member *t, e
 
 	if (rule)
 		return rule;
-	if ((t->type != TAR_DIR || t->op == TAR_OP_DELETE) && t->path.n == sizeof(repositories) - 1 &&
+	if ((t->type != TAR_DIR || t->op == TAR_OP_DELETE) &&
+	    t->path.n == sizeof(repositories) - 1 &&
 	    memcmp(t->path.p, repositories, t->path.n) == 0)
 		return "reserved_kind";
 	if (t->type != TAR_HARDLINK)
@@ -146,7 +149,8 @@ static int case_rule(struct members *m, struct view path, enum path_kind old, co
 	if (!m->o.fold_case || old != PK_NONE)
 		return 0;
 	for (size_t i = 0; i < path.n; i++)
-		folded[i] = (char)(path.p[i] >= 'A' && path.p[i] <= 'Z' ? path.p[i] | 0x20 : path.p[i]);
+		folded[i] =
+		    (char)(path.p[i] >= 'A' && path.p[i] <= 'Z' ? path.p[i] | 0x20 : path.p[i]);
 	other.key[0] ^= 0xff;
 	hash = path_table_hash(&other, folded, path.n);
 	if (path_table_get(&m->paths, hash) == PK_NONE)
@@ -161,7 +165,8 @@ static bool unchanged(const struct members *m, const struct tar_member *t)
 }
 
 /* Adds a symlink to what is known and says where it leads. */
-static int link_rule(struct members *m, const struct tar_member *t, uint64_t hash, const char **rule)
+static int link_rule(struct members *m, const struct tar_member *t, uint64_t hash,
+		     const char **rule)
 {
 	struct link l = {.path = t->path, .target = t->target, .refused = *rule != NULL};
 	int r;
@@ -187,7 +192,8 @@ static const char *refuse_rule(const struct members *m, const struct tar_member 
 	if (t->type == TAR_SPECIAL)
 		return "special_file";
 	if (t->type == TAR_HARDLINK &&
-	    path_table_get(&m->paths, path_table_hash(&m->paths, t->target.p, t->target.n)) != PK_FILE)
+	    path_table_get(&m->paths, path_table_hash(&m->paths, t->target.p, t->target.n)) !=
+		PK_FILE)
 		return "hardlink_refused";
 	return NULL;
 }
@@ -236,7 +242,8 @@ failed:
 	return r == -E2BIG ? hostile(m, "limit", ret_rule) : r;
 }
 
-int members_finish(struct members *m, int (*refuse)(void *arg, struct view path, const char *rule), void *arg)
+int members_finish(struct members *m, int (*refuse)(void *arg, struct view path, const char *rule),
+		   void *arg)
 {
 	size_t pos = 0;
 	struct link l;
@@ -254,7 +261,8 @@ int members_finish(struct members *m, int (*refuse)(void *arg, struct view path,
 			m->hostile = rule;
 			return MEMBER_HOSTILE;
 		}
-		link_table_refuse(&m->links, path_table_hash(&m->paths, l.path.p, l.path.n), l.path);
+		link_table_refuse(&m->links, path_table_hash(&m->paths, l.path.p, l.path.n),
+				  l.path);
 		r = refuse(arg, l.path, rule);
 		if (r)
 			return r;

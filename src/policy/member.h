@@ -90,7 +90,8 @@ int members_judge(struct members *m, const struct tar_member *t, const char **re
  * limit of steps), what refuse returned.
  * The views live until members_free.
  */
-int members_finish(struct members *m, int (*refuse)(void *arg, struct view path, const char *rule), void *arg);
+int members_finish(struct members *m, int (*refuse)(void *arg, struct view path, const char *rule),
+		   void *arg);
 
 /* Bytes of memory held, for the tests of the limits. */
 size_t members_memory(const struct members *m);

@@ -102,7 +102,8 @@ static const char *step(struct walk *w, const char *s, size_t n)
 static const char *walk(struct walk *w)
 {
 	while (w->rest_at < sizeof(w->rest)) {
-		const char *s = w->rest + w->rest_at, *slash = memchr(s, '/', sizeof(w->rest) - w->rest_at), *rule;
+		const char *s = w->rest + w->rest_at,
+			   *slash = memchr(s, '/', sizeof(w->rest) - w->rest_at), *rule;
 		char segment[PATH_SEGMENT_MAX];
 		size_t n = slash ? (size_t)(slash - s) : sizeof(w->rest) - w->rest_at;
 

@@ -22,7 +22,7 @@ static size_t ignorable(const unsigned char *p, size_t n)
 	if (p[0] != 0xe2)
 		return 0;
 	if (p[1] == 0x80 && ((p[2] >= 0x8c && p[2] <= 0x8f) || (p[2] >= 0xaa && p[2] <= 0xae)))
-		return 3; /* U+200C..F, U+202A..E */
+		return 3;					     /* U+200C..F, U+202A..E */
 	return p[1] == 0x81 && p[2] >= 0xaa && p[2] <= 0xaf ? 3 : 0; /* U+206A..F */
 }
 

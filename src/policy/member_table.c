@@ -8,7 +8,8 @@
 #include "base/limits.h"
 
 _Static_assert(MEMBER_KEY == crypto_shorthash_KEYBYTES, "SipHash key");
-_Static_assert(PATH_MEMBER_MAX <= UINT16_MAX && LINK_TARGET_MAX <= UINT16_MAX, "lengths of a link record");
+_Static_assert(PATH_MEMBER_MAX <= UINT16_MAX && LINK_TARGET_MAX <= UINT16_MAX,
+	       "lengths of a link record");
 
 #define KIND_MASK UINT64_C(15)
 #define FIRST_CAP 1024
@@ -142,13 +143,15 @@ static int link_grow(struct link_table *t, const struct path_table *paths)
 	while (off < t->text.len) {
 		size_t next = record_get(t, off, &l);
 
-		t->slots[link_slot(t, path_table_hash(paths, l.path.p, l.path.n), l.path)] = (uint32_t)off + 1;
+		t->slots[link_slot(t, path_table_hash(paths, l.path.p, l.path.n), l.path)] =
+		    (uint32_t)off + 1;
 		off = next;
 	}
 	return 0;
 }
 
-int link_table_add(struct link_table *t, uint64_t hash, const struct link *l, const struct path_table *paths)
+int link_table_add(struct link_table *t, uint64_t hash, const struct link *l,
+		   const struct path_table *paths)
 {
 	uint16_t np = (uint16_t)l->path.n, nt = (uint16_t)l->target.n;
 	size_t off = t->text.len;

@@ -43,7 +43,7 @@ struct link {
 };
 
 struct link_table {
-	struct buf text;  /* records: u16 path length, u16 target length, u8 flags, bytes */
+	struct buf text; /* records: u16 path length, u16 target length, u8 flags, bytes */
 	uint32_t *slots; /* offset + 1 into text; 0: free */
 	size_t cap, used;
 };
@@ -51,7 +51,8 @@ struct link_table {
 void link_table_init(struct link_table *t);
 void link_table_done(struct link_table *t);
 /* The path must be new. 0, -E2BIG (MEMBER_LINK_BYTES_MAX), -ENOMEM. */
-int link_table_add(struct link_table *t, uint64_t hash, const struct link *l, const struct path_table *paths);
+int link_table_add(struct link_table *t, uint64_t hash, const struct link *l,
+		   const struct path_table *paths);
 bool link_table_find(const struct link_table *t, uint64_t hash, struct view path, struct link *ret);
 void link_table_refuse(struct link_table *t, uint64_t hash, struct view path);
 /* Walks in the order of the stream; *pos starts as 0. */

@@ -134,14 +134,19 @@ static const char *text(const uint8_t *p, size_t n, struct view *ret)
 	return NULL;
 }
 
+static bool is_zero(const uint8_t *p, size_t n)
+{
+	static const uint8_t zero[TAR_BLOCK];
+
+	return memcmp(p, zero, n) == 0;
+}
+
 static const char *format(const uint8_t *b, struct tar_head *h)
 {
-	static const uint8_t zero[TAR_BLOCK - MAGIC];
-
 	if (memcmp(b + MAGIC, "ustar\00000", 8) == 0) {
 		h->format = TAR_USTAR;
 		/* Other dialects keep times or a second magic here and a shorter prefix. */
-		return memcmp(b + TAIL, zero, TAR_BLOCK - TAIL) ? "bad_magic" : NULL;
+		return is_zero(b + TAIL, TAR_BLOCK - TAIL) ? NULL : "bad_magic";
 	}
 	if (memcmp(b + MAGIC, "ustar  ", 8) == 0) {
 		h->format = TAR_GNU;
@@ -149,9 +154,9 @@ static const char *format(const uint8_t *b, struct tar_head *h)
 	}
 	/* GNU tar's v7 still has device numbers, which nobody here reads; the rest must be empty. */
 	h->format = TAR_V7;
-	return memcmp(b + MAGIC, zero, DEVMAJOR - MAGIC) || memcmp(b + PREFIX, zero, TAR_BLOCK - PREFIX)
-		       ? "bad_magic"
-		       : NULL;
+	if (!is_zero(b + MAGIC, DEVMAJOR - MAGIC) || !is_zero(b + PREFIX, TAR_BLOCK - PREFIX))
+		return "bad_magic";
+	return NULL;
 }
 
 const char *tar_head_parse(const uint8_t *b, struct tar_head *h)
@@ -171,7 +176,8 @@ const char *tar_head_parse(const uint8_t *b, struct tar_head *h)
 	h->mode = (uint32_t)mode & 07777;
 	if (h->size > MEMBER_SIZE_MAX)
 		return "limit";
-	if ((rule = text(b + NAME, NAME_LEN, &h->name)) || (rule = text(b + LINK, NAME_LEN, &h->link)))
+	if ((rule = text(b + NAME, NAME_LEN, &h->name)) ||
+	    (rule = text(b + LINK, NAME_LEN, &h->link)))
 		return rule;
 	h->prefix = (struct view){"", 0};
 	return h->format == TAR_USTAR ? text(b + PREFIX, PREFIX_LEN, &h->prefix) : NULL;

@@ -119,14 +119,15 @@ struct tar_cur {
 	int64_t global_mtime_ns;
 	struct tar_member member; /* views into path and target */
 	char path[PATH_MEMBER_MAX + 1], target[PATH_MEMBER_MAX + 1];
-	uint64_t stored;	  /* bytes in the stream */
+	uint64_t stored; /* bytes in the stream */
 	struct tar_sparse gnu_map;
 	struct tar_sparse *map; /* NULL if it is not sparse */
 	enum tar_map_rest map_rest;
 };
 
 /* b: the header block; offset: where it lies in the stream. Fills c->member, map and map_rest. */
-const char *tar_member_judge(struct tar_cur *c, const struct tar_head *h, const uint8_t *b, uint64_t offset);
+const char *tar_member_judge(struct tar_cur *c, const struct tar_head *h, const uint8_t *b,
+			     uint64_t offset);
 /* One block that continues an old GNU map; map_rest becomes TAR_MAP_READY with the last. */
 const char *tar_map_gnu_more(struct tar_cur *c, const uint8_t *b);
 /* A complete map must lie in the file and account for all its data (c->stored). */

@@ -99,7 +99,9 @@ static const char *judge_op(const struct tar_cur *c)
 			return "bad_op";
 		__attribute__((fallthrough));
 	case TAR_OP_UNREADABLE:
-		return (m->type == TAR_FILE || m->type == TAR_DIR) && m->size == 0 && !c->map ? NULL : "bad_op";
+		return (m->type == TAR_FILE || m->type == TAR_DIR) && m->size == 0 && !c->map
+			   ? NULL
+			   : "bad_op";
 	case TAR_OP_OPAQUE:
 		return m->type == TAR_DIR ? NULL : "bad_op";
 	default:
@@ -113,13 +115,15 @@ static const char *judge_pax_sparse(struct tar_cur *c)
 	struct tar_ext *x = &c->ext;
 	unsigned k = x->sparse_keys;
 
-	if (c->member.type != TAR_FILE || !(k & (SPARSE_SIZE | SPARSE_REALSIZE)) || (k & SPARSE_OPEN))
+	if (c->member.type != TAR_FILE || !(k & (SPARSE_SIZE | SPARSE_REALSIZE)) ||
+	    (k & SPARSE_OPEN))
 		return "bad_sparse";
 	c->map = &x->map;
 	c->member.sparse = true;
 	c->member.size = x->sparse_size;
 	if (k & (SPARSE_MAJOR | SPARSE_MINOR)) {
-		if (x->sparse_major != 1 || x->sparse_minor != 0 || (k & (SPARSE_BLOCKS | SPARSE_MAP | SPARSE_LIST)))
+		if (x->sparse_major != 1 || x->sparse_minor != 0 ||
+		    (k & (SPARSE_BLOCKS | SPARSE_MAP | SPARSE_LIST)))
 			return "bad_sparse";
 		c->map_rest = TAR_MAP_PAX1;
 		return NULL;
@@ -183,7 +187,8 @@ static void judge_time(struct tar_cur *c, const struct tar_head *h)
 		c->member.mtime_ns = s > 0 ? s * NS_PER_S : 0;
 }
 
-const char *tar_member_judge(struct tar_cur *c, const struct tar_head *h, const uint8_t *b, uint64_t offset)
+const char *tar_member_judge(struct tar_cur *c, const struct tar_head *h, const uint8_t *b,
+			     uint64_t offset)
 {
 	struct tar_member *m = &c->member;
 	bool slash = false;
@@ -191,8 +196,11 @@ const char *tar_member_judge(struct tar_cur *c, const struct tar_head *h, const 
 
 	if ((c->ext.pax && h->format != TAR_USTAR) || (c->ext.gnu && h->format != TAR_GNU))
 		return "format_mix";
-	*m = (struct tar_member){.op = c->ext.op, .mode = h->mode, .typeflag = h->typeflag,
-				 .target = {"", 0}, .header_offset = offset};
+	*m = (struct tar_member){.op = c->ext.op,
+				 .mode = h->mode,
+				 .typeflag = h->typeflag,
+				 .target = {"", 0},
+				 .header_offset = offset};
 	c->map = NULL;
 	c->map_rest = TAR_MAP_READY;
 	c->stored = m->size = c->ext.has_size ? c->ext.size : h->size;

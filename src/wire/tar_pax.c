@@ -130,8 +130,10 @@ static const char *sparse_record(struct tar_ext *x, struct view k, struct view v
 		enum tar_sparse_key key;
 		uint64_t *to;
 	} numbers[] = {
-	    {"major", SPARSE_MAJOR, &x->sparse_major}, {"minor", SPARSE_MINOR, &x->sparse_minor},
-	    {"size", SPARSE_SIZE, &x->sparse_size},    {"realsize", SPARSE_REALSIZE, &x->sparse_size},
+	    {"major", SPARSE_MAJOR, &x->sparse_major},
+	    {"minor", SPARSE_MINOR, &x->sparse_minor},
+	    {"size", SPARSE_SIZE, &x->sparse_size},
+	    {"realsize", SPARSE_REALSIZE, &x->sparse_size},
 	    {"numblocks", SPARSE_BLOCKS, &x->sparse_blocks},
 	};
 
@@ -205,8 +207,8 @@ static const char *record(struct tar_ext *x, struct view k, struct view v, bool 
 	/* Dialects in which the data that follows is no longer just the file. */
 	if (key_is(k, "SCHILY.realsize") || key_is(k, "SUN.holesdata"))
 		return "bad_sparse";
-	if (key_is(k, "GNU.dumpdir") || key_is(k, "GNU.volume.filename") || key_is(k, "GNU.volume.size") ||
-	    key_is(k, "GNU.volume.offset"))
+	if (key_is(k, "GNU.dumpdir") || key_is(k, "GNU.volume.filename") ||
+	    key_is(k, "GNU.volume.size") || key_is(k, "GNU.volume.offset"))
 		return "bad_type";
 	return NULL;
 }
@@ -223,7 +225,8 @@ const char *tar_pax_parse(struct tar_ext *x, const char *p, size_t n, bool globa
 			return "bad_pax";
 		key = i + 1;
 		eq = memchr(p + key, '=', len - key);
-		if (p[len - 1] != '\n' || !eq || eq == p + key || memchr(p + key, '\0', (size_t)(eq - p) - key))
+		if (p[len - 1] != '\n' || !eq || eq == p + key ||
+		    memchr(p + key, '\0', (size_t)(eq - p) - key))
 			return "bad_pax";
 		rule = record(x, (struct view){p + key, (size_t)(eq - p) - key},
 			      (struct view){eq + 1, (size_t)(p + len - 1 - (eq + 1))}, global);

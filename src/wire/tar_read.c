@@ -53,8 +53,8 @@ struct tar_reader {
 	struct tar_cur cur;
 	struct tar_map1 map1;
 	uint64_t map1_len;
-	size_t extent;	  /* current one */
-	uint64_t pos;	  /* data: where in the file; sparse: within the extent */
+	size_t extent; /* current one */
+	uint64_t pos;  /* data: where in the file; sparse: within the extent */
 };
 
 int tar_reader_new(const struct tar_limits *limits, struct tar_reader **ret)
@@ -100,14 +100,17 @@ static int report(const struct tar_reader *r, struct tar_out *out, struct err *e
 	_cleanup_buf_ struct buf name = BUF_INIT(256);
 
 	if (r->failed == -ENOMEM)
-		return err_set(e, ERR_NOMEM, "out of memory while reading the outbound stream at byte %llu",
+		return err_set(e, ERR_NOMEM,
+			       "out of memory while reading the outbound stream at byte %llu",
 			       (unsigned long long)r->fail_offset);
 	out->rule = r->rule;
 	out->offset = r->fail_offset;
 	(void)str_printable(&name, r->cur.path, strnlen(r->cur.path, 120));
-	return err_set(e, ERR_HOSTILE, "outbound stream rejected at byte %llu by rule %s: %s%s%s; the workspace was not touched",
-		       (unsigned long long)r->fail_offset, r->rule, tar_rule_text(r->rule),
-		       name.len ? "; last member: " : "", buf_text(&name));
+	return err_set(
+	    e, ERR_HOSTILE,
+	    "outbound stream rejected at byte %llu by rule %s: %s%s%s; the workspace was not touched",
+	    (unsigned long long)r->fail_offset, r->rule, tar_rule_text(r->rule),
+	    name.len ? "; last member: " : "", buf_text(&name));
 }
 
 /* One whole block, in place where the input holds it; NULL: more input is needed. */
@@ -154,12 +157,14 @@ static uint64_t padding(uint64_t size)
 /* Extension headers: what may stand where, and how long it may be. */
 static const char *side_begin(struct tar_reader *r, const struct tar_head *h)
 {
-	bool pax = h->typeflag == 'x' || h->typeflag == 'g', gnu = h->typeflag == 'L' || h->typeflag == 'K';
+	bool pax = h->typeflag == 'x' || h->typeflag == 'g',
+	     gnu = h->typeflag == 'L' || h->typeflag == 'K';
 	bool pending = r->cur.ext.pax || r->cur.ext.gnu;
 
 	if ((pax && h->format != TAR_USTAR) || (gnu && h->format != TAR_GNU))
 		return "format_mix";
-	if (gnu ? r->cur.ext.pax || (h->typeflag == 'L' ? r->cur.ext.has_path : r->cur.ext.has_link) : pending)
+	if (gnu ? r->cur.ext.pax || (h->typeflag == 'L' ? r->cur.ext.has_path : r->cur.ext.has_link)
+		: pending)
 		return "extension_order";
 	if (h->typeflag == 'L' && h->size > PATH_MEMBER_MAX + 1)
 		return "name_too_long";
@@ -236,7 +241,8 @@ static const char *header(struct tar_reader *r, const uint8_t *b)
 	}
 	rule = tar_head_parse(b, &h);
 	if (rule)
-		return r->offset == TAR_BLOCK && strcmp(rule, "bad_checksum") == 0 ? "not_tar" : rule;
+		return r->offset == TAR_BLOCK && strcmp(rule, "bad_checksum") == 0 ? "not_tar"
+										   : rule;
 	if (h.typeflag == 'x' || h.typeflag == 'g' || h.typeflag == 'L' || h.typeflag == 'K' ||
 	    h.typeflag == 'V' || h.typeflag == 'A')
 		return side_begin(r, &h);
@@ -330,7 +336,9 @@ static bool advance(struct tar_reader *r, const uint8_t **p, size_t *n, const ch
 	case S_SIDE_SKIP:
 	case S_MAP1_PAD:
 	case S_DATA_PAD: {
-		uint64_t *todo = before == S_SIDE_SKIP ? &r->left : before == S_MAP1_PAD ? &r->map1_len : &r->pad;
+		uint64_t *todo = before == S_SIDE_SKIP	? &r->left
+				 : before == S_MAP1_PAD ? &r->map1_len
+							: &r->pad;
 		size_t k = take_some(r, p, n, *todo);
 
 		*todo -= k;
@@ -366,7 +374,8 @@ static void member_end(struct tar_reader *r)
 	r->state = S_HEADER;
 }
 
-int tar_reader_next(struct tar_reader *r, const uint8_t **p, size_t *n, struct tar_out *out, struct err *e)
+int tar_reader_next(struct tar_reader *r, const uint8_t **p, size_t *n, struct tar_out *out,
+		    struct err *e)
 {
 	out->rule = NULL;
 	if (r->failed)

@@ -8,7 +8,8 @@ const char tar_nomem[] = "nomem";
 static const struct {
 	const char *rule, *text;
 } rules[] = {
-    {"not_tar", "the stream does not begin with a tar header (compressed streams are not accepted)"},
+    {"not_tar",
+     "the stream does not begin with a tar header (compressed streams are not accepted)"},
     {"truncated", "the stream ends before the two zero blocks that end every tar archive"},
     {"bad_checksum", "the checksum of a header does not match"},
     {"bad_magic", "a header is neither v7 nor ustar nor GNU"},
@@ -20,7 +21,8 @@ static const struct {
     {"bad_pax", "a PAX record with a wrong length, without '=' or with a bad value"},
     {"global_override", "a global PAX header that names, sizes or marks members"},
     {"bad_op", "an AIRLOCK record with an unknown key or value, or on the wrong kind of member"},
-    {"bad_sparse", "a sparse map that is out of order, overlaps, leaves the file or does not add up"},
+    {"bad_sparse",
+     "a sparse map that is out of order, overlaps, leaves the file or does not add up"},
     {"hidden_data", "a link, directory or special member with data behind it"},
     {"trailing_slash", "a name that ends with '/' on something that is not a directory"},
     {"root_not_dir", "the root of the workspace given as something that is not a directory"},

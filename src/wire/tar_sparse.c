@@ -62,7 +62,8 @@ const char *tar_sparse_gnu(struct tar_sparse *s, const uint8_t *p, size_t pairs)
 		/* One program stops at an empty offset, another at an empty length. */
 		if (ended || p[0] == '\0' || p[12] == '\0')
 			return "bad_sparse";
-		if ((rule = tar_field_u64(p, 12, &off)) || (rule = tar_field_u64(p + 12, 12, &len)) ||
+		if ((rule = tar_field_u64(p, 12, &off)) ||
+		    (rule = tar_field_u64(p + 12, 12, &len)) ||
 		    (rule = tar_sparse_add(s, off, len)))
 			return rule;
 	}

@@ -16,7 +16,8 @@
 #define OCTAL_SIZE_MAX UINT64_C(077777777777)
 
 struct ustar {
-	char name[100], mode[8], uid[8], gid[8], size[12], mtime[12], chksum[8], typeflag, link[100];
+	char name[100], mode[8], uid[8], gid[8], size[12], mtime[12], chksum[8], typeflag,
+	    link[100];
 	char magic[8], uname[32], gname[32], devmajor[8], devminor[8], prefix[155], tail[12];
 };
 _Static_assert(sizeof(struct ustar) == BLOCK, "one block");

@@ -22,7 +22,8 @@ struct item {
 };
 
 static const char *const names[] = {"a", "b", "c", "d", "hostabs", "hostup", "hostin", ".git"};
-static const char *const steps[] = {"..", ".", "a", "b", "c", "hostin", "hostup", "..", "d", "", "real", "hostabs"};
+static const char *const steps[] = {"..",     ".",  "a", "b", "c",    "hostin",
+				    "hostup", "..", "d", "",  "real", "hostabs"};
 
 static const char *host_link(const char *path)
 {
@@ -52,18 +53,20 @@ static uint8_t take(const uint8_t **p, size_t *n)
 	return *(*p)++;
 }
 
-static void text(char *out, const char *const *words, size_t words_len, unsigned count, const uint8_t **p, size_t *n)
+static void text(char *out, const char *const *words, size_t words_len, unsigned count,
+		 const uint8_t **p, size_t *n)
 {
 	size_t len = 0;
 
 	for (unsigned i = 0; i < count; i++)
-		len += (size_t)snprintf(out + len, TEXT - len, "%s%s", i ? "/" : "", words[take(p, n) % words_len]);
+		len += (size_t)snprintf(out + len, TEXT - len, "%s%s", i ? "/" : "",
+					words[take(p, n) % words_len]);
 	out[len] = '\0';
 }
 
 static void read_item(struct item *x, const uint8_t **p, size_t *n)
 {
-	static const enum tar_type types[] = {TAR_SYMLINK, TAR_SYMLINK, TAR_DIR, TAR_FILE,
+	static const enum tar_type types[] = {TAR_SYMLINK,  TAR_SYMLINK, TAR_DIR,  TAR_FILE,
 					      TAR_HARDLINK, TAR_SPECIAL, TAR_FILE, TAR_FILE};
 	uint8_t k = take(p, n);
 
@@ -100,9 +103,11 @@ static bool inside(const struct item *v, size_t n, char *dir, const char *target
 			*(slash ? slash : dir) = '\0';
 		} else if (k > 0 && !(k == 1 && target[0] == '.')) {
 			MUST(len + k + 2 < 16 * TEXT);
-			(void)snprintf(dir + len, 16 * TEXT - len, "%s%.*s", len ? "/" : "", (int)k, target);
+			(void)snprintf(dir + len, 16 * TEXT - len, "%s%.*s", len ? "/" : "", (int)k,
+				       target);
 			for (size_t i = 0; i < n; i++)
-				if (v[i].accepted && v[i].t.op == TAR_OP_NONE && strcmp(v[i].path, dir) == 0)
+				if (v[i].accepted && v[i].t.op == TAR_OP_NONE &&
+				    strcmp(v[i].path, dir) == 0)
 					last = &v[i];
 			if (!last)
 				link = host_link(dir);
@@ -138,7 +143,8 @@ static void check(const struct item *v, size_t n, const struct item *x)
 		bool found = false;
 
 		for (const struct item *i = v; i < x; i++)
-			found |= i->accepted && i->t.type == TAR_FILE && strcmp(i->path, x->target) == 0;
+			found |=
+			    i->accepted && i->t.type == TAR_FILE && strcmp(i->path, x->target) == 0;
 		MUST(found);
 	}
 	if (x->t.type != TAR_SYMLINK)

@@ -38,7 +38,8 @@ static void check_member(const struct tar_member *m)
 	if (m->type == TAR_HARDLINK)
 		MUST(path_is_member(m->target.p, m->target.n));
 	else if (m->type == TAR_SYMLINK)
-		MUST(m->target.n > 0 && m->target.n <= LINK_TARGET_MAX && !memchr(m->target.p, 0, m->target.n));
+		MUST(m->target.n > 0 && m->target.n <= LINK_TARGET_MAX &&
+		     !memchr(m->target.p, 0, m->target.n));
 	else
 		MUST(m->target.n == 0);
 	MUST(m->op != TAR_OP_DELETE || (m->size == 0 && m->path.n > 0));
@@ -126,7 +127,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 
 	run(p, n, SIZE_MAX, &whole);
 	run(p, n, 0, &pieces);
-	MUST(whole.end == pieces.end && whole.hash == pieces.hash && whole.members == pieces.members);
+	MUST(whole.end == pieces.end && whole.hash == pieces.hash &&
+	     whole.members == pieces.members);
 	/* Data of a member that a truncated stream cuts, and the place of a failure in a sparse map, too. */
 	MUST(whole.rule == pieces.rule && whole.offset == pieces.offset);
 	return 0;

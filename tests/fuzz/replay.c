@@ -56,7 +56,8 @@ static void mutate(struct buf *b, const struct buf *other, uint32_t *s)
 			break;
 		case 2: /* a piece of another seed */
 			if (other->len >= n)
-				memcpy(b->data + at, other->data + fuzz_random(s) % (other->len - n + 1), n);
+				memcpy(b->data + at,
+				       other->data + fuzz_random(s) % (other->len - n + 1), n);
 			break;
 		case 3: /* whole blocks move up */
 			at -= at % 512;
@@ -95,7 +96,8 @@ int main(int argc, char **argv)
 		feed_file(argv[i]);
 	MUST(seeds > 0);
 	for (uint64_t i = 0; i < rounds; i++) {
-		_cleanup_buf_ struct buf b = BUF_INIT(FUZZ_SEED_MAX), other = BUF_INIT(FUZZ_SEED_MAX);
+		_cleanup_buf_ struct buf b = BUF_INIT(FUZZ_SEED_MAX),
+					 other = BUF_INIT(FUZZ_SEED_MAX);
 
 		(void)fuzz_seed(fuzz_random(&s) % seeds, &b);
 		(void)fuzz_seed(fuzz_random(&s) % seeds, &other);
@@ -106,6 +108,7 @@ int main(int argc, char **argv)
 			fuzz_repair((uint8_t *)b.data, b.len);
 		feed(&b);
 	}
-	(void)printf("%zu seeds, %d files, %llu mutations\n", seeds, argc - 2, (unsigned long long)rounds);
+	(void)printf("%zu seeds, %d files, %llu mutations\n", seeds, argc - 2,
+		     (unsigned long long)rounds);
 	return 0;
 }

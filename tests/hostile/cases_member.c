@@ -16,8 +16,8 @@
 #include "mk.h"
 
 const struct hostile_link hostile_host[] = {
-    {"hostabs", "/etc", false}, {"hostup", "../outside", false}, {"hostin", "real", false},
-    {"loop1", "loop2", false},	{"loop2", "loop1", false},	 {"baseabs", "/opt/tool", true},
+    {"hostabs", "/etc", false},	   {"hostup", "../outside", false}, {"hostin", "real", false},
+    {"loop1", "loop2", false},	   {"loop2", "loop1", false},	    {"baseabs", "/opt/tool", true},
     {".airlock-x", "/etc", false},
 };
 const size_t hostile_host_len = ARRAY_LEN(hostile_host);
@@ -47,12 +47,16 @@ static void script(struct buf *b, const char *const (*lines)[3], size_t n)
 		case 'c':
 		case 'b':
 		case 'p':
-			(void)mk_head(b, &(struct mk){MK_USTAR, lines[i][0][0] == 'c' ? '3' : lines[i][0][0] == 'b' ? '4' : '6',
+			(void)mk_head(b, &(struct mk){MK_USTAR,
+						      lines[i][0][0] == 'c'   ? '3'
+						      : lines[i][0][0] == 'b' ? '4'
+									      : '6',
 						      name, NULL, 0, 0});
 			break;
 		case 'D':
 		case 'U':
-			mk_pax1(b, 'x', "AIRLOCK.op", lines[i][0][0] == 'D' ? "delete" : "unreadable");
+			mk_pax1(b, 'x', "AIRLOCK.op",
+				lines[i][0][0] == 'D' ? "delete" : "unreadable");
 			mk_file(b, name, "");
 			break;
 		case 'O':
@@ -66,11 +70,11 @@ static void script(struct buf *b, const char *const (*lines)[3], size_t n)
 	mk_end(b);
 }
 
-#define SCRIPT(fn, ...)                                                  \
-	static void fn(struct buf *b)                                    \
-	{                                                                \
-		static const char *const lines[][3] = {__VA_ARGS__};     \
-		script(b, lines, ARRAY_LEN(lines));                      \
+#define SCRIPT(fn, ...)                                              \
+	static void fn(struct buf *b)                                \
+	{                                                            \
+		static const char *const lines[][3] = {__VA_ARGS__}; \
+		script(b, lines, ARRAY_LEN(lines));                  \
 	}
 
 SCRIPT(a26_twice, {"f", "a", "one\n"}, {"f", "a", "two\n"})
@@ -99,7 +103,8 @@ SCRIPT(b4_through_hard, {"f", "f"}, {"h", "h", "f"}, {"f", "h/x"})
 SCRIPT(b4_through_special, {"p", "p"}, {"f", "p/x"})
 SCRIPT(b4_through_deleted, {"D", "g"}, {"f", "g/x"})
 SCRIPT(b5_escape, {"f", "ok"}, {"l", "ln", "../../../x"})
-SCRIPT(b5_inside, {"d", "a"}, {"f", "b"}, {"l", "a/ln", "../b"}, {"l", "self", "."}, {"l", "dangling", "no/such"})
+SCRIPT(b5_inside, {"d", "a"}, {"f", "b"}, {"l", "a/ln", "../b"}, {"l", "self", "."},
+       {"l", "dangling", "no/such"})
 SCRIPT(b5_one_up, {"d", "a"}, {"l", "a/ln", "../.."})
 SCRIPT(b6_unchanged, {"l", "baseabs", "/opt/tool"})
 SCRIPT(b7_retarget, {"l", "baseabs", "/etc"})
@@ -148,7 +153,8 @@ SCRIPT(f1_stream, {"f", ".git::$INDEX_ALLOCATION/config"})
 SCRIPT(f1_hfs, {"f", ".g\xe2\x80\x8cit/config"})
 SCRIPT(f1_hfs_bom, {"f", "\xef\xbb\xbf.git/config"})
 SCRIPT(f1_backslash, {"f", "a\\.git\\config"})
-SCRIPT(f1_like, {"f", ".gitignore"}, {"f", ".github/x"}, {"f", "git"}, {"f", "a.git/HEAD"}, {"f", "git~x"}, {"f", ".gita"})
+SCRIPT(f1_like, {"f", ".gitignore"}, {"f", ".github/x"}, {"f", "git"}, {"f", "a.git/HEAD"},
+       {"f", "git~x"}, {"f", ".gita"})
 
 static void b12_forty(struct buf *b, int links)
 {
@@ -173,9 +179,18 @@ static void b12_41(struct buf *b)
 	b12_forty(b, LINK_HOPS_MAX + 2);
 }
 
-#define HOSTILE(name, rule, fn) {name, HV_HOSTILE, rule, fn}
-#define REFUSED(name, rule, fn) {name, HV_REFUSED, rule, fn}
-#define ACCEPT(name, fn) {name, HV_ACCEPT, NULL, fn}
+#define HOSTILE(name, rule, fn)            \
+	{                                  \
+		name, HV_HOSTILE, rule, fn \
+	}
+#define REFUSED(name, rule, fn)            \
+	{                                  \
+		name, HV_REFUSED, rule, fn \
+	}
+#define ACCEPT(name, fn)                  \
+	{                                 \
+		name, HV_ACCEPT, NULL, fn \
+	}
 const struct hostile_case hostile_member_cases[] = {
     ACCEPT("A26-twice", a26_twice),
     HOSTILE("A26-link-then-file", "type_change", a26_link_then_file),

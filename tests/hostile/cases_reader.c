@@ -34,10 +34,10 @@ static void one_file(struct buf *b, const char *name)
 	mk_end(b);
 }
 
-#define FILE_CASE(fn, name)              \
-	static void fn(struct buf *b)    \
-	{                                \
-		one_file(b, (name));     \
+#define FILE_CASE(fn, name)           \
+	static void fn(struct buf *b) \
+	{                             \
+		one_file(b, (name));  \
 	}
 FILE_CASE(a2_absolute, "/out/x")
 FILE_CASE(a3_parent, "../../x")
@@ -72,11 +72,11 @@ static void a3_prefix(struct buf *b)
 	mk_end(b);
 }
 
-#define GLOBAL_CASE(fn, key, value)                \
-	static void fn(struct buf *b)              \
-	{                                          \
-		mk_pax1(b, 'g', (key), (value));   \
-		one_file(b, "a");                  \
+#define GLOBAL_CASE(fn, key, value)              \
+	static void fn(struct buf *b)            \
+	{                                        \
+		mk_pax1(b, 'g', (key), (value)); \
+		one_file(b, "a");                \
 	}
 GLOBAL_CASE(a5_path, "path", "elsewhere")
 GLOBAL_CASE(a5_linkpath, "linkpath", "/etc")
@@ -186,10 +186,10 @@ static void base256(struct buf *b, const char *field)
 	mk_end(b);
 }
 
-#define SIZE_FIELD_CASE(fn, field)     \
-	static void fn(struct buf *b)  \
-	{                              \
-		base256(b, (field));   \
+#define SIZE_FIELD_CASE(fn, field)    \
+	static void fn(struct buf *b) \
+	{                             \
+		base256(b, (field));  \
 	}
 SIZE_FIELD_CASE(a13_over_2_53, "\x80\0\0\0\0\x20\0\0\0\0\0\1")
 SIZE_FIELD_CASE(a13_over_2_64, "\x80\0\0\1\0\0\0\0\0\0\0\0")
@@ -199,12 +199,12 @@ SIZE_FIELD_CASE(number_letters, "0000000000x")
 SIZE_FIELD_CASE(number_split, "000 0000001")
 SIZE_FIELD_CASE(number_sign, "-0000000001")
 
-#define HIDDEN_CASE(fn, type)                                                          \
-	static void fn(struct buf *b)                                                  \
-	{                                                                              \
+#define HIDDEN_CASE(fn, type)                                                             \
+	static void fn(struct buf *b)                                                     \
+	{                                                                                 \
 		(void)mk_head(b, &(struct mk){MK_USTAR, (type), "a", "target", 1024, 0}); \
-		mk_file(b, "hidden", "x");                                             \
-		mk_end(b);                                                             \
+		mk_file(b, "hidden", "x");                                                \
+		mk_end(b);                                                                \
 	}
 HIDDEN_CASE(a14_symlink, '2')
 HIDDEN_CASE(a14_hardlink, '1')
@@ -593,12 +593,12 @@ static void b17_empty(struct buf *b)
 	mk_end(b);
 }
 
-#define TYPE_CASE(fn, type)                                  \
-	static void fn(struct buf *b)                        \
-	{                                                    \
-		mk_file(b, "a", "x");                        \
-		(void)gnu(b, (type), "b", 0);                \
-		mk_end(b);                                   \
+#define TYPE_CASE(fn, type)                   \
+	static void fn(struct buf *b)         \
+	{                                     \
+		mk_file(b, "a", "x");         \
+		(void)gnu(b, (type), "b", 0); \
+		mk_end(b);                    \
 	}
 TYPE_CASE(type_multi, 'M')
 TYPE_CASE(type_dumpdir, 'D')
@@ -651,8 +651,14 @@ static void op_delete_root(struct buf *b)
 	mk_end(b);
 }
 
-#define HOSTILE(name, rule, fn) {name, HV_HOSTILE, rule, fn}
-#define ACCEPT(name, fn) {name, HV_ACCEPT, NULL, fn}
+#define HOSTILE(name, rule, fn)            \
+	{                                  \
+		name, HV_HOSTILE, rule, fn \
+	}
+#define ACCEPT(name, fn)                  \
+	{                                 \
+		name, HV_ACCEPT, NULL, fn \
+	}
 const struct hostile_case hostile_reader_cases[] = {
     HOSTILE("A2-absolute", "absolute", a2_absolute),
     HOSTILE("A2-absolute-pax", "absolute", a2_absolute_pax),

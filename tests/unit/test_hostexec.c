@@ -77,7 +77,8 @@ static void flags_have_names(void **state)
 
 	(void)state;
 	assert_string_equal(hostexec_names(0, out, sizeof(out)), "");
-	assert_string_equal(hostexec_names(HOSTEXEC_GIT | HOSTEXEC_TOOL, out, sizeof(out)), "git,tool");
+	assert_string_equal(hostexec_names(HOSTEXEC_GIT | HOSTEXEC_TOOL, out, sizeof(out)),
+			    "git,tool");
 	assert_string_equal(hostexec_names((1U << HOSTEXEC_FLAGS) - 1, out, sizeof(out)),
 			    "shell,git,hooks,editor,agent,ci,tool");
 	assert_true(strlen(hostexec_names(~0U, small, sizeof(small))) < sizeof(small));

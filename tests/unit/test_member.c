@@ -36,7 +36,8 @@ static bool in_baseline(void *arg, struct view path, struct view target)
 	(void)arg;
 	for (size_t i = 0; i < hostile_host_len; i++)
 		if (hostile_host[i].in_baseline && strlen(hostile_host[i].path) == path.n &&
-		    memcmp(hostile_host[i].path, path.p, path.n) == 0 && strlen(hostile_host[i].target) == target.n &&
+		    memcmp(hostile_host[i].path, path.p, path.n) == 0 &&
+		    strlen(hostile_host[i].target) == target.n &&
 		    memcmp(hostile_host[i].target, target.p, target.n) == 0)
 			return true;
 	return false;
@@ -44,7 +45,10 @@ static bool in_baseline(void *arg, struct view path, struct view target)
 
 static struct members *new_members(bool strict, bool fold)
 {
-	struct member_opts o = {.strict = strict, .fold_case = fold, .key = "0123456789abcdef", .readlink_at = host_readlink,
+	struct member_opts o = {.strict = strict,
+				.fold_case = fold,
+				.key = "0123456789abcdef",
+				.readlink_at = host_readlink,
 				.unchanged_link = in_baseline};
 	struct members *m;
 
@@ -139,18 +143,21 @@ static void streams_get_their_verdict(void **state)
 		for (int strict = 0; strict < 2; strict++) {
 			_cleanup_buf_ struct buf b = BUF_INIT(HOSTILE_CASE_MAX);
 			struct members *m = new_members(strict, false);
-			bool hostile = c->verdict == HV_HOSTILE || (strict && c->verdict == HV_REFUSED);
+			bool hostile =
+			    c->verdict == HV_HOSTILE || (strict && c->verdict == HV_REFUSED);
 			struct verdict v;
 
 			c->build(&b);
 			judge_stream(m, &b, &v);
 			if (strict && hostile)
-				assert_non_null(v.hostile); /* an earlier refusal may have come first */
+				assert_non_null(
+				    v.hostile); /* an earlier refusal may have come first */
 			else if (!same(v.hostile, hostile ? c->rule : NULL) ||
 				 (!hostile && (v.refused > 0) != (c->verdict == HV_REFUSED)) ||
 				 (!hostile && v.refused && !was_refused(&v, c->rule)))
-				fail_msg("%s%s: hostile %s, refused%s", c->name, strict ? " (strict)" : "",
-					 v.hostile ? v.hostile : "-", v.refusals);
+				fail_msg("%s%s: hostile %s, refused%s", c->name,
+					 strict ? " (strict)" : "", v.hostile ? v.hostile : "-",
+					 v.refusals);
 			members_free(m);
 		}
 	}
@@ -162,7 +169,11 @@ static void the_rest_goes_on(void **state)
 	static const struct {
 		const char *name;
 		size_t accepted, refused;
-	} t[] = {{"B5-escape", 1, 1}, {"B3-chain", 2, 1}, {"B3-late", 2, 1}, {"C1-fifo", 1, 1}, {"B8-refused-link", 0, 2}};
+	} t[] = {{"B5-escape", 1, 1},
+		 {"B3-chain", 2, 1},
+		 {"B3-late", 2, 1},
+		 {"C1-fifo", 1, 1},
+		 {"B8-refused-link", 0, 2}};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(t); i++)
@@ -224,10 +235,8 @@ static void c2_modes_lose_what_is_not_a_permission(void **state)
 		struct tar_member m;
 		uint32_t want;
 	} t[] = {
-	    {{.type = TAR_FILE, .mode = 06755}, 0755},
-	    {{.type = TAR_FILE, .mode = 01000}, 0},
-	    {{.type = TAR_HARDLINK, .mode = 04711}, 0711},
-	    {{.type = TAR_DIR, .mode = 03055}, 0755},
+	    {{.type = TAR_FILE, .mode = 06755}, 0755},	   {{.type = TAR_FILE, .mode = 01000}, 0},
+	    {{.type = TAR_HARDLINK, .mode = 04711}, 0711}, {{.type = TAR_DIR, .mode = 03055}, 0755},
 	    {{.type = TAR_DIR, .mode = 0}, 0700},
 	};
 
@@ -255,7 +264,8 @@ static void usual_streams_need_little_memory(void **state)
 		struct tar_member t = {.type = TAR_FILE, .path = {path, 0}};
 		const char *rule;
 
-		t.path.n = (size_t)snprintf(path, sizeof(path), "src/package%d/file%d.c", i / 50, i);
+		t.path.n =
+		    (size_t)snprintf(path, sizeof(path), "src/package%d/file%d.c", i / 50, i);
 		assert_int_equal(members_judge(m, &t, &rule), MEMBER_ACCEPT);
 	}
 	assert_int_equal(members_finish(m, no_refusal, NULL), 0);
@@ -305,7 +315,9 @@ static void link_text_and_link_time_are_limited(void **state)
 		for (size_t k = 0; k < sizeof(target); k++)
 			target[k] = slow && k % 2 ? '/' : 'x';
 		for (i = 0; i < 1000000 && r != MEMBER_HOSTILE; i++) {
-			struct tar_member t = {.type = TAR_SYMLINK, .path = {path, 0}, .target = {target, sizeof(target)}};
+			struct tar_member t = {.type = TAR_SYMLINK,
+					       .path = {path, 0},
+					       .target = {target, sizeof(target)}};
 
 			if (slow && i)
 				t.target = (struct view){"l0", 2};

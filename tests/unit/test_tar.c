@@ -16,8 +16,8 @@
 #include "wire/tar.h"
 
 /* Runs a stream through the reader in pieces; members are written to log as text. */
-static int run(const struct tar_limits *limits, const void *p, size_t n, size_t piece, struct buf *log,
-	       struct tar_out *out, struct err *e)
+static int run(const struct tar_limits *limits, const void *p, size_t n, size_t piece,
+	       struct buf *log, struct tar_out *out, struct err *e)
 {
 	const uint8_t *at = p;
 	struct tar_reader *r;
@@ -40,8 +40,9 @@ static int run(const struct tar_limits *limits, const void *p, size_t n, size_t 
 		if (ev == TAR_MEMBER) {
 			const struct tar_member *m = &out->member;
 
-			(void)buf_putf(log, "%d%d %04o %llu %lld [", (int)m->type, (int)m->op, m->mode,
-				       (unsigned long long)m->size, (long long)m->mtime_ns);
+			(void)buf_putf(log, "%d%d %04o %llu %lld [", (int)m->type, (int)m->op,
+				       m->mode, (unsigned long long)m->size,
+				       (long long)m->mtime_ns);
 			(void)buf_put(log, m->path.p, m->path.n);
 			(void)buf_puts(log, "][");
 			(void)buf_put(log, m->target.p, m->target.n);
@@ -50,7 +51,8 @@ static int run(const struct tar_limits *limits, const void *p, size_t n, size_t 
 			assert_true(out->data.n > 0);
 			for (size_t i = 0; i < out->data.n; i++)
 				if (out->data.p[i])
-					(void)buf_putf(log, " %llu:%c", (unsigned long long)(out->data_offset + i),
+					(void)buf_putf(log, " %llu:%c",
+						       (unsigned long long)(out->data_offset + i),
 						       out->data.p[i]);
 		} else if (ev == TAR_MEMBER_END) {
 			(void)buf_putc(log, '\n');
@@ -88,7 +90,8 @@ static void judge(const struct hostile_case *c, size_t piece)
 		return;
 	}
 	if (r != -EBADMSG || strcmp(out.rule, c->rule) != 0)
-		fail_msg("%s: %d, rule %s instead of %s", c->name, r, r == -EBADMSG ? out.rule : "-", c->rule);
+		fail_msg("%s: %d, rule %s instead of %s", c->name, r,
+			 r == -EBADMSG ? out.rule : "-", c->rule);
 	assert_int_equal(e.code, ERR_HOSTILE);
 	assert_non_null(strstr(e.text, out.rule));
 	assert_true(out.offset <= b.len);
@@ -143,8 +146,10 @@ static void writer_and_reader_agree(void **state)
 
 	(void)state;
 	for (size_t n = 1; n <= PATH_MEMBER_MAX; n += n < 300 ? 1 : 211) {
-		_cleanup_buf_ struct buf b = BUF_INIT(1 << 20), log = BUF_INIT(1 << 20), want = BUF_INIT(1 << 20);
-		struct tar_member m = {.type = TAR_SYMLINK, .mode = 0777, .mtime_ns = 1700000000123456789};
+		_cleanup_buf_ struct buf b = BUF_INIT(1 << 20), log = BUF_INIT(1 << 20),
+					 want = BUF_INIT(1 << 20);
+		struct tar_member m = {
+		    .type = TAR_SYMLINK, .mode = 0777, .mtime_ns = 1700000000123456789};
 		struct err e = ERR_INIT;
 		struct tar_out out;
 
@@ -157,7 +162,8 @@ static void writer_and_reader_agree(void **state)
 		assert_int_equal(tar_put_header(&b, &m), 0);
 		assert_int_equal(buf_put(&b, "abc", 3), 0);
 		assert_int_equal(tar_put_padding(&b, 3), 0);
-		m = (struct tar_member){.type = TAR_DIR, .mode = 0700, .op = TAR_OP_OPAQUE, .path = m.path};
+		m = (struct tar_member){
+		    .type = TAR_DIR, .mode = 0700, .op = TAR_OP_OPAQUE, .path = m.path};
 		assert_int_equal(tar_put_header(&b, &m), 0);
 		m.op = TAR_OP_DELETE;
 		m.type = TAR_FILE;
@@ -174,7 +180,9 @@ static void writer_and_reader_agree(void **state)
 			fail_msg("%zu: %s", n, e.text);
 		(void)buf_putf(&want, "20 0777 0 1700000000123456789 [%s][%s]\n", path, target);
 		(void)buf_putf(&want, "00 0755 3 0 [%s][] 0:a 1:b 2:c\n", path);
-		(void)buf_putf(&want, "12 0700 0 0 [%s][]\n01 0700 0 0 [%s][]\n03 0700 0 0 [%s][]\n", path, path, path);
+		(void)buf_putf(&want,
+			       "12 0700 0 0 [%s][]\n01 0700 0 0 [%s][]\n03 0700 0 0 [%s][]\n", path,
+			       path, path);
 		(void)buf_putf(&want, "30 0000 0 0 [h][%s]\n40 0000 0 0 [fifo][]\n", path);
 		assert_string_equal(buf_text(&log), buf_text(&want));
 	}
@@ -206,8 +214,9 @@ static void limits_are_exact(void **state)
 		struct tar_limits limits;
 		int want;
 	} t[] = {
-	    {{.members = 3}, TAR_END},	   {{.members = 2}, -EBADMSG},	   {{.member_size = 4}, TAR_END},
-	    {{.member_size = 3}, -EBADMSG}, {{.total_size = 6}, TAR_END}, {{.total_size = 5}, -EBADMSG},
+	    {{.members = 3}, TAR_END},	   {{.members = 2}, -EBADMSG},
+	    {{.member_size = 4}, TAR_END}, {{.member_size = 3}, -EBADMSG},
+	    {{.total_size = 6}, TAR_END},  {{.total_size = 5}, -EBADMSG},
 	};
 	_cleanup_buf_ struct buf b = BUF_INIT(1 << 16);
 
@@ -243,9 +252,11 @@ static void accepted_archives_are_read_exactly(void **state)
 	static const struct {
 		const char *name, *want;
 	} t[] = {
-	    {"A19-gnu-5g", "00 0644 4999610368 1700000000000000000 [sparse][] 4966055936:t 4966055937:a "
-			   "4966055938:i 4966055939:l\n"},
-	    {"A19-pax01", "00 0644 4096 1700000000000000000 [sparse][] 0:1 1:2 2:3 3:4 512:5 513:6 514:7 515:8\n"},
+	    {"A19-gnu-5g",
+	     "00 0644 4999610368 1700000000000000000 [sparse][] 4966055936:t 4966055937:a "
+	     "4966055938:i 4966055939:l\n"},
+	    {"A19-pax01",
+	     "00 0644 4096 1700000000000000000 [sparse][] 0:1 1:2 2:3 3:4 512:5 513:6 514:7 515:8\n"},
 	    {"A23-second-archive", "00 0644 1 1700000000000000000 [a][] 0:x\n"},
 	    {"A15-chain", "20 0777 0 1700000000000000000 [a][target]\n"},
 	    {"B9-arrow", "20 0777 0 1700000000000000000 [x -> a][b -> /etc]\n"},
@@ -276,7 +287,8 @@ static void numbers_in_every_spelling(void **state)
 	    {100, "0106755\0", 8, "00 6755 0 1700000000000000000 [a][]\n"},
 	    {100, "   755 \0", 8, "00 0755 0 1700000000000000000 [a][]\n"},
 	    {136, "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 12, "00 0644 0 0 [a][]\n"},
-	    {136, "\x80\0\0\0\x7f\xff\xff\xff\xff\xff\xff\xff", 12, "00 0644 0 9214646399999999999 [a][]\n"},
+	    {136, "\x80\0\0\0\x7f\xff\xff\xff\xff\xff\xff\xff", 12,
+	     "00 0644 0 9214646399999999999 [a][]\n"},
 	    {136, "\x80\0\0\0\0\0\0\0\0\0\0\7", 12, "00 0644 0 7000000000 [a][]\n"},
 	    {136, "           \0", 12, "00 0644 0 0 [a][]\n"},
 	    {108, "garbage!", 8, "00 0644 0 1700000000000000000 [a][]\n"}, /* owner: never read */

@@ -39,14 +39,16 @@ static uint64_t mix(uint64_t h, uint64_t at, const char *p, size_t n)
 	return h;
 }
 
-static void line(struct buf *list, char type, struct view path, struct view target, const uint64_t numbers[4])
+static void line(struct buf *list, char type, struct view path, struct view target,
+		 const uint64_t numbers[4])
 {
 	(void)buf_putf(list, "%c [", type);
 	(void)buf_put(list, path.p, path.n);
 	(void)buf_puts(list, "] [");
 	(void)buf_put(list, target.p, target.n);
 	(void)buf_putf(list, "] %04llo %llu %llu %016llx\n", (unsigned long long)numbers[0],
-		       (unsigned long long)numbers[1], (unsigned long long)numbers[2], (unsigned long long)numbers[3]);
+		       (unsigned long long)numbers[1], (unsigned long long)numbers[2],
+		       (unsigned long long)numbers[3]);
 }
 
 static void list_ours(const struct buf *b, struct buf *list)
@@ -75,9 +77,11 @@ static void list_ours(const struct buf *b, struct buf *list)
 		} else { /* a hard link's own numbers differ between writers and mean nothing */
 			bool hard = m->type == TAR_HARDLINK;
 
-			line(list, "fdlhs"[m->type], m->path, m->target,
-			     (uint64_t[4]){hard ? 0 : m->mode, hard ? 0 : m->size,
-					   hard ? 0 : (uint64_t)m->mtime_ns, hash});
+			line(
+			    list, "fdlhs" [m->type], m -> path, m -> target, (uint64_t[4]) {
+				    hard ? 0 : m->mode, hard ? 0 : m->size,
+					hard ? 0 : (uint64_t)m->mtime_ns, hash
+			    });
 		}
 	}
 	tar_reader_free(r);
@@ -106,20 +110,28 @@ static void list_theirs(const struct buf *b, struct buf *list)
 	assert_int_equal(archive_read_open_memory(a, b->data, b->len), ARCHIVE_OK);
 	while ((r = archive_read_next_header(a, &x)) != ARCHIVE_EOF) {
 		const char *hard = archive_entry_hardlink(x), *soft = archive_entry_symlink(x);
-		uint64_t hash = 0, mtime = (uint64_t)archive_entry_mtime(x) * NS_PER_S + (uint64_t)archive_entry_mtime_nsec(x);
+		uint64_t hash = 0, mtime = (uint64_t)archive_entry_mtime(x) * NS_PER_S +
+					   (uint64_t)archive_entry_mtime_nsec(x);
 		const void *p;
 		size_t n;
 		la_int64_t at;
-		char type = hard ? 'h' : soft ? 'l' : S_ISDIR(archive_entry_filetype(x)) ? 'd' :
-					     S_ISREG(archive_entry_filetype(x)) ? 'f' : 's';
+		char type = hard				 ? 'h'
+			    : soft				 ? 'l'
+			    : S_ISDIR(archive_entry_filetype(x)) ? 'd'
+			    : S_ISREG(archive_entry_filetype(x)) ? 'f'
+								 : 's';
 
 		if (r < ARCHIVE_WARN)
 			fail_msg("libarchive: %s", archive_error_string(a));
 		while (type == 'f' && (r = archive_read_data_block(a, &p, &n, &at)) == ARCHIVE_OK)
 			hash = mix(hash, (uint64_t)at, p, n);
 		assert_true(r != ARCHIVE_FATAL);
-		line(list, type, clean(archive_entry_pathname(x)), hard ? clean(hard) : soft ? (struct view){soft, strlen(soft)} : (struct view){"", 0},
-		     (uint64_t[4]){hard ? 0 : archive_entry_mode(x) & 07777, type == 'f' ? (uint64_t)archive_entry_size(x) : 0,
+		line(list, type, clean(archive_entry_pathname(x)),
+		     hard   ? clean(hard)
+		     : soft ? (struct view){soft, strlen(soft)}
+			    : (struct view){"", 0},
+		     (uint64_t[4]){hard ? 0 : archive_entry_mode(x) & 07777,
+				   type == 'f' ? (uint64_t)archive_entry_size(x) : 0,
 				   hard ? 0 : mtime, hash});
 	}
 	assert_int_equal(archive_read_free(a), ARCHIVE_OK);
@@ -169,7 +181,7 @@ static size_t name(char *out, size_t n, uint32_t *s, bool odd)
 
 	for (size_t i = 0; i < n; i++)
 		out[i] = odd && rnd(s) % 3 == 0 ? strange[rnd(s) % (sizeof(strange) - 1)]
-					       : plain[rnd(s) % (sizeof(plain) - 1)];
+						: plain[rnd(s) % (sizeof(plain) - 1)];
 	return n;
 }
 
@@ -183,8 +195,11 @@ static void make_tree(struct node *v, size_t most, bool ns, bool odd)
 		struct node *x = &v[i];
 		size_t len = 0, want = 1 + rnd(&s) % most;
 
-		*x = (struct node){.type = i == 0 ? 'f' : types[rnd(&s) % 7], .mode = rnd(&s) % 01000, .size = rnd(&s) % 3000};
-		x->mtime_ns = (int64_t)(rnd(&s) % 2000000000) * NS_PER_S + (ns ? rnd(&s) % 1000000000 : 0);
+		*x = (struct node){.type = i == 0 ? 'f' : types[rnd(&s) % 7],
+				   .mode = rnd(&s) % 01000,
+				   .size = rnd(&s) % 3000};
+		x->mtime_ns =
+		    (int64_t)(rnd(&s) % 2000000000) * NS_PER_S + (ns ? rnd(&s) % 1000000000 : 0);
 		while (len < want) {
 			size_t k = 1 + rnd(&s) % 60;
 
@@ -212,12 +227,17 @@ static void content(const struct node *x, char *out)
 
 static void write_ours(const struct node *v, struct buf *b)
 {
-	static const enum tar_type types[] = {['f'] = TAR_FILE, ['d'] = TAR_DIR, ['l'] = TAR_SYMLINK, ['h'] = TAR_HARDLINK};
+	static const enum tar_type types[] = {
+	    ['f'] = TAR_FILE, ['d'] = TAR_DIR, ['l'] = TAR_SYMLINK, ['h'] = TAR_HARDLINK};
 
 	for (size_t i = 0; i < NODES; i++) {
 		const struct node *x = &v[i];
-		struct tar_member m = {.type = types[(unsigned char)x->type], .mode = x->mode, .size = x->size, .mtime_ns = x->mtime_ns,
-				       .path = {x->path, strlen(x->path)}, .target = {x->target, strlen(x->target)}};
+		struct tar_member m = {.type = types[(unsigned char)x->type],
+				       .mode = x->mode,
+				       .size = x->size,
+				       .mtime_ns = x->mtime_ns,
+				       .path = {x->path, strlen(x->path)},
+				       .target = {x->target, strlen(x->target)}};
 		char data[3000];
 
 		content(x, data);
@@ -243,13 +263,16 @@ static void write_theirs(const char *format, const struct node *v, struct buf *b
 		content(&v[i], data);
 		archive_entry_set_pathname(x, v[i].path);
 		archive_entry_set_perm(x, (mode_t)v[i].mode);
-		archive_entry_set_filetype(x, v[i].type == 'd' ? AE_IFDIR : v[i].type == 'l' ? AE_IFLNK : AE_IFREG);
+		archive_entry_set_filetype(x, v[i].type == 'd'	 ? AE_IFDIR
+					      : v[i].type == 'l' ? AE_IFLNK
+								 : AE_IFREG);
 		if (v[i].type == 'h')
 			archive_entry_set_hardlink(x, v[i].target);
 		else if (v[i].type == 'l')
 			archive_entry_set_symlink(x, v[i].target);
 		archive_entry_set_size(x, (la_int64_t)v[i].size);
-		archive_entry_set_mtime(x, v[i].mtime_ns / NS_PER_S, (long)(v[i].mtime_ns % NS_PER_S));
+		archive_entry_set_mtime(x, v[i].mtime_ns / NS_PER_S,
+					(long)(v[i].mtime_ns % NS_PER_S));
 		if (archive_write_header(a, x) < ARCHIVE_WARN)
 			fail_msg("%s: %s", format, archive_error_string(a));
 		if (v[i].size)
@@ -268,8 +291,9 @@ static void libarchives_archives_are_read_as_it_reads_them(void **state)
 		const char *format;
 		size_t most;
 		bool ns, odd;
-	} t[] = {{"v7tar", 90, false, true}, {"ustar", 90, false, true}, {"gnutar", 500, false, true},
-		 {"pax", 500, true, false},  {"paxr", 500, true, false}, {"pax", 90, true, true}};
+	} t[] = {{"v7tar", 90, false, true},   {"ustar", 90, false, true},
+		 {"gnutar", 500, false, true}, {"pax", 500, true, false},
+		 {"paxr", 500, true, false},   {"pax", 90, true, true}};
 	static struct node v[NODES];
 
 	(void)state;
@@ -310,8 +334,12 @@ static void put_file(int dir, const char *path, const char *p, size_t n, off_t a
 
 static void make_disk_tree(int dir)
 {
-	static const char *const odd[] = {"-rf", "--checkpoint-action=exec=sh x", "new\nline", "tab\t", " both ", "back\\slash",
-					  "q\"'`$(id)", "x -> a", "\xe9", "a;b", "*"};
+	static const char *const odd[] = {"-rf",	"--checkpoint-action=exec=sh x",
+					  "new\nline",	"tab\t",
+					  " both ",	"back\\slash",
+					  "q\"'`$(id)", "x -> a",
+					  "\xe9",	"a;b",
+					  "*"};
 	char name_[256], big[4096];
 
 	assert_int_equal(mkdirat(dir, "d", 0755), 0);
@@ -378,7 +406,9 @@ static void archives_of_programs_are_read_as_libarchive_reads_them(void **state)
 	    {{"bsdtar", "-cf", "-", "--format=pax", "."}, 20},
 	    {{"bsdtar", "-cf", "-", "--format=gnutar", "."}, 20},
 	    {{"busybox", "tar", "-cf", "-", "."}, 20},
-	    {{"python3", "-c", "import tarfile,sys\nt=tarfile.open(fileobj=sys.stdout.buffer,mode='w|')\nt.add('.')\nt.close()"}, 20},
+	    {{"python3", "-c",
+	      "import tarfile,sys\nt=tarfile.open(fileobj=sys.stdout.buffer,mode='w|')\nt.add('.')\nt.close()"},
+	     20},
 	};
 	char path[] = "/tmp/airlock-tar-XXXXXX";
 	static const char *const remove[] = {"rm", "-rf", "--", NULL, NULL};
@@ -396,7 +426,9 @@ static void archives_of_programs_are_read_as_libarchive_reads_them(void **state)
 		_cleanup_buf_ struct buf b = BUF_INIT(ARCHIVE_MAX);
 
 		if (!output(dir, t[i].argv, &b)) {
-			assert_string_not_equal(t[i].argv[0], "tar"); /* essential on Debian; the others may be missing */
+			assert_string_not_equal(
+			    t[i].argv[0],
+			    "tar"); /* essential on Debian; the others may be missing */
 			continue;
 		}
 		both_see_the_same(t[i].argv[3], &b, t[i].members);
