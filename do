@@ -181,7 +181,7 @@ test_build() {
 sanitize() {
 	export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0:exitcode=99 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 	test_build build-san --buildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false -Db_lto=false || return
-	suite_run build-san sanitizers --no-suite project --suite unit --suite hostile --suite corpus
+	suite_run build-san sanitizers --no-suite project --suite unit --suite hostile --suite fuzz
 	unset ASAN_OPTIONS UBSAN_OPTIONS
 }
 
@@ -263,7 +263,6 @@ fuzz() {
 		name=${t##*/}
 		if [ $# -gt 0 ] && [[ " $* " != *" $name "* ]]; then continue; fi
 		mkdir -p "build-fuzz/corpus/$name"
-		"build-fuzz/tests/fuzz/replay_${name#fuzz_}" --write "build-fuzz/corpus/$name"
 		say "fuzz: $name for $seconds s"
 		"$t" -max_total_time="$seconds" -print_final_stats=1 -artifact_prefix="build-fuzz/$name-" \
 			"build-fuzz/corpus/$name" "tests/fuzz/corpus/${name#fuzz_}" >"build-fuzz/$name.log" 2>&1 || {
