@@ -23,22 +23,30 @@ static int get(struct __user_cap_data_struct d[2])
 	return syscall(SYS_capget, &h, d) < 0 ? -errno : 0;
 }
 
-int caps_drop_all(void)
+static int drop_bounding(void)
+{
+	if (!caps_have(CAP_SETPCAP))
+		return 0;
+	for (unsigned c = 0; c < CAP_NUMBERS; c++) {
+		if (prctl(PR_CAPBSET_DROP, c, 0, 0, 0) == 0)
+			continue;
+		if (errno == EINVAL)
+			break;
+		return -errno;
+	}
+	return prctl(PR_SET_SECUREBITS, SECUREBITS, 0, 0, 0) < 0 ? -errno : 0;
+}
+
+int caps_drop_all(bool execs)
 {
 	struct __user_cap_header_struct h = {.version = _LINUX_CAPABILITY_VERSION_3};
 	struct __user_cap_data_struct d[2] = {{0}};
 	int r;
 
-	if (caps_have(CAP_SETPCAP)) {
-		for (unsigned c = 0; c < CAP_NUMBERS; c++) {
-			if (prctl(PR_CAPBSET_DROP, c, 0, 0, 0) == 0)
-				continue;
-			if (errno == EINVAL)
-				break;
-			return -errno;
-		}
-		if (prctl(PR_SET_SECUREBITS, SECUREBITS, 0, 0, 0) < 0)
-			return -errno;
+	if (execs) {
+		r = drop_bounding();
+		if (r < 0)
+			return r;
 	}
 	/* EINVAL: no ambient set before Linux 4.3. */
 	if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0 && errno != EINVAL)

@@ -11,7 +11,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -136,51 +135,49 @@ static int make_listener(const char *lease_dir, struct err *e)
 	return TAKE_FD(fd);
 }
 
-static int spawn_with(const char *path, posix_spawn_file_actions_t *fa, posix_spawnattr_t *at,
-		      int sock, int listener, pid_t *ret)
+/*
+ * In the child of a vfork, which borrows our memory until exec: only async-signal-safe calls. posix_spawn
+ * would do, but makes a hundred calls for the dispositions that airlock-launch sets by itself.
+ */
+static _Noreturn void become_launch(const char *path, int sock, int listener, int null)
 {
 	static char name[] = "airlock-launch";
-	char *argv[] = {name, NULL}, *env[] = {NULL};
-	sigset_t none, all;
-	int r = 0;
+	static char *argv[] = {name, NULL}, *env[] = {NULL};
 
-	(void)sigemptyset(&none);
-	(void)sigfillset(&all);
-	for (int i = 0; r == 0 && i < 3; i++)
-		r = posix_spawn_file_actions_addopen(fa, i, "/dev/null", O_RDWR, 0);
-	if (r == 0)
-		r = posix_spawn_file_actions_adddup2(fa, sock, LAUNCH_FD_OWNER);
-	if (r == 0 && listener >= 0)
-		r = posix_spawn_file_actions_adddup2(fa, listener, LAUNCH_FD_LISTEN);
-	if (r == 0)
-		r = posix_spawnattr_setsigmask(at, &none);
-	if (r == 0)
-		r = posix_spawnattr_setsigdefault(at, &all);
-	if (r == 0)
-		r = posix_spawnattr_setflags(at, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
-						     POSIX_SPAWN_SETSID);
-	return r ? r : posix_spawn(ret, path, fa, at, argv, env);
+	if (dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(null, 2) < 0 ||
+	    dup2(sock, LAUNCH_FD_OWNER) < 0 ||
+	    (listener >= 0 && dup2(listener, LAUNCH_FD_LISTEN) < 0))
+		_exit(127);
+	(void)execve(path, argv, env);
+	_exit(127);
 }
 
 static int spawn_launch(int sock, int listener, pid_t *ret, struct err *e)
 {
 	_cleanup_free_ char *path = NULL;
-	posix_spawn_file_actions_t fa;
-	posix_spawnattr_t at;
+	_cleanup_fd_ int null = -1, aside = -1;
+	sigset_t all, old;
+	pid_t pid;
 	int r = self_helper("airlock-launch", &path, e);
 
 	if (r < 0)
 		return r;
-	r = posix_spawn_file_actions_init(&fa);
+	null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	aside = null < 0 ? -1 : fcntl(null, F_DUPFD_CLOEXEC, FD_ASIDE);
+	if (aside < 0)
+		return err_sys(e, errno, "start %s: /dev/null", path);
+	/* No handler of ours may run in the child, on our memory; launch clears the mask itself. */
+	(void)sigfillset(&all);
+	(void)sigprocmask(SIG_SETMASK, &all, &old);
+	pid = vfork();
+	if (pid == 0)
+		become_launch(path, sock, listener, aside);
+	r = pid < 0 ? errno : 0;
+	(void)sigprocmask(SIG_SETMASK, &old, NULL);
 	if (r)
 		return err_sys(e, r, "start %s", path);
-	r = posix_spawnattr_init(&at);
-	if (r == 0) {
-		r = spawn_with(path, &fa, &at, sock, listener, ret);
-		(void)posix_spawnattr_destroy(&at);
-	}
-	(void)posix_spawn_file_actions_destroy(&fa);
-	return r ? err_sys(e, r, "start %s", path) : 0;
+	*ret = pid;
+	return 0;
 }
 
 static int get_error(struct view v, struct err *e)

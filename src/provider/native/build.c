@@ -24,7 +24,7 @@ static const char *const pts_options[] = {"mode", "0600", "ptmxmode", "0666", NU
 
 /* Empty directories of the root; the first ones are mount points. */
 static const char *const dirs[] = {
-    ".airlock", ".airlock/s", ".airlock/empty",
+    ".airlock",
     "dev",	"dev/pts",    "dev/shm",
     "proc",	"home",	      "home/agent",
     "tmp",	"etc",	      "etc/ssl",
@@ -51,12 +51,28 @@ static const char *const proc_masked[] = {
 };
 static const char *const proc_ro[] = {"proc/sys", "proc/irq", "proc/bus", "proc/fs"};
 
-int image_point(int rootfd, const char *dst, bool dir)
+static int make_point(int rootfd, const char *path, bool dir)
 {
-	char path[4096];
-	size_t n = strlen(dst);
 	int fd;
 
+	if (dir)
+		return mkdirat(rootfd, path, 0755) < 0 && errno != EEXIST ? -errno : 0;
+	fd = openat(rootfd, path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0444);
+	if (fd < 0)
+		return -errno;
+	cleanup_fd(&fd);
+	return 0;
+}
+
+int image_point(int rootfd, const char *dst, bool dir)
+{
+	int r = make_point(rootfd, dst, dir);
+	char path[4096];
+	size_t n = strlen(dst);
+
+	/* Most places have their parent already. */
+	if (r != -ENOENT)
+		return r;
 	if (n >= sizeof(path))
 		return -ENAMETOOLONG;
 	memcpy(path, dst, n + 1);
@@ -68,18 +84,11 @@ int image_point(int rootfd, const char *dst, bool dir)
 			return -errno;
 		path[i] = '/';
 	}
-	if (dir)
-		return mkdirat(rootfd, path, 0755) < 0 && errno != EEXIST ? -errno : 0;
-	fd = openat(rootfd, path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0444);
-	if (fd < 0)
-		return -errno;
-	cleanup_fd(&fd);
-	return 0;
+	return make_point(rootfd, path, dir);
 }
 
 static int make_names(const struct image *im, const struct plan *p, int root, struct failure *f)
 {
-	char name[32];
 	int r;
 
 	for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
@@ -93,11 +102,6 @@ static int make_names(const struct image *im, const struct plan *p, int root, st
 			return fail(f, STEP_ROOT, ENOMEM, "links");
 		if (symlinkat(im->links[i].target, root, im->links[i].name) < 0)
 			return fail(f, STEP_ROOT, errno, im->links[i].name);
-	}
-	for (size_t i = 0; i < p->layers_len; i++) {
-		(void)snprintf(name, sizeof(name), ".airlock/l%zu", i);
-		if (mkdirat(root, name, 0755) < 0)
-			return fail(f, STEP_ROOT, errno, name);
 	}
 	for (size_t i = 0; i < im->dev_len; i++)
 		if ((r = image_point(root, im->dev[i].dst, false)) < 0)
@@ -160,10 +164,15 @@ static int place_proc(int root, struct failure *f)
 			return fail(f, STEP_PROC, -r, proc_ro[i]);
 	}
 	for (size_t i = 0; i < ARRAY_LEN(proc_masked); i++) {
-		_cleanup_fd_ int fd = mounts_clone(root, "dev/null");
-		int r = fd < 0 ? fd : mounts_put(fd, root, proc_masked[i]);
+		_cleanup_fd_ int fd = -1;
+		int r;
 
-		if (r < 0 && r != -ENOENT)
+		/* First: a copy that is not used costs a grace period when it is closed. */
+		if (faccessat(root, proc_masked[i], F_OK, 0) < 0)
+			continue;
+		fd = mounts_clone(root, "dev/null");
+		r = fd < 0 ? fd : mounts_put(fd, root, proc_masked[i]);
+		if (r < 0)
 			return fail(f, STEP_PROC, -r, proc_masked[i]);
 	}
 	return 0;
@@ -203,9 +212,12 @@ static int pivot(int root, struct failure *f)
 
 int image_build(struct image *im, const struct plan *p, struct failure *f)
 {
-	_cleanup_fd_ int root = mounts_new("tmpfs", root_options, MOUNT_ATTR_NOSUID);
+	_cleanup_fd_ int root = -1;
 	int r;
 
+	if (image_stage(im, p, f) < 0)
+		return -1;
+	root = mounts_new("tmpfs", root_options, MOUNT_ATTR_NOSUID);
 	if (root < 0)
 		return fail(f, STEP_ROOT, -root, "tmpfs");
 	/* Over "/", the one directory that is sure to exist: paths from "/" still see the old root. */
@@ -226,7 +238,7 @@ int image_build(struct image *im, const struct plan *p, struct failure *f)
 	if (r < 0)
 		return fail(f, STEP_ROOT, -r, "read-only");
 	if (place_dev(im, root, f) < 0 || place_proc(root, f) < 0 ||
-	    image_workspace(im, p, f) < 0 || place_writable(im, root, f) < 0)
+	    image_workspace(im, p, root, f) < 0 || place_writable(im, root, f) < 0)
 		return -1;
 	r = mounts_restrict(im->upper_ro, "",
 			    MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV |

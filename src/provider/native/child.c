@@ -113,7 +113,7 @@ static int give_up(const struct plan *p, struct failure *f)
 	(void)syscall(SYS_keyctl, 1 /* KEYCTL_JOIN_SESSION_KEYRING */, NULL, 0, 0, 0);
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		return fail(f, STEP_CAPS, errno, "no_new_privs");
-	r = caps_drop_all();
+	r = caps_drop_all(true);
 	if (r < 0)
 		return fail(f, STEP_CAPS, -r, "capabilities");
 	if (!(p->without & WITHOUT_LANDLOCK)) {

@@ -30,55 +30,10 @@ static const char *const tops[] = {"bin", "sbin", "lib", "lib32", "lib64", "libx
  * environment, machine-id, krb5.keytab, NetworkManager, docker, kubernetes, anything with a password.
  */
 static const char *const etc_names[] = {
-    "alternatives",
-    "bash.bashrc",
-    "bash_completion.d",
-    "ca-certificates",
-    "ca-certificates.conf",
-    "debian_version",
-    "ethertypes",
-    "fonts",
-    "gai.conf",
-    "gdb",
-    "ghc",
-    "host.conf",
-    "inputrc",
-    "issue",
-    "java*",
-    "ld-musl*",
-    "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
-    "locale.alias",
-    "locale.conf",
-    "localtime",
-    "lsb-release",
-    "magic",
-    "magic.mime",
-    "mailcap",
-    "manpath.config",
-    "maven",
-    "mime.types",
-    "networks",
-    "os-release",
-    "perl",
-    "php*",
-    "profile",
-    "profile.d",
-    "protocols",
-    "python*",
-    "redhat-release",
-    "rpc",
-    "services",
-    "sgml",
-    "shells",
-    "static",
-    "terminfo",
-    "texmf",
-    "timezone",
-    "vim",
-    "xml",
-    "zsh",
+    "alternatives", "bash.bashrc", "fonts",	 "ghc",	      "host.conf",   "inputrc",
+    "java*",	    "ld-musl*",	   "ld.so.*",	 "localtime", "lsb-release", "magic",
+    "maven",	    "mime.types",  "os-release", "perl",      "php*",	     "protocols",
+    "python*",	    "services",	   "static",	 "terminfo",  "timezone",    "xml",
 };
 
 /* Below /etc/ssl and /etc/pki lie private keys as well: only these. */
@@ -97,7 +52,7 @@ static const char *const dev_nodes[] = {"null", "zero", "full", "random", "urand
 
 void image_init(struct image *im)
 {
-	*im = (struct image){.lease = -1, .home = -1, .tmp = -1, .upper_ro = -1};
+	*im = (struct image){.lease = -1, .home = -1, .tmp = -1, .upper_ro = -1, .aside = -1};
 }
 
 void image_done(struct image *im)
@@ -122,6 +77,7 @@ void image_done(struct image *im)
 	cleanup_fd(&im->home);
 	cleanup_fd(&im->tmp);
 	cleanup_fd(&im->upper_ro);
+	cleanup_fd(&im->aside);
 	image_init(im);
 }
 
@@ -155,32 +111,34 @@ static int add_link(struct image *im, const char *name, int dirfd, const char *a
 	return 0;
 }
 
-/* A host path that may be absent: absent is fine, anything else is told. */
-static int add_optional(struct image *im, const char *host, const char *dst, struct failure *f)
+/* A host path that may be absent: absent is fine, anything else is told. type: DT_*, or DT_UNKNOWN. */
+static int add_optional(struct image *im, const char *host, const char *dst, unsigned char type,
+			struct failure *f)
 {
+	int fd = mounts_clone(AT_FDCWD, host);
 	struct stat st;
-	int fd;
 
-	if (lstat(host, &st) < 0)
-		return errno == ENOENT || errno == ENOTDIR ? 0 : fail(f, STEP_SYSTEM, errno, host);
-	fd = mounts_clone(AT_FDCWD, host);
-	if (fd == -ENOENT)
+	if (fd == -ENOENT || fd == -ENOTDIR)
 		return 0;
 	if (fd < 0)
 		return fail(f, STEP_SYSTEM, -fd, host);
-	if (fstat(fd, &st) < 0) {
-		cleanup_fd(&fd);
-		return fail(f, STEP_SYSTEM, errno, host);
+	if (type == DT_UNKNOWN) {
+		if (fstat(fd, &st) < 0) {
+			(void)fail(f, STEP_SYSTEM, errno, host);
+			cleanup_fd(&fd);
+			return -1;
+		}
+		type = S_ISDIR(st.st_mode) ? DT_DIR : DT_REG;
 	}
-	return image_add(im, dst, fd, S_ISDIR(st.st_mode), f);
+	return image_add(im, dst, fd, type == DT_DIR, f);
 }
 
 static int collect_tops(struct image *im, struct failure *f)
 {
 	char host[16];
 
-	if (add_optional(im, "/usr", "usr", f) < 0 ||
-	    add_optional(im, "/nix/store", "nix/store", f) < 0)
+	if (add_optional(im, "/usr", "usr", DT_DIR, f) < 0 ||
+	    add_optional(im, "/nix/store", "nix/store", DT_DIR, f) < 0)
 		return -1;
 	for (size_t i = 0; i < ARRAY_LEN(tops); i++) {
 		struct stat st;
@@ -190,7 +148,7 @@ static int collect_tops(struct image *im, struct failure *f)
 		if (lstat(host, &st) < 0)
 			continue;
 		r = S_ISLNK(st.st_mode) ? add_link(im, tops[i], AT_FDCWD, host, f)
-					: add_optional(im, host, tops[i], f);
+					: add_optional(im, host, tops[i], DT_DIR, f);
 		if (r < 0)
 			return r;
 	}
@@ -226,14 +184,14 @@ static int collect_etc(struct image *im, struct failure *f)
 			continue;
 		(void)snprintf(host, sizeof(host), "/etc/%s", ent->d_name);
 		r = ent->d_type == DT_LNK ? add_link(im, host + 1, dirfd(d), ent->d_name, f)
-					  : add_optional(im, host, host + 1, f);
+					  : add_optional(im, host, host + 1, ent->d_type, f);
 		if (r < 0)
 			return r;
 	}
 	for (size_t i = 0; i < ARRAY_LEN(etc_paths); i++) {
 		(void)snprintf(host, sizeof(host), "/etc/%s", etc_paths[i]);
 		(void)snprintf(dst, sizeof(dst), "etc/%s", etc_paths[i]);
-		if (add_optional(im, host, dst, f) < 0)
+		if (add_optional(im, host, dst, DT_UNKNOWN, f) < 0)
 			return -1;
 	}
 	return 0;

@@ -199,7 +199,7 @@ int launch_confine(struct err *e)
 	 * Safe because: to end the sandbox needs no capability. As the owner of the user namespace this
 	 * process may signal everything in it, and as the owner of the cgroup directory remove that.
 	 */
-	r = caps_drop_all();
+	r = caps_drop_all(false);
 	if (r < 0)
 		return err_sys(e, -r, "confine the monitor: capabilities");
 	r = seccomp_install_monitor();
@@ -237,9 +237,16 @@ static void ignore_terminal_signals(void)
 {
 	static const int ignored[] = {SIGINT, SIGQUIT, SIGHUP, SIGPIPE, SIGTSTP, SIGTTOU, SIGTTIN};
 
+	sigset_t none;
+
+	/* airlock starts us with all signals blocked. */
+	(void)sigemptyset(&none);
+	(void)sigprocmask(SIG_SETMASK, &none, NULL);
 	/* Ctrl-C is for airlock, which decides what to do; a new session breaks no life line (FR-B171). */
 	for (size_t i = 0; i < ARRAY_LEN(ignored); i++)
 		(void)signal(ignored[i], SIG_IGN);
+	/* An ignored SIGCHLD would be inherited and make the guest's status vanish. */
+	(void)signal(SIGCHLD, SIG_DFL);
 	(void)setsid();
 }
 

@@ -70,7 +70,7 @@ struct image {
 	size_t dev_len;
 	int layers[PLAN_LAYERS_MAX]; /* owned */
 	int lease;		     /* upper and work, below one mount as overlay demands */
-	int home, tmp, upper_ro;
+	int home, tmp, upper_ro, aside;
 	char *resolv; /* owned; the host's resolver file, for net host */
 	/* Symbolic links of the host's root and /etc: name relative to the root, target. */
 	struct {
@@ -90,8 +90,10 @@ int image_collect(struct image *im, const struct plan *p, struct failure *f);
 int image_build(struct image *im, const struct plan *p, struct failure *f);
 /* /etc's own files: generated, never the host's. rootfd: the new root. */
 int image_etc(int rootfd, const struct plan *p, const char *resolv, struct failure *f);
-/* The workspace over its layers. Current directory is the new root. */
-int image_workspace(struct image *im, const struct plan *p, struct failure *f);
+/* Makes the workspace, aside: before the new root is there. Changes the current directory. */
+int image_stage(struct image *im, const struct plan *p, struct failure *f);
+/* Moves it to its place. */
+int image_workspace(const struct image *im, const struct plan *p, int rootfd, struct failure *f);
 /* Adds one tree; takes the descriptor. */
 int image_add(struct image *im, const char *dst, int fd, bool dir, struct failure *f);
 /* Makes the mount point (and its parents) for a tree below rootfd. 0 or negative errno. */

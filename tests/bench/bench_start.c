@@ -1,0 +1,263 @@
+/*
+ * bench_start [N]: native sandboxes against bubblewrap and a plain shell, in one run.
+ *
+ * Rounds of one of each, interleaved, so that whatever else the machine does hits all alike. Prints
+ * one JSON line: medians in ns, and the ratios that the goals are about:
+ *   start  sandbox acquired until its first command (sh -c true) has finished / bwrap --unshare-all
+ *   live   sh -c true in a running sandbox / sh -c true
+ *   alive  100 sandboxes at once: PSS of airlock-launch and the guest, mean, KiB
+ * Must lie beside airlock-launch and airlock-guest (tests/integ/native-run does that).
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/path.h"
+#include "base/str.h"
+#include "provider/provider.h"
+
+#define ALIVE 100
+#define ROUNDS_DEFAULT 60
+#define ROUNDS_MAX 2000
+
+#define W(s) ((char *)(uintptr_t)(s))
+
+struct bench {
+	char dir[64];
+	char *state, *base;
+	char *layers[2];
+};
+
+static char *sh_true[] = {W("sh"), W("-c"), W("true"), NULL};
+static char *env[] = {W("PATH=/usr/bin:/bin"), W("HOME=/home/agent"), NULL};
+
+static _Noreturn void die(const char *what, const struct err *e)
+{
+	(void)fprintf(stderr, "bench_start: %s: %s\n", what, e ? e->text : strerror(errno));
+	exit(1);
+}
+
+static int compare(const void *a, const void *b)
+{
+	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static int64_t median(int64_t *v, size_t n)
+{
+	qsort(v, n, sizeof(*v), compare);
+	return v[n / 2];
+}
+
+static char *make_dir(const char *parent, const char *name)
+{
+	char *p = path_join(parent, name);
+
+	if (!p || (mkdir(p, 0755) < 0 && errno != EEXIST))
+		die(name, NULL);
+	return p;
+}
+
+static void make_bench(struct bench *b)
+{
+	uid_t uid;
+	gid_t gid;
+
+	(void)snprintf(b->dir, sizeof(b->dir), "/tmp/airlock-bench-XXXXXX");
+	if (!mkdtemp(b->dir))
+		die("temporary directory", NULL);
+	provider_native.owner(&uid, &gid);
+	b->state = make_dir(b->dir, "state");
+	b->base = make_dir(b->state, "base");
+	if (uid != (uid_t)-1 && chown(b->base, uid, gid) < 0)
+		die("chown", NULL);
+	b->layers[0] = b->base;
+	free(make_dir(b->state, "leases"));
+	free(make_dir(b->state, "trash"));
+}
+
+static struct sandbox *acquire(struct bench *b, unsigned n)
+{
+	_cleanup_free_ char *leases = path_join(b->state, "leases"), *lease = NULL, *work = NULL;
+	struct err e = ERR_INIT;
+	struct sandbox *sb = NULL;
+	char name[16];
+	struct sandbox_spec s = {
+	    .layers = b->layers,
+	    .inside = "/workspace",
+	    .hostname = "airlock",
+	};
+
+	(void)snprintf(name, sizeof(name), "%u", n);
+	lease = make_dir(leases, name);
+	work = path_join(b->dir, "work");
+	s.lease_id = name;
+	s.lease_dir = lease;
+	s.workspace = work;
+	if (provider_native.acquire(&s, &sb, &e) < 0)
+		die("acquire", &e);
+	return sb;
+}
+
+static void run_true(struct sandbox *sb, int null)
+{
+	struct exec_spec x = {
+	    .argv = sh_true, .env = env, .cwd = "/workspace", .in = null, .out = null, .err = null};
+	struct sandbox_event ev = {0};
+	struct err e = ERR_INIT;
+	uint32_t id;
+
+	if (provider_native.exec(sb, &x, &id, &e) < 0)
+		die("exec", &e);
+	for (;;) {
+		struct pollfd p = {.fd = provider_native.event_fd(sb), .events = POLLIN};
+		int r = provider_native.next_event(sb, &ev, &e);
+
+		if (r < 0)
+			die("event", &e);
+		if (r == 0)
+			(void)poll(&p, 1, -1);
+		else if (ev.type == SE_EXITED && ev.code == 0 && ev.signo == 0)
+			return;
+		else if (ev.type != SE_STARTED)
+			die("the command failed", NULL);
+	}
+}
+
+static void release(struct sandbox *sb)
+{
+	struct err e = ERR_INIT;
+
+	if (provider_native.release(sb, &e) < 0)
+		die("release", &e);
+}
+
+static int64_t time_spawn(char *const *argv)
+{
+	extern char **environ;
+	int64_t t = clock_mono_ns();
+	int status = 0;
+	pid_t pid;
+
+	if (posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ) != 0)
+		die(argv[0], NULL);
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	return status == 0 ? clock_mono_ns() - t : -1;
+}
+
+/* Pss of smaps_rollup, KiB; 0 if gone. */
+static uint64_t pss_of(const char *pid)
+{
+	char path[64], text[4096], *p;
+	_cleanup_fd_ int fd = -1;
+	uint64_t v = 0;
+	ssize_t n;
+
+	(void)snprintf(path, sizeof(path), "/proc/%s/smaps_rollup", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+	if (n <= 0)
+		return 0;
+	text[n] = '\0';
+	p = strstr(text, "\nPss:");
+	if (!p)
+		return 0;
+	p += strcspn(p, "0123456789");
+	p[strspn(p, "0123456789")] = '\0';
+	return str_to_u64(p, UINT64_MAX, &v) == 0 ? v : 0;
+}
+
+static uint64_t pss_of_sandbox(const struct sandbox *sb)
+{
+	char path[64], kids[256], pid[16];
+	_cleanup_fd_ int fd = -1;
+	ssize_t n;
+
+	(void)snprintf(pid, sizeof(pid), "%d", (int)sb->monitor_pid);
+	(void)snprintf(path, sizeof(path), "/proc/%s/task/%s/children", pid, pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? 0 : read(fd, kids, sizeof(kids) - 1);
+	if (n <= 0)
+		return pss_of(pid);
+	kids[n] = '\0';
+	kids[strcspn(kids, " ")] = '\0';
+	return pss_of(pid) + pss_of(kids);
+}
+
+int main(int argc, char **argv)
+{
+	static char *bwrap[] = {
+	    W("bwrap"),	     W("--unshare-all"), W("--ro-bind"), W("/"),
+	    W("/"),	     W("--dev"),	 W("/dev"),	 W("--proc"),
+	    W("/proc"),	     W("--tmpfs"),	 W("/tmp"),	 W("--die-with-parent"),
+	    W("--cap-drop"), W("ALL"),		 W("--"),	 W("sh"),
+	    W("-c"),	     W("true"),		 NULL,
+	};
+	static int64_t ours[ROUNDS_MAX], theirs[ROUNDS_MAX], live[ROUNDS_MAX], plain[ROUNDS_MAX],
+	    end[ROUNDS_MAX], acq[ROUNDS_MAX];
+	static struct sandbox *many[ALIVE];
+	struct sandbox *steady;
+	struct bench b = {0};
+	uint64_t rounds = ROUNDS_DEFAULT, pss = 0;
+	int64_t m_ours, m_theirs, m_live, m_plain;
+	unsigned next = 0;
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	if (argc > 1 && (str_to_u64(argv[1], ROUNDS_MAX, &rounds) < 0 || rounds < 1))
+		die("usage: bench_start [ROUNDS]", NULL);
+	make_bench(&b);
+	steady = acquire(&b, next++);
+	run_true(steady, null);
+	for (size_t i = 0; i < rounds; i++) {
+		struct sandbox *sb;
+		int64_t t = clock_mono_ns();
+
+		sb = acquire(&b, next++);
+		acq[i] = clock_mono_ns() - t;
+		run_true(sb, null);
+		ours[i] = clock_mono_ns() - t;
+		t = clock_mono_ns();
+		release(sb);
+		end[i] = clock_mono_ns() - t;
+		theirs[i] = time_spawn(bwrap);
+		t = clock_mono_ns();
+		run_true(steady, null);
+		live[i] = clock_mono_ns() - t;
+		plain[i] = time_spawn(sh_true);
+		if (theirs[i] < 0 || plain[i] < 0)
+			die("bwrap or sh failed", NULL);
+	}
+	release(steady);
+	for (size_t i = 0; i < ALIVE; i++) {
+		many[i] = acquire(&b, next++);
+		run_true(many[i], null);
+	}
+	for (size_t i = 0; i < ALIVE; i++)
+		pss += pss_of_sandbox(many[i]);
+	for (size_t i = 0; i < ALIVE; i++)
+		release(many[i]);
+	m_ours = median(ours, rounds);
+	m_theirs = median(theirs, rounds);
+	m_live = median(live, rounds);
+	m_plain = median(plain, rounds);
+	(void)printf("{\"rounds\":%" PRIu64 ",\"start_ns\":%" PRId64 ",\"acquire_ns\":%" PRId64
+		     ",\"release_ns\":%" PRId64 ",\"bwrap_ns\":%" PRId64
+		     ",\"start_ratio\":%.3f,\"live_ns\":%" PRId64 ",\"sh_ns\":%" PRId64
+		     ",\"live_ratio\":%.3f,\"alive\":%d,\"pss_kib\":%" PRIu64 "}\n",
+		     rounds, m_ours, median(acq, rounds), median(end, rounds), m_theirs,
+		     (double)m_ours / (double)m_theirs, m_live, m_plain,
+		     (double)m_live / (double)m_plain, ALIVE, pss / ALIVE);
+	return 0;
+}
