@@ -1,11 +1,434 @@
 #include "guest/pack.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "guest/names.h"
+#include "wire/tar.h"
+
+#define FLUSH_AT 131072 /* bytes of stream that are collected before a write */
+#define SMALL 65536	/* a file up to this size goes through the buffer */
+#define STREAM_MAX 262144
+#define CHUNK (1 << 20)
+#define NAMES_BUDGET (3u << 20) /* bytes of names over all open directories, roughly */
+#define NAMES_LEAST 16384
+
+struct level {
+	int fd;
+	struct names names;
+	size_t next;
+	size_t path_len;
+};
+
+struct pack {
+	int out;
+	struct buf stream;
+	struct pack_result *res;
+	char path[PATH_MEMBER_MAX + PATH_SEGMENT_MAX + 2];
+	struct level levels[PATH_DEPTH_MAX];
+	size_t depth; /* open levels; level 0 is the top */
+};
+
+/* The stream. ------------------------------------------------------------------------------- */
+
+/* After a failed write or sendfile: true to try again. */
+static bool try_again(const struct pack *p)
+{
+	struct pollfd w = {.fd = p->out, .events = POLLOUT};
+
+	if (errno == EAGAIN)
+		(void)poll(&w, 1, -1);
+	return errno == EAGAIN || errno == EINTR;
+}
+
+static int flush(struct pack *p)
+{
+	size_t at = 0;
+
+	if (p->stream.err)
+		return p->stream.err;
+	while (at < p->stream.len) {
+		ssize_t n = write(p->out, p->stream.data + at, p->stream.len - at);
+
+		if (n >= 0)
+			at += (size_t)n;
+		else if (!try_again(p))
+			return -errno;
+	}
+	buf_reset(&p->stream);
+	return 0;
+}
+
+static int put_zeros(struct pack *p, uint64_t n)
+{
+	while (n) {
+		size_t k = n < SMALL ? (size_t)n : SMALL;
+		char *to = buf_room(&p->stream, k);
+		int r;
+
+		if (!to)
+			return p->stream.err;
+		memset(to, 0, k);
+		buf_add(&p->stream, k);
+		n -= k;
+		r = p->stream.len >= FLUSH_AT ? flush(p) : 0;
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* Moves up to *left bytes of the file through the buffer; stops early where the file does. */
+static int copy(struct pack *p, int fd, uint64_t *left)
+{
+	while (*left) {
+		size_t k = *left < SMALL ? (size_t)*left : SMALL;
+		char *to = buf_room(&p->stream, k);
+		ssize_t n;
+		int r;
+
+		if (!to)
+			return p->stream.err;
+		n = read(fd, to, k);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return 0;
+		buf_add(&p->stream, (size_t)n);
+		*left -= (uint64_t)n;
+		r = p->stream.len >= FLUSH_AT ? flush(p) : 0;
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* Exactly size bytes, whatever happens to the file meanwhile: the header has promised them. */
+static int put_body(struct pack *p, int fd, uint64_t size)
+{
+	uint64_t left = size;
+	int r;
+
+	if (left > SMALL) {
+		r = flush(p);
+		if (r < 0)
+			return r;
+		while (left) {
+			ssize_t n = sendfile(p->out, fd, NULL, left < CHUNK ? (size_t)left : CHUNK);
+
+			if (n > 0)
+				left -= (uint64_t)n;
+			else if (n == 0 || !try_again(p))
+				break;
+		}
+	}
+	/* What sendfile could not do, for lack of support or an error on either side, shows here. */
+	r = copy(p, fd, &left);
+	if (r < 0)
+		return r;
+	if (left) {
+		p->res->shrunk++;
+		r = put_zeros(p, left);
+		if (r < 0)
+			return r;
+	}
+	return tar_put_padding(&p->stream, size);
+}
+
+/* Members. ---------------------------------------------------------------------------------- */
+
+static int64_t mtime_of(const struct stat *st)
+{
+	if (st->st_mtim.tv_sec < 0)
+		return 0;
+	if (st->st_mtim.tv_sec > INT64_MAX / NS_PER_S - 1)
+		return INT64_MAX / NS_PER_S * NS_PER_S - NS_PER_S;
+	return st->st_mtim.tv_sec * NS_PER_S + st->st_mtim.tv_nsec;
+}
+
+static struct tar_member member_of(const struct pack *p, size_t path_len, enum tar_type type,
+				   const struct stat *st)
+{
+	return (struct tar_member){
+	    .type = type,
+	    .path = {p->path, path_len},
+	    .target = {"", 0},
+	    .mode = st->st_mode & 07777,
+	    .mtime_ns = mtime_of(st),
+	};
+}
+
+static int put_member(struct pack *p, const struct tar_member *m)
+{
+	int r = p->stream.len >= FLUSH_AT ? flush(p) : 0;
+
+	if (r == 0)
+		r = tar_put_header(&p->stream, m);
+	if (r == 0)
+		p->res->members++;
+	return r;
+}
+
+static int put_op(struct pack *p, size_t path_len, enum tar_type type, enum tar_op op)
+{
+	struct tar_member m = {
+	    .type = type, .op = op, .path = {p->path, path_len}, .target = {"", 0}, .mode = 0600};
+
+	if (op == TAR_OP_UNREADABLE)
+		p->res->unreadable++;
+	return put_member(p, &m);
+}
+
+/* After a failed open: gone is gone, everything else is unknown to the host, never deleted. */
+static int put_unopened(struct pack *p, size_t path_len, enum tar_type type, int error)
+{
+	return error == ENOENT ? 0 : put_op(p, path_len, type, TAR_OP_UNREADABLE);
+}
+
+/* Overlay marks live in one of two name spaces, by the way it was mounted. */
+static bool has_mark(int fd, const char *user, const char *trusted, char value)
+{
+	char v[4];
+
+	for (int i = 0; i < 2; i++) {
+		ssize_t n = fgetxattr(fd, i ? trusted : user, v, sizeof(v));
+
+		if (n < 0 && errno == ERANGE && !value)
+			return true;
+		if (n >= 0 && (!value || (n == 1 && v[0] == value)))
+			return true;
+	}
+	return false;
+}
+
+static int put_special(struct pack *p, size_t path_len, const struct stat *st)
+{
+	struct tar_member m = member_of(p, path_len, TAR_SPECIAL, st);
+
+	/* tar has no letter for a socket. */
+	m.typeflag = S_ISCHR(st->st_mode) ? '3' : S_ISBLK(st->st_mode) ? '4' : '6';
+	return put_member(p, &m);
+}
+
+static int put_file(struct pack *p, int dir, const char *name, size_t path_len)
+{
+	/* Non-blocking: the name may be a FIFO by now. */
+	_cleanup_fd_ int fd =
+	    openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	struct tar_member m;
+	struct stat st;
+	int r;
+
+	if (fd < 0)
+		return put_unopened(p, path_len, TAR_FILE, errno);
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+		return put_op(p, path_len, TAR_FILE, TAR_OP_UNREADABLE);
+	if (st.st_size == 0 &&
+	    has_mark(fd, "user.overlay.whiteout", "trusted.overlay.whiteout", '\0'))
+		return put_op(p, path_len, TAR_FILE, TAR_OP_DELETE);
+	m = member_of(p, path_len, TAR_FILE, &st);
+	m.size = (uint64_t)st.st_size;
+	r = put_member(p, &m);
+	return r < 0 ? r : put_body(p, fd, m.size);
+}
+
+static int put_link(struct pack *p, int dir, const char *name, size_t path_len,
+		    const struct stat *st)
+{
+	struct tar_member m = member_of(p, path_len, TAR_SYMLINK, st);
+	char target[LINK_TARGET_MAX + 1];
+	ssize_t n = readlinkat(dir, name, target, sizeof(target));
+
+	if (n <= 0 || n > LINK_TARGET_MAX)
+		return put_unopened(p, path_len, TAR_FILE, n < 0 ? errno : EINVAL);
+	m.target = (struct view){target, (size_t)n};
+	return put_member(p, &m);
+}
+
+static size_t names_limit(const struct pack *p)
+{
+	size_t used = 0;
+
+	for (size_t i = 0; i < p->depth; i++)
+		used += names_size(&p->levels[i].names);
+	if (used + 2 * NAMES_LEAST > NAMES_BUDGET)
+		return NAMES_LEAST;
+	return (NAMES_BUDGET - used) / 2;
+}
+
+/* Opens a level below the last one. Its first names are read before its member is written, for
+ * a directory that turns out to be unreadable must not have been announced as a plain one. */
+static int put_dir(struct pack *p, int dir, const char *name, size_t path_len)
+{
+	_cleanup_fd_ int fd =
+	    openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	struct level *l = p->depth < ARRAY_LEN(p->levels) ? &p->levels[p->depth] : NULL;
+	struct names names = {0};
+	struct tar_member m;
+	struct stat st;
+	bool too_deep = !l || path_len + 1 + PATH_SEGMENT_MAX > PATH_MEMBER_MAX;
+	int r;
+
+	if (fd < 0)
+		return put_unopened(p, path_len, TAR_DIR, errno);
+	r = names_read(&names, fd, NULL, too_deep ? 0 : names_limit(p));
+	if (r == -ENOMEM) {
+		names_done(&names);
+		return r;
+	}
+	/* A renamed lower directory (redirect) has contents that are not in this layer. */
+	if (r < 0 || fstat(fd, &st) < 0 || (too_deep && names.n) ||
+	    has_mark(fd, "user.overlay.redirect", "trusted.overlay.redirect", '\0')) {
+		names_done(&names);
+		return put_op(p, path_len, TAR_DIR, TAR_OP_UNREADABLE);
+	}
+	m = member_of(p, path_len, TAR_DIR, &st);
+	if (has_mark(fd, "user.overlay.opaque", "trusted.overlay.opaque", 'y'))
+		m.op = TAR_OP_OPAQUE;
+	r = put_member(p, &m);
+	if (r < 0 || !names.n) {
+		names_done(&names);
+		return r;
+	}
+	*l = (struct level){.fd = TAKE_FD(fd), .names = names, .path_len = path_len};
+	p->depth++;
+	return 0;
+}
+
+/* Never travels: the host would refuse it anyway, and it may be large. */
+static bool left_out(const struct pack *p, const char *name)
+{
+	return p->depth == 1 &&
+	       (strcmp(name, ".git") == 0 || strcmp(name, ".airlock-staging") == 0);
+}
+
+static int put_entry(struct pack *p, const struct level *l, const char *name)
+{
+	size_t at = l->path_len, n = strlen(name);
+	struct stat st;
+
+	if (left_out(p, name)) {
+		p->res->left_out++;
+		return 0;
+	}
+	if (at)
+		p->path[at++] = '/';
+	memcpy(p->path + at, name, n + 1);
+	at += n;
+	if (fstatat(l->fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return put_unopened(p, at, TAR_FILE, errno);
+	switch (st.st_mode & S_IFMT) {
+	case S_IFREG:
+		return put_file(p, l->fd, name, at);
+	case S_IFDIR:
+		return put_dir(p, l->fd, name, at);
+	case S_IFLNK:
+		return put_link(p, l->fd, name, at, &st);
+	case S_IFCHR:
+		if (major(st.st_rdev) == 0 && minor(st.st_rdev) == 0)
+			return put_op(p, at, TAR_FILE, TAR_OP_DELETE);
+		return put_special(p, at, &st);
+	default:
+		return put_special(p, at, &st);
+	}
+}
+
+/* The walk. --------------------------------------------------------------------------------- */
+
+/* Next name of the last level, or NULL at its end. */
+static int next_name(struct pack *p, struct level *l, const char **ret)
+{
+	char floor[PATH_SEGMENT_MAX + 1];
+	int r;
+
+	*ret = NULL;
+	if (l->next == l->names.n && l->names.more) {
+		(void)snprintf(floor, sizeof(floor), "%s", names_get(&l->names, l->next - 1));
+		r = names_read(&l->names, l->fd, floor, names_limit(p));
+		if (r < 0)
+			return r;
+		l->next = 0;
+	}
+	if (l->next < l->names.n)
+		*ret = names_get(&l->names, l->next++);
+	return 0;
+}
+
+static void close_level(struct pack *p)
+{
+	struct level *l = &p->levels[--p->depth];
+
+	names_done(&l->names);
+	(void)close(l->fd);
+}
+
+static int walk(struct pack *p)
+{
+	while (p->depth) {
+		struct level *l = &p->levels[p->depth - 1];
+		const char *name;
+		int r = next_name(p, l, &name);
+
+		if (r < 0)
+			return r;
+		if (!name) {
+			close_level(p);
+			continue;
+		}
+		r = put_entry(p, l, name);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int open_top(struct pack *p, int upper)
+{
+	_cleanup_fd_ int fd = openat(upper, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct level *l = &p->levels[0];
+	int r;
+
+	if (fd < 0)
+		return -errno;
+	r = names_read(&l->names, fd, NULL, names_limit(p));
+	if (r < 0)
+		return r;
+	l->fd = TAKE_FD(fd);
+	p->depth = 1;
+	return 0;
+}
 
 int pack_write(int upper, int out, struct pack_result *ret)
 {
-	(void)upper;
-	(void)out;
-	(void)ret;
-	return -ENOSYS;
+	struct pack *p = calloc(1, sizeof(*p));
+	int r;
+
+	if (!p)
+		return -ENOMEM;
+	p->out = out;
+	p->res = ret;
+	buf_init(&p->stream, STREAM_MAX);
+	r = open_top(p, upper);
+	if (r == 0)
+		r = walk(p);
+	while (p->depth)
+		close_level(p);
+	if (r == 0)
+		r = tar_put_end(&p->stream);
+	if (r == 0)
+		r = flush(p);
+	names_done(&p->levels[0].names);
+	buf_done(&p->stream);
+	free(p);
+	return r;
 }

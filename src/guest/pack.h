@@ -3,7 +3,7 @@
  *
  * Walks an overlay's upper layer from a directory descriptor, never through a symbolic link, FIFO or
  * device. Not a boundary control: it has the sandbox's authority, and the host judges every
- * member. Rules: members come in path order with directories before their contents; a file has
+ * member. Rules: a directory comes before its contents, names in byte order; a file has
  * the size that fstat announced, cut if it grew, padded with zeros and counted in `shrunk` if it
  * lost bytes; what cannot be read, and what lies too deep or has too long a path to be
  * named, is op unreadable, never silently absent; an entry that vanishes during the walk is skipped.

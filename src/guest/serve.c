@@ -285,7 +285,7 @@ static int on_pack(struct guest *g, struct view payload, const int fds[FRAME_FDS
 	if (!cursor_end(&c))
 		return -EPROTO;
 	for (size_t i = 0; i < g->used; i++)
-		if (g->slots[i].pack && g->slots[i].ctl >= 0)
+		if (g->slots[i].pack && g->slots[i].ctl >= 0 && !g->slots[i].said)
 			r = -EBUSY;
 	if (find(g, refused.id))
 		r = -EEXIST;
