@@ -13,12 +13,11 @@
 #include "base/path.h"
 #include "os/probe.h"
 #include "os/self.h"
+#include "provider/provider.h"
 
 #define TEXT_MAX 4096
 
-/* What the native provider uses when root starts it; provider.h's owner() says the same. */
-#define ID_INSIDE 1000
-#define ID_HOST 1879050001
+#define ID_INSIDE 1000 /* when root starts it; on the host it is what the provider's owner() says */
 
 struct opts {
 	bool json, quick, help;
@@ -206,6 +205,8 @@ int cmd_doctor(int argc, char **argv)
 	struct probe_result results[LAYER_COUNT];
 	_cleanup_free_ char *state = NULL, *programs = NULL;
 	struct opts o = {false};
+	uid_t uid = (uid_t)-1;
+	gid_t gid = (gid_t)-1;
 	bool ok = true;
 
 	if (parse(argc, argv, &o) < 0) {
@@ -222,10 +223,11 @@ int cmd_doctor(int argc, char **argv)
 		return 125;
 	}
 	programs = own_programs();
+	provider_native.owner(&uid, &gid);
 	struct probe_env env = {.state_dir = state,
 				.version = AIRLOCK_VERSION,
 				.id_inside = ID_INSIDE,
-				.id_host = ID_HOST,
+				.id_host = uid,
 				.quick = o.quick,
 				.own_programs = programs};
 	probe_all(&env, results);

@@ -35,7 +35,7 @@ static const struct layer_info layers[LAYER_COUNT] = {
     [LAYER_LANDLOCK] = {"landlock", "Landlock", "helpers confined to their directories", "landlock",
 			NEED_UNNAMED},
     [LAYER_RLIMITS] = {"rlimits", "resource limits", "open files, processes", NULL, NEED_FEATURE},
-    [LAYER_CGROUP] = {"cgroup", "cgroup limits", "--memory, --pids, --cpus", NULL, NEED_FEATURE},
+    [LAYER_CGROUP] = {"cgroup", "cgroup limits", "--memory, --cpus", NULL, NEED_FEATURE},
     [LAYER_HELPERS] = {"helpers", "helper programs", "the doors and the launcher", NULL,
 		       NEED_ALWAYS},
     [LAYER_GUEST] = {"guest", "guest program", "process 1 of the sandbox", NULL, NEED_ALWAYS},

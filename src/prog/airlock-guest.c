@@ -36,7 +36,7 @@ int main(int argc, char **argv)
 {
 	int upper;
 
-	if (version_asked(argc, argv, "airlock-guest"))
+	if (version_asked(argc, argv, "airlock-guest", AIRLOCK_VERSION))
 		return 0;
 	upper = fcntl(GUEST_FD_UPPER, F_GETFD) < 0 ? -1 : GUEST_FD_UPPER;
 

@@ -1,12 +1,15 @@
 /*
  * airlock-launch: builds one sandbox from a plan, then watches over it.
  *
- * Started by airlock with a socket as descriptor 3; no options, no environment. What it may do and
+ * Started by airlock with a socket as descriptor 3; no options but --version, no environment. What it may do and
  * gives up is told in provider/native/launch.h.
  */
+#include "base/version.h"
 #include "provider/native/launch.h"
 
-int main(void)
+int main(int argc, char **argv)
 {
+	if (version_asked(argc, argv, "airlock-launch", AIRLOCK_VERSION))
+		return 0;
 	return launch_main();
 }

@@ -17,7 +17,7 @@ int main(int argc, char **argv)
 {
 	struct stat st;
 
-	if (version_asked(argc, argv, "airlock-unpack"))
+	if (version_asked(argc, argv, "airlock-unpack", AIRLOCK_VERSION))
 		return 0;
 	if (fstat(STDIN_FILENO, &st) < 0 || !S_ISSOCK(st.st_mode)) {
 		(void)fprintf(stderr, "airlock-unpack: a helper of airlock, not started by hand\n");

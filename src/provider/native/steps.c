@@ -2,12 +2,13 @@
 #include "provider/native/setup.h"
 
 #include <errno.h>
-#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
-#include "base/str.h"
+#include "base/buf.h"
+#include "os/probe.h"
 
 static const char *const names[STEP_COUNT] = {
     [STEP_NONE] = "none",
@@ -37,74 +38,77 @@ const char *step_name(enum step step)
 	return step < STEP_COUNT ? names[step] : "unknown step";
 }
 
-/* The number in a /proc/sys file; -1 if the file is not there. */
-static long sysctl_value(const char *name)
-{
-	char path[128], text[32];
-	_cleanup_fd_ int fd = -1;
-	uint64_t v;
-	ssize_t n;
+/* The layers that a step stands on, in the order in which a missing one explains the others. */
+static const enum layer under_namespaces[] = {LAYER_USERNS, LAYER_IDMAP,    LAYER_MNTNS,
+					      LAYER_PIDNS,  LAYER_IPCNS,    LAYER_UTSNS,
+					      LAYER_NETNS,  LAYER_CGROUPNS, LAYER_TMPFS,
+					      LAYER_ROBIND, LAYER_PIVOT,    LAYER_COUNT};
+static const enum layer under_proc[] = {LAYER_PROC, LAYER_COUNT};
+static const enum layer under_dev[] = {LAYER_DEVPTS, LAYER_COUNT};
+static const enum layer under_overlay[] = {LAYER_OVERLAY, LAYER_WHITEOUT, LAYER_COUNT};
+static const enum layer under_seccomp[] = {LAYER_SECCOMP, LAYER_COUNT};
+static const enum layer under_landlock[] = {LAYER_LANDLOCK, LAYER_COUNT};
 
-	(void)snprintf(path, sizeof(path), "/proc/sys/%s", name);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return -1;
-	n = read(fd, text, sizeof(text) - 1);
-	while (n > 0 && text[n - 1] == '\n')
-		n--;
-	if (n <= 0)
-		return -1;
-	text[n] = '\0';
-	return str_to_u64(text, INT32_MAX, &v) == 0 ? (long)v : -1;
-}
-
-/* Ubuntu 24.04 lets the namespace be made and takes its capabilities away; others refuse at once (FR-B010). */
-static const char *namespace_remedy(int sys)
+static const enum layer *layers_of(uint32_t step)
 {
-	if (sysctl_value("kernel/apparmor_restrict_unprivileged_userns") == 1)
-		return "AppArmor restricts user namespaces here: install an AppArmor profile with "
-		       "`userns,` for airlock-launch (packaging/apparmor has one), or as root: sysctl "
-		       "-w kernel.apparmor_restrict_unprivileged_userns=0";
-	if (sysctl_value("kernel/unprivileged_userns_clone") == 0)
-		return "as root: sysctl -w kernel.unprivileged_userns_clone=1";
-	if (sys == ENOSPC || sysctl_value("user/max_user_namespaces") == 0)
-		return "as root: sysctl -w user.max_user_namespaces=15000 (and the other user.max_* "
-		       "limits, if they are 0)";
-	if (sys == EUSERS)
-		return "namespaces are nested too deeply: run Airlock outside of other sandboxes";
-	if (sys == EINVAL || sys == ENOSYS)
-		return "the kernel lacks a namespace kind: Linux 5.12 or newer with USER_NS, PID_NS, "
-		       "IPC_NS, UTS_NS, NET_NS and CGROUPS is needed";
-	return "user namespaces are refused here, as in most containers: allow them (docker: "
-	       "--security-opt seccomp=unconfined --security-opt systempaths=unconfined) or run "
-	       "Airlock on the host; inside a chroot they cannot work";
-}
-
-static const char *remedy(const struct failure *f)
-{
-	switch (f->step) {
+	switch (step) {
 	case STEP_NAMESPACES:
 	case STEP_IDMAP:
 	case STEP_IDS:
-	case STEP_LOOPBACK:
-		return namespace_remedy(f->sys);
 	case STEP_ROOT:
 	case STEP_PIVOT:
-		return f->sys == EPERM || f->sys == EACCES ? namespace_remedy(f->sys)
-							   : "Linux 5.12 or newer is needed";
+	case STEP_LOOPBACK:
+	case STEP_HOSTNAME:
+		return under_namespaces;
 	case STEP_PROC:
-		return "an outer container masks parts of /proc, so the kernel refuses a new one: start "
-		       "that container with --security-opt systempaths=unconfined (podman: "
-		       "--security-opt unmask=ALL), or run Airlock on the host";
+		return under_proc;
+	case STEP_DEV:
+		return under_dev;
 	case STEP_OVERLAY:
-		return "the file system of the state directory cannot hold an overlay layer (NFS, FUSE "
-		       "and overlay itself cannot) or the kernel is older than 5.11: set "
-		       "XDG_STATE_HOME to a local ext4, xfs, btrfs or tmpfs, or use --without "
-		       "overlay (a private copy instead)";
+		return under_overlay;
 	case STEP_SECCOMP:
-		return "the kernel lacks SECCOMP_FILTER: use one that has it, or --without seccomp";
+		return under_seccomp;
 	case STEP_LANDLOCK:
-		return "Landlock refused: use --without landlock";
+		return under_landlock;
+	default:
+		return NULL;
+	}
+}
+
+/*
+ * One errno has many causes (FR-B010), and clone3 gives one for seven namespaces: the layers below the failed
+ * step are tried one by one, as `airlock doctor` does, until one fails for a reason that can be named.
+ */
+static bool find_cause(const struct failure *f, const struct plan *p, struct buf *why,
+		       struct buf *remedy)
+{
+	const enum layer *l = layers_of(f->step);
+	char exe[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+	struct probe_env env = {.state_dir = p->lease_dir,
+				.version = AIRLOCK_VERSION,
+				.id_inside = p->uid_inside,
+				.id_host = p->uid_host};
+	struct probe_result r;
+
+	exe[n > 0 ? n : 0] = '\0';
+	env.own_programs = n > 0 ? exe : NULL;
+	for (; l && *l != LAYER_COUNT; l++) {
+		probe_layer(&env, *l, &r);
+		if (r.state != PROBE_MISSING)
+			continue;
+		(void)buf_putf(why, "%s: ", layer_info(*l)->name);
+		(void)cause_expand(why, cause_info(r.cause)->why, r.object);
+		(void)cause_expand(remedy, cause_info(r.cause)->remedy, r.object);
+		return !why->err && !remedy->err;
+	}
+	return false;
+}
+
+/* For steps that stand on no layer, or when each layer by itself works. */
+static const char *remedy_of(const struct failure *f)
+{
+	switch (f->step) {
 	case STEP_BIND:
 		return f->sys == ELOOP	   ? "the path changed after it was resolved: try again"
 		       : f->sys == ENOTSUP ? "only directories and regular files can be bound"
@@ -123,14 +127,21 @@ static const char *remedy(const struct failure *f)
 
 int step_explain(const struct failure *f, const struct plan *p, struct err *e)
 {
-	const char *object = f->object;
+	enum err_code code =
+	    f->sys == ENOSPC && f->step != STEP_NAMESPACES ? ERR_NO_SPACE : ERR_UNAVAILABLE;
+	_cleanup_buf_ struct buf why = BUF_INIT(1024), remedy = BUF_INIT(1024);
 	int r;
 
-	(void)p;
-	r = err_set(
-	    e, f->sys == ENOSPC && f->step != STEP_NAMESPACES ? ERR_NO_SPACE : ERR_UNAVAILABLE,
-	    "sandbox not started: %s (%s): %s. Remedy: %s. `airlock doctor` shows every layer",
-	    step_name(f->step), object, strerror(f->sys), remedy(f));
+	if (code == ERR_UNAVAILABLE && find_cause(f, p, &why, &remedy))
+		r = err_set(
+		    e, code,
+		    "sandbox not started: %s. Remedy: %s. `airlock doctor` shows every layer",
+		    buf_text(&why), buf_text(&remedy));
+	else
+		r = err_set(
+		    e, code,
+		    "sandbox not started: %s (%s): %s. Remedy: %s. `airlock doctor` shows every layer",
+		    step_name(f->step), f->object, strerror(f->sys), remedy_of(f));
 	if (e)
 		e->sys = f->sys;
 	return r;
