@@ -18,6 +18,8 @@
 #define LINK_TARGET_MAX 4095	  /* bytes; longer link target: hostile */
 #define LINK_HOPS_MAX 40	  /* links followed when a target is judged (Linux MAXSYMLINKS) */
 #define TAR_HEADERS_MAX (1 << 20) /* bytes of extended headers before one member: hostile */
+#define TAR_HEADERS_FREE (64 << 20)  /* bytes of extended headers of one stream, plus TAR_HEADERS_EACH a member: hostile */
+#define TAR_HEADERS_EACH (16 << 10)  /* bytes; two of the longest names and their headers */
 #define TAR_SPARSE_MAX (1 << 20)  /* extents of one sparse member: hostile */
 #define MEMBERS_MAX 2000000	  /* members of one stream: hostile */
 #define MEMBER_PATHS_MAX 3000000	     /* members and the directories they imply: hostile */

@@ -43,7 +43,7 @@ struct tar_reader {
 	uint64_t fail_offset;
 
 	uint64_t offset; /* bytes consumed */
-	uint64_t members, total, headers;
+	uint64_t members, total, headers, headers_all;
 	uint8_t block[TAR_BLOCK]; /* only for blocks that arrive in pieces */
 	size_t block_len;
 
@@ -171,7 +171,12 @@ static const char *side_begin(struct tar_reader *r, const struct tar_head *h)
 	if (h->typeflag == 'K' && h->size > LINK_TARGET_MAX + 1)
 		return "target_too_long";
 	/* Counts the block itself too, or a million empty headers would be free. */
-	if (h->size > TAR_HEADERS_MAX || (r->headers += TAR_BLOCK + h->size) > TAR_HEADERS_MAX)
+	if (h->size > TAR_HEADERS_MAX)
+		return "limit";
+	r->headers += TAR_BLOCK + h->size;
+	r->headers_all += TAR_BLOCK + h->size;
+	if (r->headers > TAR_HEADERS_MAX ||
+	    r->headers_all > TAR_HEADERS_FREE + (r->members + 1) * TAR_HEADERS_EACH)
 		return "limit";
 	r->cur.ext.pax |= h->typeflag == 'x';
 	r->cur.ext.gnu |= gnu;

@@ -35,7 +35,7 @@ static const struct {
     {"target_too_long", "a link target over 4095 bytes"},
     {"hardlink_target", "a hard link to an absolute path, through '..' or to the root"},
     {"limit", "a limit was passed: depth 128, members, bytes of one member or of the stream, "
-	      "1 MiB of headers before a member, a million sparse extents"},
+	      "1 MiB of headers before a member or too many in all, a million sparse extents"},
 };
 
 const char *tar_rule_text(const char *rule)
