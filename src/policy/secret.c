@@ -82,8 +82,14 @@ static const char *const template_ends[] = {
 
 static bool like(const char *pat, const char *s, size_t n)
 {
-	size_t m = strlen(pat);
+	size_t m;
 
+	/* Asked of every file of a walk: the first byte settles most. Patterns are lower case. */
+	if (pat[0] != '*' && (s[0] | 0x20) != (pat[0] | 0x20))
+		return false;
+	m = strlen(pat);
+	if (pat[0] == '*' && (!n || (s[n - 1] | 0x20) != (pat[m - 1] | 0x20)))
+		return false;
 	if (pat[0] == '*')
 		return n >= m - 1 && strncasecmp(s + n - (m - 1), pat + 1, m - 1) == 0;
 	if (pat[m - 1] == '*')
@@ -123,11 +129,8 @@ bool secret_looking(const char *name, size_t n, bool is_dir)
 {
 	if (is_dir)
 		return any(secret_dirs, ARRAY_LEN(secret_dirs), name, n);
-	if (template(name, n))
-		return false;
-	if (any(secret_files, ARRAY_LEN(secret_files), name, n))
-		return true;
-	return env_file(name, n);
+	return (any(secret_files, ARRAY_LEN(secret_files), name, n) || env_file(name, n)) &&
+	       !template(name, n);
 }
 
 bool secret_heavy_dir(const char *name, size_t n)

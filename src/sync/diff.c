@@ -50,7 +50,8 @@ static struct layer_item *append(struct diff *d, const char *path, size_t n)
 		d->cap = cap;
 	}
 	it = &d->items[d->n];
-	*it = (struct layer_item){.path_len = (uint32_t)n};
+	*it = (struct layer_item){
+	    .path_len = (uint32_t)n, .old_from = d->cur_pos, .old_to = d->cur_pos};
 	it->path = keep(d, path, n);
 	if (!it->path)
 		return NULL;
@@ -60,7 +61,10 @@ static struct layer_item *append(struct diff *d, const char *path, size_t n)
 
 static int advance(struct diff *d, struct err *e)
 {
-	int r = d->old ? manifest_next(d->old, &d->pos, &d->cur) : 0;
+	int r;
+
+	d->cur_pos = d->pos;
+	r = d->old ? manifest_next(d->old, &d->pos, &d->cur) : 0;
 
 	d->have = r == 1;
 	return r < 0 ? err_set(e, ERR_PROTOCOL, "the manifest of the last sync in is broken") : 0;
@@ -90,6 +94,14 @@ static int oom(struct err *e)
 	return err_sys(e, ENOMEM, "list of changes");
 }
 
+static void was(const struct diff *d, struct layer_item *it)
+{
+	it->was_there = true;
+	it->old_kind = d->cur.kind;
+	it->old_size = d->cur.size;
+	it->old_to = d->pos;
+}
+
 /* The current entry of the older manifest is not in the workspace any more. */
 static int went_away(struct diff *d, struct err *e)
 {
@@ -98,8 +110,8 @@ static int went_away(struct diff *d, struct err *e)
 	if (!it)
 		return oom(e);
 	it->kind = d->cur.kind;
-	it->was_there = true;
 	it->op = LAYER_WHITEOUT;
+	was(d, it);
 	return advance(d, e);
 }
 
@@ -154,7 +166,7 @@ int diff_add(struct diff *d, const struct select_entry *s, struct err *e)
 	}
 	if (!d->have || c != 0)
 		return 0;
-	it->was_there = true;
+	was(d, it);
 	if (d->cur.kind == 'f' && s->kind == 'f' && same_content_likely(&d->cur, s)) {
 		it->op = LAYER_VERIFY;
 		it->layer = d->cur.layer;
@@ -283,16 +295,21 @@ int diff_fill(struct diff *d, struct err *e)
 struct out {
 	struct manifest_writer w;
 	struct manifest_entry m;
-	struct diff_totals t;
+	struct diff_totals *t;
 };
 
-static int put(struct out *o, const struct manifest_entry *m, struct err *e)
+static void tally(struct diff_totals *t, char kind, uint64_t size, int sign)
 {
-	o->t.files += m->kind == 'f';
-	o->t.dirs += m->kind == 'd';
-	o->t.links += m->kind == 'l';
-	o->t.bytes += m->kind == 'f' ? m->size : 0;
-	return manifest_writer_add(&o->w, m, e);
+	uint64_t one = (uint64_t)sign; /* -1 wraps to a subtraction */
+
+	if (kind == 'f') {
+		t->files += one;
+		t->bytes += one * size;
+	} else if (kind == 'd') {
+		t->dirs += one;
+	} else {
+		t->links += one;
+	}
 }
 
 static int put_item(struct out *o, const struct layer_item *it, struct err *e)
@@ -315,49 +332,50 @@ static int put_item(struct out *o, const struct layer_item *it, struct err *e)
 	m->target_len = it->target_len;
 	if (it->target)
 		memcpy(m->target, it->target, it->target_len + 1);
-	return put(o, m, e);
+	tally(o->t, m->kind, m->size, 1);
+	return manifest_writer_add(&o->w, m, e);
 }
 
 static int merge(const struct diff *d, struct out *o, struct err *e)
 {
-	_cleanup_free_ struct manifest_entry *m = malloc(sizeof(*m));
-	size_t pos = 0, i = 0;
-	int r = 0, more = 0;
+	uint64_t left = d->old ? manifest_count(d->old) : 0;
+	size_t pos = 0;
+	int r = 0;
 
-	if (!m)
-		return oom(e);
-	while (!r && d->old && (more = manifest_next(d->old, &pos, m)) == 1) {
-		int c = -1;
+	for (size_t i = 0; i < d->n && !r; i++) {
+		const struct layer_item *it = &d->items[i];
 
-		while (!r && i < d->n &&
-		       (c = manifest_path_cmp(d->items[i].path, d->items[i].path_len, m->path,
-					      m->path_len)) < 0)
-			r = put_item(o, &d->items[i++], e);
-		if (r)
-			break;
-		r = i < d->n && c == 0 ? put_item(o, &d->items[i++], e) : put(o, m, e);
+		if (d->old)
+			r = manifest_writer_copy(&o->w, d->old, pos, it->old_from, 0, e);
+		pos = it->old_to;
+		if (d->old && it->was_there) {
+			tally(o->t, it->old_kind, it->old_size, -1);
+			left--;
+		}
+		if (!r)
+			r = put_item(o, it, e);
 	}
-	if (more < 0)
-		return err_set(e, ERR_PROTOCOL, "the manifest of the last sync in is broken");
-	while (!r && i < d->n)
-		r = put_item(o, &d->items[i++], e);
+	if (!r && d->old)
+		r = manifest_writer_copy(&o->w, d->old, pos, SIZE_MAX, left, e);
 	return r;
 }
 
-int diff_manifest(const struct diff *d, int fd, struct diff_totals *ret, struct err *e)
+int diff_manifest(const struct diff *d, int fd, struct diff_totals *t, struct err *e)
 {
 	struct out *o = calloc(1, sizeof(*o));
 	int r;
 
 	if (!o)
 		return oom(e);
+	if (!d->old)
+		*t = (struct diff_totals){0};
+	o->t = t;
 	r = manifest_writer_init(&o->w, fd, e);
 	if (!r)
 		r = merge(d, o, e);
 	if (!r)
 		r = manifest_writer_finish(&o->w, e);
 	manifest_writer_done(&o->w);
-	*ret = o->t;
 	free(o);
 	return r;
 }

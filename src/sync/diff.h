@@ -20,8 +20,8 @@ struct diff_text; /* chunk of strings */
 
 struct diff {
 	const struct manifest *old; /* borrowed; NULL: everything is new */
-	size_t pos;
-	bool have; /* cur is the next entry of old */
+	size_t pos, cur_pos;	    /* after and at cur */
+	bool have;		    /* cur is the next entry of old */
 	struct manifest_entry cur;
 	struct layer_item *items; /* owned; added, changed and gone paths, in path order */
 	size_t n, cap;
@@ -40,12 +40,13 @@ int diff_finish(struct diff *d, struct err *e);
  * link, nothing is hidden.
  */
 int diff_fill(struct diff *d, struct err *e);
-/*
- * Writes the manifest after layer_build: the older one with the list applied. ret_*: what is in it.
- */
 struct diff_totals {
 	uint64_t files, dirs, links, bytes;
 };
-int diff_manifest(const struct diff *d, int fd, struct diff_totals *ret, struct err *e);
+/*
+ * Writes the manifest after layer_build: the older one with the list applied. *t: in, what the
+ * older one holds (not used after diff_fill); out, what the new one holds.
+ */
+int diff_manifest(const struct diff *d, int fd, struct diff_totals *t, struct err *e);
 
 #endif

@@ -46,6 +46,9 @@ struct layer_item {
 	int64_t mtime_ns, ctime_ns;
 	const char *path, *target; /* borrowed */
 	uint32_t path_len, target_len;
+	char old_kind; /* was_there: what it was, and its size */
+	uint64_t old_size;
+	size_t old_from, old_to;     /* its place in the older manifest; empty: where it would be */
 	uint8_t hash[MANIFEST_HASH]; /* in: of the older stack for LAYER_VERIFY; out */
 };
 

@@ -197,15 +197,22 @@ static void boot_id(char out[64])
 static bool parse_stack(char *text, struct store_stack *st)
 {
 	char now[64], boot[64] = "";
-	unsigned long long owner, group;
+	unsigned long long owner, group, holds[4];
 	int used = 0;
 	char *p;
 
 	*st = (struct store_stack){0};
-	if (sscanf(text, "airlock-stack 1\nboot %63[0-9a-f-]\nnumber %u\nowner %llu %llu\n%n", boot,
-		   &st->number, &owner, &group, &used) != 4 ||
+	if (sscanf(text,
+		   "airlock-stack 1\nboot %63[0-9a-f-]\nnumber %u\nowner %llu %llu\n"
+		   "holds %llu %llu %llu %llu\n%n",
+		   boot, &st->number, &owner, &group, &holds[0], &holds[1], &holds[2], &holds[3],
+		   &used) != 8 ||
 	    !used)
 		return false;
+	st->files = holds[0];
+	st->dirs = holds[1];
+	st->links = holds[2];
+	st->bytes = holds[3];
 	boot_id(now);
 	if (strcmp(boot, now) != 0)
 		return false;
@@ -344,9 +351,11 @@ int store_commit(struct store *s, const struct store_stack *st, struct err *e)
 	int r;
 
 	boot_id(boot);
-	(void)buf_putf(&b, "airlock-stack 1\nboot %s\nnumber %u\nowner %llu %llu\nseed %s\nlayers",
-		       boot, st->number, (unsigned long long)st->owner,
-		       (unsigned long long)st->group, st->seed);
+	(void)buf_putf(&b, "airlock-stack 1\nboot %s\nnumber %u\nowner %llu %llu\n", boot,
+		       st->number, (unsigned long long)st->owner, (unsigned long long)st->group);
+	(void)buf_putf(&b, "holds %llu %llu %llu %llu\nseed %s\nlayers",
+		       (unsigned long long)st->files, (unsigned long long)st->dirs,
+		       (unsigned long long)st->links, (unsigned long long)st->bytes, st->seed);
 	for (size_t i = 0; i < st->layers_n; i++)
 		(void)buf_putf(&b, " %u", st->layers[i]);
 	if (buf_puts(&b, "\nend\n") < 0)

@@ -33,7 +33,8 @@ struct store_stack {
 	size_t layers_n;
 	uid_t owner;
 	gid_t group;
-	char seed[STORE_SEED_MAX]; /* name below git/, "" none */
+	uint64_t files, dirs, links, bytes; /* in the manifest */
+	char seed[STORE_SEED_MAX];	    /* name below git/, "" none */
 };
 
 /* Makes what is missing (0700) and takes the exclusive lock, waiting at most LOCK_WAIT_MS. */

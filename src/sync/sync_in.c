@@ -199,7 +199,7 @@ static void collect_notes(struct job *j)
 
 static int write_manifest(struct job *j, struct err *e)
 {
-	struct diff_totals t;
+	struct diff_totals t = {j->old.files, j->old.dirs, j->old.links, j->old.bytes};
 	_cleanup_fd_ int fd = -1;
 	char name[64], to[64];
 	int r = store_new_file(&j->store, &fd, name, e);
@@ -212,6 +212,10 @@ static int write_manifest(struct job *j, struct err *e)
 		r = err_sys(e, errno, "%s/%s", j->store.path, to);
 	if (r < 0)
 		(void)unlinkat(j->store.fd, name, 0);
+	j->now.files = t.files;
+	j->now.dirs = t.dirs;
+	j->now.links = t.links;
+	j->now.bytes = t.bytes;
 	return r;
 }
 
@@ -296,19 +300,6 @@ static int own_manifest(struct job *j, struct err *e)
 	return 0;
 }
 
-static int open_manifest(struct job *j, struct manifest **ret, struct err *e)
-{
-	_cleanup_fd_ int fd = -1;
-
-	j->res->manifest_path = store_manifest_path(&j->store, j->now.number);
-	if (!j->res->manifest_path)
-		return err_sys(e, ENOMEM, "manifest");
-	fd = open(j->res->manifest_path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return err_sys(e, errno, "%s", j->res->manifest_path);
-	return manifest_open(fd, ret, e);
-}
-
 /* Files never depend on history: what git cannot give is noted, and the run goes on without. */
 static int without_history(struct job *j, int r, struct err *e)
 {
@@ -376,6 +367,13 @@ static int fill_result(struct job *j, struct err *e)
 			break;
 		r = r < 0 ? -ENOMEM : strv_add(&res->layers, p);
 	}
+	res->manifest_path = store_manifest_path(&j->store, j->now.number);
+	if (!r && !res->manifest_path)
+		r = -ENOMEM;
+	res->files = j->now.files;
+	res->dirs = j->now.dirs;
+	res->links = j->now.links;
+	res->bytes = j->now.bytes;
 	res->is_git = j->git != NULL;
 	if (!r && j->git) {
 		(void)snprintf(res->head, sizeof(res->head), "%s", j->git->head);
@@ -384,26 +382,6 @@ static int fill_result(struct job *j, struct err *e)
 			r = -ENOMEM;
 	}
 	return r < 0 ? err_sys(e, -r, "result of sync in") : 0;
-}
-
-static int count(struct job *j, struct err *e)
-{
-	struct manifest_entry *m = malloc(sizeof(*m));
-	struct manifest *all = NULL;
-	size_t pos = 0;
-	int r = m ? open_manifest(j, &all, e) : err_sys(e, ENOMEM, "manifest");
-
-	while (!r && (r = manifest_next(all, &pos, m)) == 1) {
-		j->res->files += m->kind == 'f';
-		j->res->dirs += m->kind == 'd';
-		j->res->links += m->kind == 'l';
-		j->res->bytes += m->kind == 'f' ? m->size : 0;
-		r = 0;
-	}
-	manifest_free(all);
-	free(m);
-	return r == -EPROTO ? err_set(e, ERR_PROTOCOL, "manifest that was just written is broken")
-			    : r;
 }
 
 /* With the store locked. */
@@ -439,10 +417,8 @@ static int run(struct job *j, struct err *e)
 		r = own_manifest(j, e);
 	if (!r)
 		r = store_hold(&j->store, j->now.number, &j->res->hold_fd, e);
-	if (!r && j->now.number != j->old.number)
+	if (!r && memcmp(&j->now, &j->old, sizeof(j->now)) != 0)
 		r = store_commit(&j->store, &j->now, e);
-	if (!r)
-		r = count(j, e);
 	if (!r)
 		r = fill_result(j, e);
 	if (!r)

@@ -30,11 +30,12 @@ static bool plain(uint8_t c)
 	return c > 0x20 && c < 0x7f && c != '%';
 }
 
-static int nibble(char c, const char *digits)
+/* `ten`: 'A' or 'a', the one case that is accepted. */
+static int nibble(char c, char ten)
 {
-	const char *at = c ? strchr(digits, c) : NULL;
-
-	return at ? (int)(at - digits) : -1;
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	return c >= ten && c < ten + 6 ? c - ten + 10 : -1;
 }
 
 /* Next decoded byte of a word; -1 for an escape that our writer would not make. */
@@ -47,8 +48,8 @@ static int unescape(const char **p, const char *end)
 		return c;
 	if (c != '%' || end - *p < 2)
 		return -1;
-	hi = nibble((*p)[0], hex_upper);
-	lo = nibble((*p)[1], hex_upper);
+	hi = nibble((*p)[0], 'A');
+	lo = nibble((*p)[1], 'A');
 	*p += 2;
 	if (hi < 0 || lo < 0)
 		return -1;
@@ -122,7 +123,7 @@ static bool hash_word(struct view w, uint8_t out[MANIFEST_HASH])
 	if (w.n != 2 * MANIFEST_HASH)
 		return false;
 	for (size_t i = 0; i < MANIFEST_HASH; i++) {
-		int hi = nibble(w.p[2 * i], hex_lower), lo = nibble(w.p[2 * i + 1], hex_lower);
+		int hi = nibble(w.p[2 * i], 'a'), lo = nibble(w.p[2 * i + 1], 'a');
 
 		if (hi < 0 || lo < 0)
 			return false;
@@ -465,6 +466,25 @@ int manifest_writer_add(struct manifest_writer *w, const struct manifest_entry *
 	w->last_len = m->path_len;
 	w->count++;
 	return b->len >= FLUSH_AT ? flush(w, e) : 0;
+}
+
+int manifest_writer_copy(struct manifest_writer *w, const struct manifest *m, size_t from,
+			 size_t to, uint64_t entries, struct err *e)
+{
+	if (to > m->body_len)
+		to = m->body_len;
+	while (from < to) {
+		size_t n = to - from < FLUSH_AT ? to - from : FLUSH_AT;
+		int r;
+
+		if (w->out.len + n > FLUSH_AT + LINE_MAX_BYTES && (r = flush(w, e)) < 0)
+			return r;
+		if (buf_put(&w->out, m->body + from, n) < 0)
+			return err_sys(e, -w->out.err, "manifest");
+		from += n;
+	}
+	w->count += entries;
+	return 0;
 }
 
 int manifest_writer_finish(struct manifest_writer *w, struct err *e)

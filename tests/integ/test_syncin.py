@@ -100,6 +100,10 @@ class Box:
     def same(self):
         """The base shows exactly what the manifest says, and that is what the host has."""
         view, m = self.view(), self.manifest()
+        for what, kind in [("files", "f"), ("dirs", "d"), ("links", "l")]:
+            assert self.last[what] == sum(v[0] == kind for v in m.values()), (what, self.last)
+        assert self.last["bytes"] == sum(v[2] for v in m.values())
+        assert open(self.last["manifest"]).read().endswith("\nend %d\n" % len(m))
         assert set(view) == set(m), (set(view) ^ set(m))
         for p, (kind, mode, size, layer, digest, target) in m.items():
             host = os.path.join(os.fsencode(self.ws), p)
