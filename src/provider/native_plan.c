@@ -121,15 +121,35 @@ static char *state_dir_of(const char *lease_dir)
 	return up;
 }
 
-static void fill_ids(struct plan *p)
+/* True if this user namespace has the id at all. The initial one has every id. */
+static bool id_is_mapped(uint32_t id)
 {
-	if (geteuid() == 0) {
-		p->uid_inside = p->gid_inside = SANDBOX_UID_INSIDE;
-		p->uid_host = p->gid_host = SANDBOX_UID;
-	} else {
+	_cleanup_file_ FILE *f = fopen("/proc/self/uid_map", "re");
+	unsigned first, outside, count;
+
+	while (f && fscanf(f, "%u %u %u", &first, &outside, &count) == 3)
+		if (id >= first && id - first < count)
+			return true;
+	return false;
+}
+
+static int fill_ids(struct plan *p, struct err *e)
+{
+	if (geteuid() != 0) {
 		p->uid_inside = p->uid_host = geteuid();
 		p->gid_inside = p->gid_host = getegid();
+		return 0;
 	}
+	if (!id_is_mapped(SANDBOX_UID))
+		return err_set(
+		    e, ERR_UNAVAILABLE,
+		    "sandboxes that root starts run as user %u, which this user namespace "
+		    "does not have. Remedy: run Airlock as an ordinary user here, or outside "
+		    "of this container",
+		    SANDBOX_UID);
+	p->uid_inside = p->gid_inside = SANDBOX_UID_INSIDE;
+	p->uid_host = p->gid_host = SANDBOX_UID;
+	return 0;
 }
 
 int native_plan(const struct sandbox_spec *s, struct plan *p, struct err *e)
@@ -140,7 +160,9 @@ int native_plan(const struct sandbox_spec *s, struct plan *p, struct err *e)
 	p->memory_bytes = s->limits.memory_bytes;
 	p->pids = s->limits.pids;
 	p->cpu_milli = s->limits.cpu_milli;
-	fill_ids(p);
+	r = fill_ids(p, e);
+	if (r < 0)
+		return r;
 	r = self_helper("airlock-guest", &p->guest, e);
 	if (r < 0)
 		return r;

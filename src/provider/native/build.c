@@ -24,14 +24,9 @@ static const char *const pts_options[] = {"mode", "0600", "ptmxmode", "0666", NU
 
 /* Empty directories of the root; the first ones are mount points. */
 static const char *const dirs[] = {
-    ".airlock",
-    "dev",	"dev/pts",    "dev/shm",
-    "proc",	"home",	      "home/agent",
-    "tmp",	"etc",	      "etc/ssl",
-    "run",	"run/lock",   "var",
-    "var/lib",	"var/cache",  "var/log",
-    "opt",	"srv",	      "mnt",
-    "media",	"sys",
+    ".airlock",	 "dev",	    "dev/pts", "dev/shm", "proc",     "home",  "home/agent",
+    "tmp",	 "etc",	    "etc/ssl", "run",	  "run/lock", "var",   "var/lib",
+    "var/cache", "var/log", "opt",     "srv",	  "mnt",      "media", "sys",
 };
 
 static const char *const links[][2] = {

@@ -148,6 +148,14 @@ static int run_child(struct launch *l, struct image *im, bool collected, struct 
 	return 0;
 }
 
+static bool setgroups_denied(void)
+{
+	_cleanup_fd_ int fd = open("/proc/self/setgroups", O_RDONLY | O_CLOEXEC);
+	char word[8] = "";
+
+	return fd >= 0 && read(fd, word, sizeof(word) - 1) > 0 && word[0] == 'd';
+}
+
 int launch_start(struct launch *l, struct err *e)
 {
 	struct failure f = {0};
@@ -158,9 +166,12 @@ int launch_start(struct launch *l, struct err *e)
 	if (!im)
 		return err_set(e, ERR_NOMEM, "start sandbox: out of memory");
 	image_init(im);
-	/* Supplementary groups (docker, sudo) would open files inside; only root may drop them. */
-	if (collected && setgroups(0, NULL) < 0) {
-		r = err_sys(e, errno, "start sandbox: drop supplementary groups");
+	/*
+	 * Supplementary groups (docker, sudo) would open files inside; only root may drop them. A
+	 * user namespace may deny even that: its root is then no better off than an ordinary user.
+	 */
+	if (collected && setgroups(0, NULL) < 0 && !setgroups_denied()) {
+		r = err_sys(e, EPERM, "start sandbox: drop supplementary groups");
 		goto out;
 	}
 	r = make_cgroup(l, e);
@@ -168,12 +179,20 @@ int launch_start(struct launch *l, struct err *e)
 		goto out;
 	/*
 	 * As root, storage may lie where the sandbox's user cannot walk (/root is 0700): opened
-	 * here, with the caller's rights. As an ordinary user only the child may copy mounts.
+	 * here, with the caller's rights. As an ordinary user, or as root of a user namespace that
+	 * does not own these mounts, only the child may copy them.
 	 */
-	if (collected && image_collect(im, &l->plan, &f) < 0)
-		r = step_explain(&f, &l->plan, e);
-	else
+	if (collected && image_collect(im, &l->plan, &f) < 0) {
+		collected = false;
+		if (f.sys == EPERM) {
+			image_done(im);
+			r = run_child(l, im, false, &f, e);
+		} else {
+			r = step_explain(&f, &l->plan, e);
+		}
+	} else {
 		r = run_child(l, im, collected, &f, e);
+	}
 	if (r < 0) {
 		if (l->pidfd >= 0)
 			end_child(l);
