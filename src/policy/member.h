@@ -15,7 +15,8 @@
  *           reserved_kind    .paperclip-repositories as something else than a directory
  *           limit            MEMBERS_MAX, MEMBER_PATHS_MAX, MEMBER_LINK_BYTES_MAX, MEMBER_LINK_STEPS_MAX
  * refuse:   special_file     device, FIFO, socket: never made, not even by root
- *           git_metadata     .git in any spelling, at any depth: code runs from there
+ *           git_metadata     .git in any spelling, at any depth: code runs from there; a symlink
+ *                            that leads there
  *           reserved_name    .airlock*, .paperclip-runtime, .paperclip-upload-*
  *           link_escape      a symlink whose target is absolute or leads out of the root
  *           link_hops        a symlink over more than LINK_HOPS_MAX links

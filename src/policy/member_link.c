@@ -4,7 +4,7 @@
  * Policy: the target is followed as the kernel would follow it after publishing, step by step from
  * the member's directory: links that the stream brings first, then links that the host has. ".."
  * above the root, an absolute target anywhere on the way, a step over a link that was refused or
- * cannot be read, is an escape. A prefix comparison of the text is not enough: `d/up` -> `..` is
+ * cannot be read, is an escape; a way through .git is refused. A prefix comparison of the text is not enough: `d/up` -> `..` is
  * inside, `x` -> `d/up/..` is not. What does not exist is taken for a directory, the worst case.
  */
 #include <string.h>
@@ -20,33 +20,46 @@ struct walk {
 	char rest[4 * LINK_TARGET_MAX];
 };
 
-/* The link at w->cur, if there is one: 1 with its target, 0 none, -1 an escape. */
+/* Will publishing replace the host's link at w->cur? Only one that came from the baseline. */
+static bool replaceable(const struct walk *w, const char *target, size_t n)
+{
+	const struct member_opts *o = &w->m->o;
+
+	return o->unchanged_link && o->unchanged_link(o->arg, (struct view){w->cur, w->cur_len},
+						      (struct view){target, n});
+}
+
+/*
+ * The link at w->cur, if there is one: 1 with its target, 0 none, -1 an escape. A host link that
+ * the baseline does not have stays when the stream has something else there (a conflict that the
+ * host wins), so the stream cannot cover it up.
+ */
 static int link_at(const struct walk *w, char *out, size_t max, size_t *ret_len)
 {
+	const struct member_opts *o = &w->m->o;
 	struct view path = {w->cur, w->cur_len};
 	uint64_t hash = path_table_hash(&w->m->paths, path.p, path.n);
+	enum path_kind kind = path_table_get(&w->m->paths, hash);
+	long n = o->readlink_at ? o->readlink_at(o->arg, w->cur, out, max) : 0;
 	struct link l;
-	long n;
 
-	switch (path_table_get(&w->m->paths, hash)) {
-	case PK_SYMLINK:
+	if (n < 0 || (size_t)n > max)
+		return -1;
+	if (kind == PK_SYMLINK) {
 		/* A refused link leaves in place whatever the host has there. */
 		if (!link_table_find(&w->m->links, hash, path, &l) || l.refused || l.target.n > max)
+			return -1;
+		if (n > 0 &&
+		    ((size_t)n != l.target.n || memcmp(out, l.target.p, l.target.n) != 0) &&
+		    !replaceable(w, out, (size_t)n))
 			return -1;
 		memcpy(out, l.target.p, l.target.n);
 		*ret_len = l.target.n;
 		return 1;
-	case PK_DIR_DECLARED:
-	case PK_FILE:
-	case PK_HARDLINK:
-		return 0;
-	default:
-		break;
 	}
-	n = w->m->o.readlink_at ? w->m->o.readlink_at(w->m->o.arg, w->cur, out, max) : 0;
-	if (n < 0 || (size_t)n > max)
-		return -1;
 	*ret_len = (size_t)n;
+	if (n > 0 && (kind == PK_DIR_DECLARED || kind == PK_FILE || kind == PK_HARDLINK))
+		return !replaceable(w, out, (size_t)n);
 	return n > 0;
 }
 
@@ -78,6 +91,9 @@ static const char *step(struct walk *w, const char *s, size_t n)
 	char target[LINK_TARGET_MAX];
 	size_t len = 0;
 
+	/* Inside the root, but what is written through it later would be run by git. */
+	if (member_is_dot_git(s, n))
+		return "git_metadata";
 	if (n > PATH_SEGMENT_MAX || w->cur_len + 1 + n > PATH_MEMBER_MAX)
 		return "link_escape";
 	if (w->cur_len)

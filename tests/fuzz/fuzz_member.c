@@ -85,8 +85,13 @@ static void read_item(struct item *x, const uint8_t **p, size_t *n)
 	x->t.target = (struct view){x->target, strlen(x->target)};
 }
 
-/* The model: does target, seen from directory dir, stay inside? Recursion instead of a rest buffer. */
-static bool inside(const struct item *v, size_t n, char *dir, const char *target, int *budget)
+/*
+ * The model, once for a host that takes all that was accepted and once for one that keeps its own
+ * links (conflicts): does target, seen from directory dir, stay inside? Recursion instead of
+ * a rest buffer.
+ */
+static bool inside(const struct item *v, size_t n, char *dir, const char *target, bool host_first,
+		   int *budget)
 {
 	while (*target) {
 		size_t k = strcspn(target, "/"), len = strlen(dir);
@@ -109,13 +114,13 @@ static bool inside(const struct item *v, size_t n, char *dir, const char *target
 				if (v[i].accepted && v[i].t.op == TAR_OP_NONE &&
 				    strcmp(v[i].path, dir) == 0)
 					last = &v[i];
-			if (!last)
+			if (!last || (host_first && host_link(dir)))
 				link = host_link(dir);
 			else if (last->t.type == TAR_SYMLINK)
 				link = last->target;
 			if (link) {
 				dir[len] = '\0';
-				if (!inside(v, n, dir, link, budget))
+				if (!inside(v, n, dir, link, host_first, budget))
 					return false;
 			}
 		}
@@ -130,7 +135,6 @@ static void check(const struct item *v, size_t n, const struct item *x)
 {
 	char dir[16 * TEXT];
 	char *slash;
-	int budget = 2000;
 
 	MUST(!strstr(x->path, ".git") && x->t.type != TAR_SPECIAL);
 	for (size_t i = 0; i < n; i++) {
@@ -149,10 +153,14 @@ static void check(const struct item *v, size_t n, const struct item *x)
 	}
 	if (x->t.type != TAR_SYMLINK)
 		return;
-	(void)snprintf(dir, sizeof(dir), "%s", x->path);
-	slash = strrchr(dir, '/');
-	*(slash ? slash : dir) = '\0';
-	MUST(inside(v, n, dir, x->target, &budget));
+	for (int host_first = 0; host_first < 2; host_first++) {
+		int budget = 2000;
+
+		(void)snprintf(dir, sizeof(dir), "%s", x->path);
+		slash = strrchr(dir, '/');
+		*(slash ? slash : dir) = '\0';
+		MUST(inside(v, n, dir, x->target, host_first, &budget));
+	}
 }
 
 struct finish {

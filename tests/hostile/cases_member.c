@@ -114,7 +114,10 @@ SCRIPT(b8_host_in, {"l", "x", "hostin/file"})
 SCRIPT(b8_fake_cover, {"p", "hostabs"}, {"l", "x", "hostabs/passwd"})
 SCRIPT(b8_implied_cover, {"f", "hostabs/a"}, {"l", "x", "hostabs/passwd"})
 SCRIPT(b8_deleted_cover, {"D", "hostabs"}, {"l", "x", "hostabs/passwd"})
-SCRIPT(b8_replaced, {"d", "hostabs"}, {"l", "x", "hostabs/passwd"})
+SCRIPT(b8_replaced, {"d", "baseabs"}, {"l", "x", "baseabs/passwd"})
+SCRIPT(b8_replaced_by_link, {"l", "baseabs", "inside"}, {"l", "x", "baseabs/passwd"})
+SCRIPT(b8_dir_cover, {"d", "hostabs"}, {"l", "x", "hostabs/passwd"})
+SCRIPT(b8_link_cover, {"l", "hostabs", "inside"}, {"l", "x", "hostabs/passwd"})
 SCRIPT(b8_refused_link, {"l", "r", "/etc"}, {"l", "x", "r/passwd"})
 SCRIPT(b8_refused_cover, {"l", ".airlock-x", "inside"}, {"l", "x", ".airlock-x/passwd"})
 SCRIPT(b9_arrow_etc, {"l", "x -> a", "/etc"})
@@ -153,6 +156,7 @@ SCRIPT(f1_stream, {"f", ".git::$INDEX_ALLOCATION/config"})
 SCRIPT(f1_hfs, {"f", ".g\xe2\x80\x8cit/config"})
 SCRIPT(f1_hfs_bom, {"f", "\xef\xbb\xbf.git/config"})
 SCRIPT(f1_backslash, {"f", "a\\.git\\config"})
+SCRIPT(f1_link_into, {"l", "docs", "sub/../.Git/hooks"})
 SCRIPT(f1_like, {"f", ".gitignore"}, {"f", ".github/x"}, {"f", "git"}, {"f", "a.git/HEAD"},
        {"f", "git~x"}, {"f", ".gita"})
 
@@ -229,6 +233,9 @@ const struct hostile_case hostile_member_cases[] = {
     REFUSED("B8-implied-cover", "link_escape", b8_implied_cover),
     REFUSED("B8-deleted-cover", "link_escape", b8_deleted_cover),
     ACCEPT("B8-replaced", b8_replaced),
+    ACCEPT("B8-replaced-by-link", b8_replaced_by_link),
+    REFUSED("B8-directory-cover", "link_escape", b8_dir_cover),
+    REFUSED("B8-link-cover", "link_escape", b8_link_cover),
     REFUSED("B8-refused-link", "link_escape", b8_refused_link),
     REFUSED("B8-refused-cover", "link_escape", b8_refused_cover),
     REFUSED("B9-arrow-etc", "link_escape", b9_arrow_etc),
@@ -269,6 +276,7 @@ const struct hostile_case hostile_member_cases[] = {
     REFUSED("F1-hfs", "git_metadata", f1_hfs),
     REFUSED("F1-hfs-bom", "git_metadata", f1_hfs_bom),
     REFUSED("F1-backslash", "git_metadata", f1_backslash),
+    REFUSED("F1-link-into", "git_metadata", f1_link_into),
     ACCEPT("F1-like", f1_like),
 };
 const size_t hostile_member_cases_len = ARRAY_LEN(hostile_member_cases);
