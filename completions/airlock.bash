@@ -1,0 +1,204 @@
+# bash completion for airlock. Made by tools/gen-completions; edit that, not this.
+
+_airlock_runs() { airlock ps -a 2>/dev/null | awk 'NR > 1 { print $1 }'; }
+_airlock_envs() { airlock env list 2>/dev/null | awk '{ print $1 }'; }
+
+_airlock() {
+	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} verb=${COMP_WORDS[1]} i words=
+	COMPREPLY=()
+	if [ "$COMP_CWORD" -eq 1 ]; then
+		mapfile -t COMPREPLY < <(compgen -W 'run exec shell ps logs stop recover rm env doctor version help' -- "$cur")
+		return
+	fi
+	# After -- comes a command of its own.
+	for ((i = 2; i < COMP_CWORD; i++)); do
+		if [ "${COMP_WORDS[i]}" = -- ]; then
+			mapfile -t COMPREPLY < <(compgen -A command -A file -- "$cur")
+			return
+		fi
+	done
+	case $verb:$prev in
+	run:--workspace | run:-w)
+		mapfile -t COMPREPLY < <(compgen -d -- "$cur")
+		return
+		;;
+	run:--env | run:-e)
+		mapfile -t COMPREPLY < <(compgen -W "$(_airlock_envs)" -- "$cur")
+		return
+		;;
+	run:--provider)
+		mapfile -t COMPREPLY < <(compgen -W 'native local' -- "$cur")
+		return
+		;;
+	run:--net)
+		mapfile -t COMPREPLY < <(compgen -W 'none host' -- "$cur")
+		return
+		;;
+	run:--on-conflict)
+		mapfile -t COMPREPLY < <(compgen -W 'keep-host take-sandbox' -- "$cur")
+		return
+		;;
+	run:--include)
+		return
+		;;
+	run:--exclude)
+		return
+		;;
+	run:--git)
+		mapfile -t COMPREPLY < <(compgen -W 'none shallow full' -- "$cur")
+		return
+		;;
+	run:--bind-ro)
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
+	run:--memory)
+		return
+		;;
+	run:--pids)
+		return
+		;;
+	run:--cpus)
+		return
+		;;
+	run:--without)
+		mapfile -t COMPREPLY < <(compgen -W 'cgroup landlock seccomp overlay' -- "$cur")
+		return
+		;;
+	run:--shell)
+		mapfile -t COMPREPLY < <(compgen -W 'sh bash' -- "$cur")
+		return
+		;;
+	run:--setenv)
+		return
+		;;
+	run:--env-file)
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
+	run:--cli)
+		mapfile -t COMPREPLY < <(compgen -c -- "$cur")
+		return
+		;;
+	run:--install)
+		return
+		;;
+	run:--timeout)
+		return
+		;;
+	run:--log-limit)
+		return
+		;;
+	exec:--shell)
+		mapfile -t COMPREPLY < <(compgen -W 'sh bash' -- "$cur")
+		return
+		;;
+	exec:--setenv)
+		return
+		;;
+	exec:--env-file)
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
+	exec:--cli)
+		mapfile -t COMPREPLY < <(compgen -c -- "$cur")
+		return
+		;;
+	exec:--install)
+		return
+		;;
+	exec:--timeout)
+		return
+		;;
+	exec:--log-limit)
+		return
+		;;
+	shell:--workspace | shell:-w)
+		mapfile -t COMPREPLY < <(compgen -d -- "$cur")
+		return
+		;;
+	shell:--env | shell:-e)
+		mapfile -t COMPREPLY < <(compgen -W "$(_airlock_envs)" -- "$cur")
+		return
+		;;
+	shell:--provider)
+		mapfile -t COMPREPLY < <(compgen -W 'native local' -- "$cur")
+		return
+		;;
+	shell:--net)
+		mapfile -t COMPREPLY < <(compgen -W 'none host' -- "$cur")
+		return
+		;;
+	shell:--on-conflict)
+		mapfile -t COMPREPLY < <(compgen -W 'keep-host take-sandbox' -- "$cur")
+		return
+		;;
+	shell:--include)
+		return
+		;;
+	shell:--exclude)
+		return
+		;;
+	shell:--git)
+		mapfile -t COMPREPLY < <(compgen -W 'none shallow full' -- "$cur")
+		return
+		;;
+	shell:--bind-ro)
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
+	shell:--memory)
+		return
+		;;
+	shell:--pids)
+		return
+		;;
+	shell:--cpus)
+		return
+		;;
+	shell:--without)
+		mapfile -t COMPREPLY < <(compgen -W 'cgroup landlock seccomp overlay' -- "$cur")
+		return
+		;;
+	shell:--shell)
+		mapfile -t COMPREPLY < <(compgen -W 'sh bash' -- "$cur")
+		return
+		;;
+	shell:--setenv)
+		return
+		;;
+	shell:--env-file)
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
+	shell:--cli)
+		mapfile -t COMPREPLY < <(compgen -c -- "$cur")
+		return
+		;;
+	shell:--install)
+		return
+		;;
+	shell:--timeout)
+		return
+		;;
+	shell:--log-limit)
+		return
+		;;
+	esac
+	case $verb in
+	run) words="--workspace --env --provider --net --keep --strict --on-conflict --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --log-limit --json --quiet --help" ;;
+	exec) words="--shell --setenv --env-file --cli --install --timeout --tty --log-limit --json --quiet --help $(_airlock_runs)" ;;
+	shell) words="--workspace --env --provider --net --keep --strict --on-conflict --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --log-limit --json --quiet --help $(_airlock_runs)" ;;
+	ps) words="--all --json --help" ;;
+	logs) words="--follow --help $(_airlock_runs)" ;;
+	stop) words="--help $(_airlock_runs)" ;;
+	recover) words="--help $(_airlock_runs)" ;;
+	rm) words="--all --force --help $(_airlock_runs)" ;;
+	env) words="--force --help create list show rm" ;;
+	doctor) words="--quick --json --help" ;;
+	version) words="--help" ;;
+	help) words="--dump-options --help run exec shell ps logs stop recover rm env doctor version help" ;;
+	esac
+	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
+}
+complete -F _airlock airlock

@@ -45,7 +45,7 @@ void cli_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 struct _IO_FILE;
 void cli_usage(const struct verb *v, struct _IO_FILE *f);
 
-extern const struct opt opts_none[], opts_help[], opts_run[], opts_exec[], opts_shell[], opts_ps[],
-    opts_logs[], opts_rm[], opts_env[];
+extern const struct opt opts_help[], opts_run[], opts_exec[], opts_shell[], opts_ps[], opts_logs[],
+    opts_rm[], opts_env[], opts_doctor[];
 
 #endif

@@ -1,7 +1,6 @@
-#include "cli/doctor.h"
+#include "cli/cli.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/path.h"
+#include "base/str.h"
 #include "os/probe.h"
 #include "os/self.h"
 #include "provider/provider.h"
@@ -23,46 +23,35 @@ struct opts {
 	bool json, quick, help;
 };
 
-static const char usage[] =
-    "usage: airlock doctor [--quick] [--json]\n"
-    "\n"
-    "Tries every layer of a sandbox for real and prints which are in force, which are\n"
-    "missing, why, and the command that repairs it. Leaves nothing behind.\n"
-    "\n"
-    "  --quick  write nothing to disk and start no other program\n"
-    "  --json   one JSON object instead of the table\n"
-    "\n"
-    "Exit status: 0 if `airlock run` will work, 1 if a layer that it needs is missing.\n";
+enum { D_QUICK = 1, D_JSON, D_HELP = 0 };
 
-static int parse(int argc, char **argv, struct opts *o)
+const struct opt opts_doctor[] = {
+    {"quick", 0, NULL, "write nothing to disk and start no other program", D_QUICK},
+    {"json", 0, NULL, "one JSON object instead of the table", D_JSON},
+    {NULL, 0, NULL, NULL, 0},
+};
+
+static int set(void *arg, const struct opt *o, const char *value, struct err *e)
 {
-	static const struct option longs[] = {{"json", no_argument, NULL, 'j'},
-					      {"quick", no_argument, NULL, 'q'},
-					      {"help", no_argument, NULL, 'h'},
-					      {NULL, 0, NULL, 0}};
-	int c;
+	struct opts *opts = arg;
 
-	optind = 0; /* getopt_long starts afresh: the program's own options were read with it */
-	while ((c = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
-		switch (c) {
-		case 'j':
-			o->json = true;
-			break;
-		case 'q':
-			o->quick = true;
-			break;
-		case 'h':
-			o->help = true;
-			break;
-		default:
-			return -EINVAL;
-		}
-	}
-	if (optind < argc) {
-		(void)fprintf(stderr, "airlock: doctor takes no argument: %s\n", argv[optind]);
-		return -EINVAL;
-	}
+	(void)value;
+	(void)e;
+	*(o->id == D_QUICK ? &opts->quick : o->id == D_JSON ? &opts->json : &opts->help) = true;
 	return 0;
+}
+
+static int parse(int argc, char **argv, struct opts *o, struct err *e)
+{
+	static const struct opt *const tables[] = {opts_doctor, opts_help, NULL};
+	struct opt_parse p = {
+	    .tables = tables, .verb = "doctor", .permute = true, .set = set, .arg = o};
+	int r = opt_parse(&p, argc - 1, argv + 1, e);
+
+	if (r == 0 && strv_len(p.words) > 0)
+		r = err_set(e, ERR_USAGE, "doctor takes no argument: %.80s", p.words[0]);
+	strv_free(p.words);
+	return r;
 }
 
 /* $XDG_STATE_HOME/airlock, else ~/.local/state/airlock; a relative XDG_STATE_HOME is ignored, as its standard says. */
@@ -207,16 +196,13 @@ int cmd_doctor(int argc, char **argv)
 	struct opts o = {false};
 	uid_t uid = (uid_t)-1;
 	gid_t gid = (gid_t)-1;
+	struct err e = ERR_INIT;
 	bool ok = true;
 
-	if (parse(argc, argv, &o) < 0) {
-		(void)fputs(usage, stderr);
-		return 2;
-	}
-	if (o.help) {
-		(void)fputs(usage, stdout);
-		return 0;
-	}
+	if (parse(argc, argv, &o, &e) < 0)
+		return cli_fail(&e);
+	if (o.help)
+		return cmd_help(2, (char *[]){(char *)(uintptr_t) "help", argv[0]});
 	state = state_dir();
 	if (!state) {
 		(void)fputs("airlock: doctor: out of memory\n", stderr);

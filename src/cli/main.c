@@ -6,9 +6,9 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "base/version.h"
 #include "cli/cli.h"
 
-const struct opt opts_none[] = {{NULL, 0, NULL, NULL, 0}};
 const struct opt opts_help[] = {{"help", 'h', NULL, "this text", 0}, {NULL, 0, NULL, NULL, 0}};
 static const struct opt opts_help_verb[] = {
     {"dump-options", 0, NULL, "every verb and option, one a line, tab-separated", 1},
@@ -23,7 +23,7 @@ static const struct opt *const t_rm[] = {opts_rm, opts_help, NULL};
 static const struct opt *const t_env[] = {opts_env, opts_help, NULL};
 static const struct opt *const t_plain[] = {opts_help, NULL};
 static const struct opt *const t_help[] = {opts_help_verb, opts_help, NULL};
-static const struct opt *const t_none[] = {opts_none, NULL};
+static const struct opt *const t_doctor[] = {opts_doctor, opts_help, NULL};
 
 static const char run_text[] =
     "One word after -- is a script for 'sh -c'; several words are a command and its arguments. The command starts\n"
@@ -31,6 +31,10 @@ static const char run_text[] =
     "it; 124 time-out; 125 Airlock's own failure; 126 not executable; 127 not found; 130 Ctrl-C; 2 wrong usage.\n"
     "First Ctrl-C: the command is ended and its results are brought back. Second: stop at once; the work is\n"
     "kept for 'airlock recover'.\n";
+
+static const char doctor_text[] =
+    "Tries every layer for real and prints which are in force, which are missing, why, and the command that repairs\n"
+    "it. Leaves nothing behind. Exit status: 0 if 'airlock run' will work, 1 if a layer that it needs is missing.\n";
 
 static const struct verb verbs[] = {
     {"run", cmd_run, "[options] -- CMD ...",
@@ -49,8 +53,8 @@ static const struct verb verbs[] = {
      NULL},
     {"env", cmd_env, "create NAME [run options] | list | show NAME | rm NAME",
      "named environments with default options", t_env, NULL},
-    {"doctor", cmd_doctor, "", "try every layer of isolation and say what is missing", t_none,
-     NULL},
+    {"doctor", cmd_doctor, "[--quick] [--json]",
+     "try every layer of isolation and say what is missing", t_doctor, doctor_text},
     {"version", cmd_version, "", "version of this program", t_plain, NULL},
     {"help", cmd_help, "[VERB]", "this text, or that of a verb", t_help, NULL},
     {NULL, NULL, NULL, NULL, NULL, NULL},
@@ -179,7 +183,7 @@ int cmd_version(int argc, char **argv)
 {
 	(void)argc;
 	(void)argv;
-	(void)printf("airlock %s\n", AIRLOCK_VERSION);
+	(void)printf("airlock %s%s\n", AIRLOCK_VERSION, VERSION_NOTE);
 	return 0;
 }
 
