@@ -15,9 +15,9 @@ try() {
 	name=$1
 	shift
 	if out=$("$@" 2>&1); then
-		attempt "$name" "it worked: $(printf '%s' "$out" | tail -n 1 | cut -c 1-60)"
+		attempt "$name" "worked, in here: $(printf '%s' "$out" | tail -n 1 | cut -c 1-60)"
 	else
-		attempt "$name" "failed: $(printf '%s' "$out" | tail -n 1 | sed 's/^[^:]*: line [0-9]*: //' | cut -c 1-70)"
+		attempt "$name" "refused: $(printf '%s' "$out" | tail -n 1 | sed 's/^[^:]*: line [0-9]*: //' | cut -c 1-70)"
 	fi
 }
 
@@ -28,7 +28,7 @@ printf 'git: %s\n' "$(git log --oneline -1 2>&1)"
 
 note "compile Airlock in here"
 log=/tmp/build.log
-if meson setup build-tour --buildtype=plain -Dtests=false -Db_lto=false >"$log" 2>&1 && ninja -C build-tour >>"$log" 2>&1; then
+if meson setup build-tour --buildtype=debug -Dtests=false -Db_lto=false >"$log" 2>&1 && ninja -C build-tour >>"$log" 2>&1; then
 	printf '%s compiled, %s\n' "$(grep -c 'Compiling C' "$log")" "$(build-tour/src/prog/airlock version 2>&1 | head -n 1)"
 else
 	tail -n 20 "$log"
