@@ -589,7 +589,7 @@ static void drive(struct runner *r)
 
 	r->o->started_ns = clock_real_ns();
 	r->renewed = clock_mono_ns();
-	r->log.fd = -1;
+	r->log.fd = r->log.reserve_fd = -1;
 	k = forward(r, &e);
 	first_error(r, k, &e);
 	if (r->sb && r->o->command_ran && r->o->cmd.end != END_ABANDONED &&

@@ -20,6 +20,7 @@
 #include "os/proc.h"
 
 #define RELAY_CHUNK 16384
+#define KEPT_FD 4 /* first of the descriptors that a supervisor keeps */
 
 struct super {
 	int ctl, sigs, master; /* master: -1 without a terminal */
@@ -168,14 +169,32 @@ static int open_terminal(struct super *s, const struct exec_spec *x)
 	return slave;
 }
 
-/* The numbers that the child hands over must not be 0..3, which it overwrites in order. */
-static int lift(struct super *s, int fd)
+/*
+ * The supervisor is a fork of Airlock: whatever else it inherited (the other ends of the command's own
+ * pipes above all) would keep the command from seeing the end of its input.
+ */
+static void keep_only(struct super *s, struct exec_spec *x)
 {
-	int up = fcntl(fd, F_DUPFD_CLOEXEC, 10);
+	int *const keep[] = {&s->ctl, &x->in, &x->out, &x->err};
+	int up[ARRAY_LEN(keep)];
 
-	if (up < 0)
-		fail(s, "dup", errno);
-	return up;
+	for (size_t i = 0; i < ARRAY_LEN(keep); i++) {
+		up[i] = fcntl(*keep[i], F_DUPFD_CLOEXEC, 16);
+		if (up[i] < 0)
+			fail(s, "dup", errno);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(keep); i++) {
+		*keep[i] = KEPT_FD + (int)i;
+		if (dup3(up[i], *keep[i], O_CLOEXEC) < 0)
+			_exit(1);
+	}
+	(void)syscall(SYS_close_range, (unsigned)(KEPT_FD + (int)ARRAY_LEN(keep)), ~0U, 0U);
+	(void)syscall(SYS_close_range, 0U, (unsigned)KEPT_FD - 1, 0U);
+	/* 0..3 stay taken, so that no descriptor made later is one that the child overwrites. */
+	for (int fd = 0; fd < KEPT_FD; fd++)
+		(void)!open("/dev/null", O_RDWR | O_CLOEXEC);
+	s->in = x->in;
+	s->out = x->out;
 }
 
 static void spawn(struct super *s, struct exec_spec *x)
@@ -188,19 +207,15 @@ static void spawn(struct super *s, struct exec_spec *x)
 	int slave = -1, p[2];
 	ssize_t k;
 
-	x->in = s->in = lift(s, x->in);
-	x->out = s->out = lift(s, x->out);
 	if (x->tty)
 		slave = open_terminal(s, x);
-	else
-		x->err = lift(s, x->err);
 	if (pipe2(p, O_CLOEXEC) < 0)
 		fail(s, "pipe", errno);
 	s->main = fork();
 	if (s->main < 0)
 		fail(s, "fork", errno);
 	if (s->main == 0)
-		child(s, x, slave, lift(s, p[1]));
+		child(s, x, slave, p[1]);
 	(void)close(p[1]);
 	if (slave >= 0)
 		(void)close(slave);
@@ -219,7 +234,6 @@ static void spawn(struct super *s, struct exec_spec *x)
 		(void)close(x->err);
 		s->in = s->out = -1;
 	}
-	(void)syscall(SYS_close_range, 0U, 2U, 0U);
 	tell(s, &ev);
 }
 
@@ -339,6 +353,7 @@ void super_main(int ctl, const struct exec_spec *spec)
 	(void)sigprocmask(SIG_SETMASK, &mask, NULL);
 	(void)sigemptyset(&mask);
 	(void)sigaddset(&mask, SIGCHLD);
+	keep_only(&s, &x);
 	s.sigs = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (s.sigs < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
 		fail(&s, "supervise", errno);

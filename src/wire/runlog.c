@@ -17,6 +17,32 @@ static void put_le(uint8_t *p, uint64_t v, size_t n)
 		p[i] = (uint8_t)(v >> (8 * i));
 }
 
+static void give_back(struct runlog *l)
+{
+	if (l->error != ENOSPC && l->error != EDQUOT)
+		return;
+	l->full = true;
+	if (l->reserve_fd >= 0)
+		(void)close(l->reserve_fd);
+	l->reserve_fd = -1;
+}
+
+/* The nameless file goes away with us, however we end. */
+static void reserve(struct runlog *l, const char *path)
+{
+	_cleanup_free_ char *dir = strdup(path);
+	char *slash = dir ? strrchr(dir, '/') : NULL;
+
+	if (!slash)
+		return;
+	*slash = '\0';
+	l->reserve_fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (l->reserve_fd >= 0 && fallocate(l->reserve_fd, 0, 0, RUNLOG_RESERVE) < 0) {
+		(void)close(l->reserve_fd);
+		l->reserve_fd = -1;
+	}
+}
+
 /* Whole record or nothing: a short write is cut off again, so that the next one is not garbage. */
 static bool append(struct runlog *l, enum runlog_stream s, int64_t time_ns, const void *p, size_t n)
 {
@@ -41,8 +67,12 @@ static bool append(struct runlog *l, enum runlog_stream s, int64_t time_ns, cons
 		l->end += (uint64_t)k;
 		return true;
 	}
-	l->error = k < 0 ? errno : ENOSPC;
-	if (k > 0 && ftruncate(l->fd, (off_t)l->end) < 0)
+	/* A short write does not say why; the next byte does. What it may leave is cut off below. */
+	if (k >= 0 && pwrite(l->fd, "", 1, (off_t)l->end + k) >= 0)
+		errno = EIO;
+	l->error = errno;
+	give_back(l);
+	if (k >= 0 && ftruncate(l->fd, (off_t)l->end) < 0)
 		l->error = errno;
 	return false;
 }
@@ -68,12 +98,13 @@ static void drop(struct runlog *l, size_t n)
 
 int runlog_create(struct runlog *l, const char *path, uint64_t limit, struct err *e)
 {
-	*l = (struct runlog){.fd = -1, .limit = limit};
+	*l = (struct runlog){.fd = -1, .limit = limit, .reserve_fd = -1};
 	l->fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (l->fd < 0)
 		return err_sys(e, errno, "create the run log %s", path);
 	l->end = RUNLOG_HEAD;
 	/* A full disk at this point is not an error either: the next append tries again. */
+	reserve(l, path);
 	l->headed = pwrite(l->fd, RUNLOG_MAGIC, RUNLOG_HEAD, 0) == RUNLOG_HEAD;
 	if (!l->headed)
 		l->error = errno ? errno : ENOSPC;
@@ -86,7 +117,7 @@ int runlog_append(struct runlog *l, const char *path, struct err *e)
 	struct runlog_record rec;
 	int r;
 
-	*l = (struct runlog){.fd = -1};
+	*l = (struct runlog){.fd = -1, .reserve_fd = -1};
 	l->fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
 	if (l->fd < 0)
 		return err_sys(e, errno, "open the run log %s", path);
@@ -122,7 +153,7 @@ void runlog_write(struct runlog *l, enum runlog_stream s, int64_t time_ns, const
 			drop(l, n);
 			return;
 		}
-		if (mark_pending(l, time_ns) && append(l, s, time_ns, b, k))
+		if (!l->full && mark_pending(l, time_ns) && append(l, s, time_ns, b, k))
 			l->payload += k;
 		else
 			drop(l, k);
@@ -158,6 +189,9 @@ void runlog_close(struct runlog *l)
 	if (l->fd >= 0)
 		(void)close(l->fd);
 	l->fd = -1;
+	if (l->reserve_fd >= 0)
+		(void)close(l->reserve_fd);
+	l->reserve_fd = -1;
 }
 
 void runlog_reader_init(struct runlog_reader *r, int fd, uint64_t offset)

@@ -11,7 +11,9 @@
  *
  * The writer never makes the run fail: when the limit is reached or the disk is full the bytes are
  * counted, and a RUNLOG_DROPPED record says how many are missing at that place as soon as it can
- * be written. A half-written record is cut off again first.
+ * be written. A half-written record is cut off again first. On a full disk the log gives back a
+ * small reserve that it holds from the start and writes no more output, so that the state of the
+ * run and its record still find room.
  */
 #ifndef AIRLOCK_WIRE_RUNLOG_H
 #define AIRLOCK_WIRE_RUNLOG_H
@@ -26,6 +28,8 @@
 #define RUNLOG_HEAD 8
 #define RUNLOG_RECORD 16
 #define RUNLOG_RECORD_MAX (1 << 20) /* bytes of one record; longer output is split */
+
+#define RUNLOG_RESERVE (512 << 10) /* bytes; a WAL page per row of a run, and the record, fit */
 
 enum runlog_stream {
 	RUNLOG_OUT = 1,
@@ -42,6 +46,8 @@ struct runlog {
 	uint64_t payload; /* output bytes kept */
 	uint64_t dropped; /* all output bytes not kept */
 	uint64_t pending; /* of these, not yet marked in the file */
+	int reserve_fd;	  /* nameless file of RUNLOG_RESERVE bytes, -1: none or given back */
+	bool full;	  /* the disk was full: nothing more is tried */
 	bool headed;	  /* the magic is in the file */
 	int error;	  /* errno of the last failed write, 0 */
 };

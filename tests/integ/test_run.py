@@ -1,0 +1,715 @@
+#!/usr/bin/env python3
+"""airlock run and its relatives as real programs, over each provider.
+
+usage: test_run.py AIRLOCK local|native [unittest arguments]
+
+The same suite runs over every provider; what only one of them can show is skipped for the other by
+a decorator, with the reason. No sleeps: every wait has a condition and a deadline.
+"""
+import fcntl, json, os, pty, re, select, shutil, signal, stat, struct, subprocess, sys, tempfile, termios, time, unittest
+
+AIRLOCK, PROVIDER = sys.argv[1], sys.argv[2]
+LOCAL = PROVIDER == "local"
+DEADLINE = 60
+
+
+def until(what, cond, seconds=DEADLINE):
+    end = time.monotonic() + seconds
+    while True:
+        v = cond()
+        if v:
+            return v
+        if time.monotonic() > end:
+            raise AssertionError("waited %d s for: %s" % (seconds, what))
+        select.select([], [], [], 0.02)
+
+
+def marked(word):
+    """Pids of living processes that have `word` in their arguments."""
+    found = []
+    for p in os.listdir("/proc"):
+        if p.isdigit():
+            try:
+                with open("/proc/%s/cmdline" % p, "rb") as f:
+                    args = f.read().split(b"\0")
+                with open("/proc/%s/stat" % p) as f:
+                    state = f.read().rsplit(")", 1)[1].split()[0]
+            except OSError:
+                continue
+            if word.encode() in args and state != "Z":
+                found.append(int(p))
+    return found
+
+
+def native_only(reason):
+    return unittest.skipIf(LOCAL, "local: " + reason)
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        signal.signal(signal.SIGALRM, self.late)
+        signal.alarm(3 * DEADLINE)
+        self.top = tempfile.mkdtemp(prefix="airlock-run-")
+        os.chmod(self.top, 0o755)
+        self.ws = os.path.join(self.top, "ws")
+        os.mkdir(self.ws)
+        self.write("a", "one\n")
+        self.write("d/b", "two\n")
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(("XDG_", "LD_"))}
+        self.env["XDG_STATE_HOME"] = os.path.join(self.top, "state")
+        self.env["HOME"] = os.path.join(self.top, "home")
+        os.mkdir(self.env["HOME"])
+        self.children = []
+
+    def late(self, signo, frame):
+        raise AssertionError("the test did not end within %d s" % (3 * DEADLINE))
+
+    def tearDown(self):
+        signal.alarm(0)
+        for p in self.children:
+            if p.poll() is None:
+                p.kill()
+            p.wait()
+            for f in (p.stdin, p.stdout, p.stderr):
+                if f:
+                    f.close()
+        self.airlock("rm", "--all", "--force")
+        subprocess.run(["chmod", "-R", "u+rwX", self.top], stderr=subprocess.DEVNULL)
+        shutil.rmtree(self.top, ignore_errors=True)
+
+    def write(self, name, text):
+        p = os.path.join(self.ws, name)
+        os.makedirs(os.path.dirname(p), exist_ok=True)
+        with open(p, "wb" if isinstance(text, bytes) else "w") as f:
+            f.write(text)
+
+    def read(self, name):
+        with open(os.path.join(self.ws, name), "rb") as f:
+            return f.read()
+
+    def airlock(self, *words, **kw):
+        kw.setdefault("cwd", self.ws)
+        kw.setdefault("env", self.env)
+        kw.setdefault("stdout", subprocess.PIPE)
+        kw.setdefault("stderr", subprocess.PIPE)
+        if "input" not in kw:
+            kw.setdefault("stdin", subprocess.DEVNULL)
+        return subprocess.run([AIRLOCK, *words], timeout=DEADLINE, **kw)
+
+    def run_cmd(self, *words, opts=(), **kw):
+        return self.airlock("run", "--provider", PROVIDER, *opts, "--", *words, **kw)
+
+    def start(self, *words, opts=(), **kw):
+        kw.setdefault("cwd", self.ws)
+        kw.setdefault("env", self.env)
+        p = subprocess.Popen([AIRLOCK, "run", "--provider", PROVIDER, *opts, "--", *words],
+                             stdin=kw.pop("stdin", subprocess.DEVNULL), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             start_new_session=True, **kw)
+        self.children.append(p)
+        return p
+
+    def runs(self):
+        r = self.airlock("ps", "-a", "--json")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        return json.loads(r.stdout)
+
+    def log(self, run="last"):
+        r = self.airlock("logs", run)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        return r.stdout
+
+    def gone(self, word):
+        until("no process with %s" % word, lambda: not marked(word), 15)
+
+
+class Status(Case):
+    def test_B057_exit_codes(self):
+        rows = [(["true"], 0), (["false"], 1), (["exit 7"], 7), (["sh", "-c", "exit 9"], 9),
+                (["nosuchprogram"], 127), (["nosuchprogram", "x"], 127), (["./a"], 126), (["./a", "x"], 126),
+                (["kill -9 $$"], 137), (["kill -15 $$"], 143), (["exit 125"], 125), (["exit 124"], 124)]
+        for words, want in rows:
+            with self.subTest(words=words):
+                r = self.run_cmd(*words, opts=["-q"])
+                self.assertEqual(r.returncode, want, r.stderr)
+
+    def test_B057_own_failures_are_told_apart(self):
+        rows = [(["run", "--nosuch", "--", "true"], 2), (["run"], 2), (["nosuchverb"], 2), ([], 2),
+                (["run", "--provider", "mars", "--", "true"], 2),
+                (["run", "--workspace", "/nosuch", "--provider", PROVIDER, "--", "true"], 125),
+                (["exec", "nosuch-run", "--", "true"], 125), (["logs", "0000"], 125), (["run", "--env", "nope", "--", "true"], 125),
+                (["run", "--timeout", "-1", "--", "true"], 2), (["run", "--timeout", "ten", "--", "true"], 2),
+                (["run", "--memory", "x", "--", "true"], 2), (["run", "--pids", "0", "--", "true"], 2)]
+        for words, want in rows:
+            with self.subTest(words=words):
+                r = self.airlock(*words)
+                self.assertEqual(r.returncode, want, r.stderr)
+                self.assertTrue(r.stderr)
+                self.assertEqual(r.stdout, b"")
+
+    def test_nearest_option_and_verb(self):
+        self.assertIn(b"--timeout", self.airlock("run", "--tiemout", "3", "--", "true").stderr)
+        self.assertIn(b"did you mean run", self.airlock("rnu").stderr)
+
+    def test_RT01_one_word_is_a_script_several_are_a_command(self):
+        r = self.run_cmd("echo $((1+1)); echo 'a b'")
+        self.assertEqual(r.stdout, b"2\na b\n")
+        r = self.run_cmd("printf", "%s|", "$HOME", "a b", "", "*")
+        self.assertEqual(r.stdout, b"$HOME|a b||*|")
+
+    def test_RT01_bash_only_when_asked(self):
+        r = self.run_cmd("echo ${BASH_VERSION:-none}")
+        self.assertEqual(r.stdout, b"none\n")
+        r = self.run_cmd("echo ${BASH_VERSION:-none}", opts=["--shell", "bash"])
+        self.assertNotEqual(r.stdout, b"none\n")
+
+    def test_B066_directory_and_reason(self):
+        os.makedirs(os.path.join(self.ws, "d/e"))
+        self.write("d/e/f", "x")
+        subprocess.run(["git", "init", "-q", self.ws], check=True, env=self.env)
+        r = self.run_cmd("pwd", cwd=os.path.join(self.ws, "d/e"))
+        self.assertTrue(r.stdout.endswith(b"/d/e\n"), r.stdout + r.stderr)
+        self.assertIn(b"the enclosing git work tree", self.airlock("logs", "last").stderr)
+        r = self.run_cmd("true", opts=["--workspace", self.ws + "/a"])
+        self.assertEqual(r.returncode, 125)
+        self.assertIn(b"not a directory", r.stderr)
+
+    def test_home_is_not_taken_by_default(self):
+        r = self.run_cmd("true", cwd=self.env["HOME"])
+        self.assertEqual(r.returncode, 125)
+        self.assertIn(b"--workspace", r.stderr)
+
+
+class Streams(Case):
+    def test_RT07_bytes_whole_and_apart(self):
+        data = bytes(range(256)) * 4096
+        self.write("data", data)
+        r = self.run_cmd("cat data; cat data >&2", opts=["-q"])
+        self.assertEqual(r.stdout, data)
+        self.assertEqual(r.stderr, data)
+        self.assertEqual(self.log(), data)
+
+    def test_B037_stdin(self):
+        big = os.urandom(5 << 20)
+        r = self.run_cmd("cat", opts=["-q"], input=big)
+        self.assertEqual(r.stdout, big)
+        r = self.run_cmd("true", opts=["-q"], input=big)
+        self.assertEqual(r.returncode, 0)
+        r = self.run_cmd("wc -c", opts=["-q"], input=b"")
+        self.assertEqual(r.stdout.strip(), b"0")
+
+    def test_stdin_closed_by_the_caller(self):
+        r = subprocess.run(["sh", "-c", 'exec "$@" <&-', "sh", AIRLOCK, "run", "-q", "--provider", PROVIDER, "--", "wc -c"],
+                           cwd=self.ws, env=self.env, stdout=subprocess.PIPE, timeout=DEADLINE)
+        self.assertEqual(r.stdout.strip(), b"0")
+
+    def test_B028_no_output_is_lost(self):
+        for i in range(15):
+            r = self.run_cmd("head -c 200000 /dev/zero | tr '\\0' x", opts=["-q"])
+            self.assertEqual(len(r.stdout), 200000)
+
+    def test_slow_reader_loses_nothing(self):
+        p = self.start("head -c 3000000 /dev/zero | tr '\\0' x", opts=["-q"])
+        got = 0
+        while True:
+            b = os.read(p.stdout.fileno(), 30000)
+            if not b:
+                break
+            got += len(b)
+            select.select([], [], [], 0.001)
+        self.assertEqual(got, 3000000)
+        self.assertEqual(p.wait(DEADLINE), 0)
+
+    def test_endless_output_ends_with_its_reader(self):
+        p = self.start("yes", opts=["-q"])
+        self.assertTrue(os.read(p.stdout.fileno(), 4096))
+        p.stdout.close()
+        self.assertEqual(p.wait(DEADLINE), 141)
+
+    def test_log_limit_is_named(self):
+        r = self.run_cmd("head -c 300000 /dev/zero", opts=["--log-limit", "64K"])
+        self.assertEqual(len(r.stdout), 300000)
+        self.assertIn(b"limit run log", r.stderr)
+        self.assertIn(b"--log-limit", r.stderr)
+        self.assertEqual(len(self.log()), 65536)
+        self.assertIn(b"234464 bytes of output are missing", self.airlock("logs", "last").stderr)
+
+    def test_B139_logs_follow(self):
+        os.mkfifo(os.path.join(self.top, "go"))
+        p = self.start("echo first; cat; echo last", stdin=subprocess.PIPE)
+        until("a run", lambda: [r for r in self.runs() if r["phase"] == "execute"])
+        f = subprocess.Popen([AIRLOCK, "logs", "-f", "last"], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.children.append(f)
+        self.assertEqual(f.stdout.readline(), b"first\n")
+        p.stdin.write(b"middle\n")
+        p.stdin.flush()
+        self.assertEqual(f.stdout.readline(), b"middle\n")
+        p.stdin.close()
+        p.stdin = None
+        self.assertEqual(f.stdout.readline(), b"last\n")
+        self.assertEqual(f.wait(DEADLINE), 0)
+        self.assertEqual(f.stdout.read(), b"")
+
+
+class Variables(Case):
+    def vars(self, *opts, **kw):
+        r = self.run_cmd("env -0", opts=["-q", *opts], **kw)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        return dict(w.split("=", 1) for w in r.stdout.decode().split("\0") if w)
+
+    def test_clean_documented_set(self):
+        v = self.vars(env={**self.env, "SECRET_TOKEN": "x", "LC_ALL": "C.UTF-8", "TZ": "UTC"})
+        self.assertNotIn("SECRET_TOKEN", v)
+        self.assertEqual(v["LC_ALL"], "C.UTF-8")
+        self.assertEqual(v["TZ"], "UTC")
+        for name in ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "AIRLOCK_RUN_ID", "AIRLOCK_ENV", "PAPERCLIP_RUN_ID"):
+            self.assertIn(name, v)
+        self.assertEqual(v["PAPERCLIP_RUN_ID"], self.runs()[0]["run"])  # CP-02
+
+    def test_setenv_and_files(self):
+        with open(self.top + "/f.env", "w") as f:
+            f.write("# c\nA=1\nexport B='two words'\nM=\"l1\nl2\"\n")
+        v = self.vars("--env-file", self.top + "/f.env", "--setenv", "A=over", "--setenv", "FROM_HERE",
+                      env={**self.env, "FROM_HERE": "yes"})
+        self.assertEqual((v["A"], v["B"], v["M"], v["FROM_HERE"]), ("over", "two words", "l1\nl2", "yes"))
+
+    def test_bad_file_names_line_not_value(self):
+        with open(self.top + "/f.env", "w") as f:
+            f.write("A=1\nB='hush\n")
+        r = self.run_cmd("true", opts=["--env-file", self.top + "/f.env"])
+        self.assertEqual(r.returncode, 125)
+        self.assertIn(b"line 2", r.stderr)
+        self.assertNotIn(b"hush", r.stderr)
+
+    def test_B162_reserved_names(self):
+        for name in ("PAPERCLIP_RUN_ID", "AIRLOCK_RUN_ID", "PAPERCLIP_API_KEY"):
+            r = self.run_cmd("true", opts=["--setenv", name + "=x"])
+            self.assertEqual(r.returncode, 125)
+            self.assertIn(name.encode(), r.stderr)
+
+    def test_B155_loader_hooks(self):
+        r = self.run_cmd("true", opts=["--setenv", "NODE_OPTIONS=--x"])
+        self.assertEqual(r.returncode, 125 if LOCAL else 0)
+
+    def test_values_not_in_log_record_or_arguments(self):
+        r = self.run_cmd("true", opts=["--setenv", "TOKEN=sesame42", "--json=" + self.top + "/r.json"])
+        self.assertEqual(r.returncode, 0, r.stderr)
+        for root, _, files in os.walk(self.env["XDG_STATE_HOME"]):
+            for name in files:
+                with open(os.path.join(root, name), "rb") as f:
+                    self.assertNotIn(b"sesame42", f.read(), name)
+        with open(self.top + "/r.json") as f:
+            self.assertNotIn("sesame42", f.read())
+
+    def test_RT06_no_profile_is_read_or_written(self):
+        home = self.env["HOME"]
+        for name in (".profile", ".bashrc", ".bash_profile"):
+            with open(os.path.join(home, name), "w") as f:
+                f.write("echo sourced; sleep 2\n")
+        before = {n: os.stat(os.path.join(home, n)).st_mtime_ns for n in os.listdir(home)}
+        r = self.run_cmd("echo ok", opts=["--shell", "bash", "-q"])
+        self.assertEqual(r.stdout, b"ok\n")
+        self.assertEqual(before, {n: os.stat(os.path.join(home, n)).st_mtime_ns for n in os.listdir(home)})
+
+
+class Tools(Case):
+    def test_RT04_B005_missing_cli_fails_loudly(self):
+        r = self.run_cmd("echo started", opts=["--cli", "nosuchcli"])
+        self.assertEqual(r.returncode, 125)
+        self.assertEqual(r.stdout, b"")
+        for word in (b"nosuchcli", b"PATH=", b"command -v", PROVIDER.encode()):
+            self.assertIn(word, r.stderr)
+
+    def test_RT03_only_used_clis_are_asked_for(self):
+        self.assertEqual(self.run_cmd("true", opts=["--cli", "sh", "--cli", "tar"]).returncode, 0)
+
+    def test_RT05_install_flow(self):
+        # present: skipped
+        r = self.run_cmd("true", opts=["--cli", "sh", "--install", "touch installed"])
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertNotIn(b"running the install", r.stderr)
+        self.assertFalse(os.path.exists(self.ws + "/installed"))
+        # absent: once, then there
+        script = "mkdir -p bin; printf '#!/bin/sh\\necho mine\\n' > bin/mycli; chmod +x bin/mycli; echo x >> count"
+        inside = self.ws if LOCAL else "/workspace"
+        r = self.run_cmd("mycli; cat count", opts=["--cli", "mycli", "--install", script, "--setenv",
+                                                  "PATH=%s/bin:/usr/bin:/bin" % inside])
+        self.assertEqual((r.returncode, r.stdout), (0, b"mine\nx\n"), r.stderr)
+
+    def test_RT05_failed_install_is_logged_not_fatal(self):
+        r = self.run_cmd("true", opts=["--cli", "nosuchcli", "--install", "echo trying; exit 3"])
+        self.assertEqual(r.returncode, 125)
+        self.assertIn(b"install command failed with status 3", r.stderr)
+        self.assertIn(b"nosuchcli", r.stderr)
+
+    def test_B068_installed_but_not_on_path(self):
+        script = "mkdir -p \"$HOME/elsewhere\"; printf '#!/bin/sh\\n' > \"$HOME/elsewhere/mycli\"; chmod +x \"$HOME/elsewhere/mycli\""
+        r = self.run_cmd("true", opts=["--cli", "mycli", "--install", script])
+        self.assertEqual(r.returncode, 125)
+        self.assertIn(b"installed but not on PATH", r.stderr)
+        self.assertIn(b"/elsewhere/mycli", r.stderr)
+
+    @native_only("the host's programs are there")
+    def test_B005_hint_names_the_bind(self):
+        d = self.env["HOME"] + "/.local/bin"
+        os.makedirs(d)
+        with open(d + "/onhost", "w") as f:
+            f.write("#!/bin/sh\necho from the host\n")
+        os.chmod(d + "/onhost", 0o755)
+        r = self.run_cmd("true", opts=["--cli", "onhost"])
+        self.assertIn(b"--bind-ro", r.stderr)
+
+
+class Limits(Case):
+    def test_B036_time_limit_says_everything(self):
+        t = time.monotonic()
+        r = self.run_cmd("echo begun; sleep 600", opts=["--timeout", "1"])
+        self.assertEqual(r.returncode, 124)
+        self.assertLess(time.monotonic() - t, 20)
+        for word in (b"limit time", b"option --timeout", b"--timeout"):
+            self.assertIn(word, r.stderr)
+        self.assertEqual(r.stdout, b"begun\n")
+        self.assertIn(b"limit time: 1", self.airlock("logs", "last").stderr)
+
+    def test_B001_time_limit_ends_the_whole_tree(self):
+        r = self.run_cmd("sleep 60601 & (setsid sleep 60602 &) ; sh -c 'sleep 60603 & wait' & sleep 60604", opts=["--timeout", "1"])
+        self.assertEqual(r.returncode, 124, r.stderr)
+        for n in ("60601", "60602", "60603", "60604"):
+            self.gone(n)
+
+    def test_ignoring_TERM_is_killed(self):
+        t = time.monotonic()
+        r = self.run_cmd("trap '' TERM; while :; do sleep 60701; done", opts=["--timeout", "1"])
+        self.assertEqual(r.returncode, 124)
+        self.assertIn(b"KILL", r.stderr)
+        self.assertLess(time.monotonic() - t, 25)
+        self.gone("60701")
+
+    def test_B004_zero_is_none(self):
+        r = self.run_cmd("true", opts=["--timeout", "0"])
+        self.assertEqual(r.returncode, 0)
+        self.assertIn(b"limit time: none (option --timeout", self.airlock("logs", "last").stderr)
+
+    def test_B006_background_child_does_not_hold_the_run(self):
+        for script in ("sleep 60801 & echo ready", "setsid sleep 60801 & echo ready"):
+            t = time.monotonic()
+            r = self.run_cmd(script)
+            self.assertEqual((r.returncode, r.stdout), (0, b"ready\n"), r.stderr)
+            self.assertLess(time.monotonic() - t, 15)
+            self.assertIn(b"left behind", r.stderr)
+            self.gone("60801")
+
+    def test_source_of_a_limit_in_a_named_environment(self):
+        self.assertEqual(self.airlock("env", "create", "ci", "--provider", PROVIDER, "--timeout", "1").returncode, 0)
+        r = self.airlock("run", "--env", "ci", "--", "sleep 600")
+        self.assertEqual(r.returncode, 124)
+        self.assertIn(b"environment ci", r.stderr)
+        r = self.airlock("run", "--env", "ci", "--timeout", "0", "--", "echo over")
+        self.assertEqual(r.stdout, b"over\n")
+
+
+class Signals(Case):
+    def begun(self, script, **kw):
+        p = self.start(script, **kw)
+        self.assertEqual(p.stdout.readline(), b"begun\n")
+        return p
+
+    def test_ctrl_c_ends_the_tree_and_exits_130(self):
+        for signo, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
+            with self.subTest(signo=signo):
+                p = self.begun("echo change > c; echo begun; sleep 60901 & sleep 60902")
+                os.kill(p.pid, signo)
+                self.assertEqual(p.wait(DEADLINE), status, p.stderr.read())
+                self.gone("60901")
+                self.gone("60902")
+                self.assertEqual(self.read("c"), b"change\n")  # results come back
+                self.assertEqual(self.runs()[0]["state"], "interrupted")
+
+    def test_second_signal_stops_at_once(self):
+        p = self.begun("echo change > c; trap '' TERM; echo begun; while :; do sleep 61001; done")
+        os.kill(p.pid, signal.SIGINT)
+        # Signals of one number merge while pending: the second must come after the first was taken.
+        until("the first was noticed", lambda: b"SigPnd:\t0000000000000000" in open("/proc/%d/status" % p.pid, "rb").read())
+        t = time.monotonic()
+        os.kill(p.pid, signal.SIGINT)
+        self.assertEqual(p.wait(DEADLINE), 130, p.stderr.read())
+        self.assertLess(time.monotonic() - t, 15)
+        self.gone("61001")
+        if not LOCAL:
+            self.assertFalse(os.path.exists(self.ws + "/c"))
+            self.assertEqual(self.runs()[0]["lease_state"], "recoverable")
+            r = self.airlock("recover", "last")
+            self.assertEqual(r.returncode, 0, r.stderr)
+            self.assertEqual(self.read("c"), b"change\n")
+            self.assertEqual(self.runs()[0]["state"], "recovered")
+
+    def test_B125_stop_verb(self):
+        p = self.begun("echo begun; sleep 61101")
+        r = self.airlock("stop", "last")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertIn(b"is stopped", r.stderr)
+        self.assertEqual(p.wait(DEADLINE), 143)
+        self.gone("61101")
+        self.assertEqual(self.airlock("stop", "last").returncode, 0)
+
+    def test_B164_B067_killed_engine(self):
+        p = self.begun("echo kept > k; echo begun; setsid sleep 61201 & sleep 61202")
+        p.kill()
+        p.wait(DEADLINE)
+        t = time.monotonic()
+        self.gone("61201")
+        self.gone("61202")
+        self.assertLess(time.monotonic() - t, 10)
+        r = self.run_cmd("true")  # the next start finishes
+        self.assertEqual(r.returncode, 0, r.stderr)
+        old = self.runs()[1]
+        self.assertEqual(old["state"], "interrupted")
+        if LOCAL:
+            self.assertEqual(old["lease_state"], "released")
+        else:
+            self.assertEqual(old["lease_state"], "recoverable")
+            self.assertFalse(os.path.exists(self.ws + "/k"))
+            r = self.airlock("recover", old["run"])
+            self.assertEqual(r.returncode, 0, r.stderr)
+            self.assertEqual(self.read("k"), b"kept\n")
+
+    def test_killed_helper(self):
+        """kill -9 of the process between us and the command: nothing runs on, the record says it."""
+        p = self.begun("echo kept > k; echo begun; setsid sleep 61301 & sleep 61302")
+        helpers = []
+        for pid in os.listdir("/proc"):
+            if pid.isdigit():
+                try:
+                    with open("/proc/%s/stat" % pid) as f:
+                        ppid = int(f.read().rsplit(")", 1)[1].split()[1])
+                except OSError:
+                    continue
+                if ppid == p.pid:
+                    helpers.append(int(pid))
+        self.assertTrue(helpers)
+        for h in helpers:
+            os.kill(h, signal.SIGKILL)
+        status = p.wait(DEADLINE)
+        self.assertEqual(status, 137 if LOCAL else 125, p.stderr.read())
+        self.gone("61301")
+        self.gone("61302")
+        if not LOCAL:
+            self.assertEqual(self.runs()[0]["lease_state"], "recoverable")
+            r = self.airlock("recover", "last")
+            self.assertEqual(r.returncode, 0, r.stderr)
+            self.assertEqual(self.read("k"), b"kept\n")
+
+
+class Results(Case):
+    def test_changes_come_back(self):
+        r = self.run_cmd("echo new > n; echo more >> a; rm d/b; mkdir -p e/f; echo x > e/f/g; chmod +x n")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertEqual(self.read("n"), b"new\n")
+        self.assertTrue(os.stat(self.ws + "/n").st_mode & stat.S_IXUSR)
+        self.assertEqual(self.read("a"), b"one\nmore\n")
+        self.assertFalse(os.path.exists(self.ws + "/d/b"))
+        self.assertEqual(self.read("e/f/g"), b"x\n")
+        if not LOCAL:
+            for word in (b"changed: 1", b"added: ", b"deleted: 1", b"layers in force"):
+                self.assertIn(word, r.stderr)
+
+    def test_B09_local_says_so(self):
+        r = self.run_cmd("true")
+        self.assertEqual(b"NO ISOLATION" in r.stderr, LOCAL)
+
+    def test_results_come_back_after_failure_and_timeout(self):
+        self.run_cmd("echo 1 > x; exit 3")
+        self.assertEqual(self.read("x"), b"1\n")
+        self.run_cmd("echo 2 > x; sleep 600", opts=["--timeout", "1"])
+        self.assertEqual(self.read("x"), b"2\n")
+
+    @native_only("works in place, there is nothing to conflict")
+    def test_B083_conflict_keeps_the_host_and_saves_the_other(self):
+        p = self.start("echo sandbox > a; echo begun; cat", stdin=subprocess.PIPE)
+        self.assertEqual(p.stdout.readline(), b"begun\n")
+        self.write("a", "host\n")
+        p.stdin.close()
+        p.stdin = None
+        self.assertEqual(p.wait(DEADLINE), 0)
+        err = p.stderr.read()
+        self.assertIn(b"CONFLICTS", err)
+        self.assertEqual(self.read("a"), b"host\n")
+
+    def test_two_runs_at_once(self):
+        ps = [self.start("echo %d > f%d; echo begun; cat" % (i, i), stdin=subprocess.PIPE) for i in range(2)]
+        for p in ps:
+            self.assertEqual(p.stdout.readline(), b"begun\n")
+        for p in ps:
+            p.stdin.close()
+            p.stdin = None
+            self.assertEqual(p.wait(DEADLINE), 0, p.stderr.read())
+        self.assertEqual((self.read("f0"), self.read("f1")), (b"0\n", b"1\n"))
+
+    @native_only("works in place")
+    def test_odd_names(self):
+        name = b"\xff\xfe \x1b[31m\nx"
+        with open(os.path.join(os.fsencode(self.ws), name), "wb") as f:
+            f.write(b"1")
+        r = self.run_cmd("for f in *x; do echo 2 > \"$f\"; done")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        with open(os.path.join(os.fsencode(self.ws), name), "rb") as f:
+            self.assertEqual(f.read(), b"2\n")
+        self.assertNotIn(b"\x1b[31m", r.stderr)
+
+    @native_only("works in place")
+    def test_B105_every_phase_is_timed(self):
+        r = self.run_cmd("true")
+        for phase in (b"resolve", b"sync_in", b"start", b"execute", b"sync_out", b"release", b"sum"):
+            self.assertIn(phase, r.stderr)
+
+
+class Record(Case):
+    DOC = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "record.md")
+
+    def fields(self, value, at, found):
+        if isinstance(value, dict):
+            for k, v in value.items():
+                self.fields(v, at + "." + k if at else k, found)
+        elif isinstance(value, list):
+            for v in value:
+                if isinstance(v, (dict, list)):
+                    self.fields(v, at + "[]", found)
+        if at and not at.endswith("[]"):
+            found.add(at)
+
+    def test_record_is_documented(self):
+        with open(self.DOC) as f:
+            doc = set(re.findall(r"^\| `([^`]+)`", f.read(), re.M))
+        self.write(".env", "A=1")
+        r = self.run_cmd("echo x > n; ln -s /etc/passwd bad; echo out; sleep 0 & exit 3", opts=["--json"])
+        self.assertEqual(r.returncode, 3, r.stderr)
+        rec = json.loads(r.stdout)  # the command's stdout went to stderr
+        self.assertIn(b"out\n", r.stderr)
+        found = set()
+        self.fields(rec, "", found)
+        self.assertEqual(found - doc, set(), "fields without a line in docs/record.md")
+        self.assertEqual((rec["version"], rec["exit_status"], rec["provider"]), (1, 3, PROVIDER))
+        top = {d for d in doc if "." not in d and "[" not in d}
+        self.assertEqual(top - set(rec), set(), "documented fields that the record lacks")
+        with open(os.path.join(self.env["XDG_STATE_HOME"], "airlock/runs", rec["run"], "record.json")) as f:
+            self.assertEqual(json.load(f), rec)
+
+    def test_record_of_a_failure(self):
+        r = self.run_cmd("true", opts=["--json", "--cli", "nosuchcli"])
+        rec = json.loads(r.stdout)
+        self.assertEqual((rec["error"]["code"], rec["error"]["phase"], rec["state"]), ("not_found", "probe", "failed"))
+        self.assertIsNone(rec["command"])
+
+
+class Kept(Case):
+    def test_exec_in_a_kept_sandbox(self):
+        r = self.run_cmd("echo 1 > n", opts=["--keep"])
+        self.assertEqual(r.returncode, 0, r.stderr)
+        run = self.runs()[0]["run"]
+        r = self.airlock("exec", run, "--", "cat n; echo 2 > m; exit 4")
+        self.assertEqual((r.returncode, r.stdout), (4, b"1\n"), r.stderr)
+        self.assertEqual(self.read("m"), b"2\n")
+        r = self.airlock("exec", "-q", run, "--", "printf", "%s", "a b")
+        self.assertEqual((r.returncode, r.stdout), (0, b"a b"), r.stderr)
+        r = self.airlock("rm", run)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertEqual(self.runs(), [])
+        self.assertEqual(os.listdir(self.env["XDG_STATE_HOME"] + "/airlock/leases"), [])
+
+    unread = b""
+
+    def shell(self, *words):
+        pid, fd = pty.fork()
+        if pid == 0:
+            os.chdir(self.ws)
+            os.execve(AIRLOCK, [AIRLOCK, *words], {**self.env, "TERM": "dumb", "PS1": "$ "})
+        return pid, fd
+
+    def expect(self, fd, text, seconds=30):
+        end, got = time.monotonic() + seconds, self.unread
+        while text not in got:
+            left = end - time.monotonic()
+            if left <= 0 or not select.select([fd], [], [], left)[0]:
+                raise AssertionError("waited for %r, got %r" % (text, got))
+            try:
+                got += os.read(fd, 4096)
+            except OSError:
+                raise AssertionError("the terminal closed before %r; got %r" % (text, got))
+        self.unread = got[got.index(text) + len(text):]
+        return got
+
+    def test_shell_terminal_and_size(self):
+        pid, fd = self.shell("shell", "--provider", PROVIDER)
+        fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 99, 0, 0))
+        before = termios.tcgetattr(fd)
+        os.write(fd, b"echo re''ady\n")
+        self.expect(fd, b"ready")
+        os.kill(pid, signal.SIGWINCH)
+        os.write(fd, b"sleep 0.3; stty size; test -t 0 && echo is''tty\n")
+        self.expect(fd, b"33 99")
+        self.expect(fd, b"istty")
+        os.write(fd, b"echo s > s; exit 6\n")
+        self.expect(fd, b"exit status 6")
+        _, status = os.waitpid(pid, 0)
+        self.assertEqual(os.waitstatus_to_exitcode(status), 6)
+        self.assertEqual(termios.tcgetattr(fd)[3], before[3])
+        os.close(fd)
+        self.assertEqual(self.read("s"), b"s\n")
+        self.assertEqual(self.runs()[0]["lease_state"], "kept")
+
+
+class State(Case):
+    def test_named_environments(self):
+        self.assertEqual(self.airlock("env", "create", "x", "--provider", "local", "--setenv", "TOKEN=hush").returncode, 0)
+        self.assertEqual(self.airlock("env", "create", "x").returncode, 125)
+        self.assertEqual(self.airlock("env", "create", "y", "--nosuch").returncode, 2)
+        r = self.airlock("env", "list")
+        self.assertIn(b"native", r.stdout)
+        self.assertIn(b"--provider local", r.stdout)
+        self.assertNotIn(b"hush", r.stdout + self.airlock("env", "show", "x").stdout)
+        self.assertEqual(self.airlock("env", "rm", "x").returncode, 0)
+        self.assertEqual(self.airlock("env", "show", "x").returncode, 125)
+
+    def test_state_directory_that_others_can_write(self):
+        os.makedirs(self.env["XDG_STATE_HOME"] + "/airlock")
+        os.chmod(self.env["XDG_STATE_HOME"] + "/airlock", 0o777)
+        r = self.run_cmd("true")
+        self.assertEqual(r.returncode, 125)
+        self.assertIn(b"chmod 700", r.stderr)
+        os.chmod(self.env["XDG_STATE_HOME"] + "/airlock", 0o700)
+
+    def test_dump_options_matches_help(self):
+        r = self.airlock("help", "--dump-options")
+        self.assertIn(b"option\trun\t--timeout", r.stdout)
+        for line in r.stdout.decode().splitlines():
+            kind, verb, name = line.split("\t")[:3]
+            if kind == "option":
+                self.assertIn(name, self.airlock("help", verb).stdout.decode())
+
+    @unittest.skipUnless(os.geteuid() == 0, "mounting a small file system needs root")
+    def test_full_log_disk_does_not_stop_the_run(self):
+        d = self.top + "/small"
+        os.mkdir(d)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=0755", "tmpfs", d], check=True)
+        try:
+            env = {**self.env, "XDG_STATE_HOME": d}
+            r = self.run_cmd("head -c 6000000 /dev/zero; echo end >&2; exit 3", env=env)
+            self.assertEqual((r.returncode, len(r.stdout)), (3, 6000000) if LOCAL else (r.returncode, 6000000), r.stderr)
+            self.assertIn(b"the run log is not whole", r.stderr)
+        finally:
+            subprocess.run(["umount", "-l", d], check=True)
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs another user")
+    @native_only("works in place")
+    def test_read_only_workspace(self):
+        subprocess.run(["mount", "--bind", self.ws, self.ws], check=True)
+        try:
+            subprocess.run(["mount", "-o", "remount,bind,ro", self.ws], check=True)
+            r = self.run_cmd("echo x > n")
+            self.assertEqual(r.returncode, 125, r.stderr)
+            self.assertIn(b"airlock: ", r.stderr)
+        finally:
+            subprocess.run(["umount", "-l", self.ws], check=True)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
