@@ -1,7 +1,7 @@
 /*
  * Drives sync_in() and sync_ignored() for test_syncin.py: one call a line of output in JSON.
  *
- *   syncin_driver in WORKSPACE STORE [--git P] [--include X] [--exclude X] [--owner N] [--ms]
+ *   syncin_driver in WORKSPACE STORE [--git P] [--include X] [--exclude X] [--owner N] [--cancel-after N]
  *   syncin_driver ignored WORKSPACE STORE [...]      paths on stdin, NUL-ended; prints 0 or 1 each
  *   syncin_driver manifest FILE                      one entry a line
  */
@@ -109,17 +109,19 @@ static int ignored(const struct sync_in_opts *o)
 	return 0;
 }
 
-static int options(int argc, char **argv, struct sync_in_opts *o)
-{
-	char **inc = NULL, **exc = NULL;
+static long entries_left = -1; /* of the copy, until the driver cancels */
 
+static void options(int argc, char **argv, struct sync_in_opts *o, char ***ret_inc, char ***ret_exc)
+{
 	for (int i = 4; i + 1 < argc; i += 2) {
 		const char *v = argv[i + 1];
 
 		if (strcmp(argv[i], "--include") == 0)
-			(void)strv_add(&inc, v);
+			(void)strv_add(ret_inc, v);
 		else if (strcmp(argv[i], "--exclude") == 0)
-			(void)strv_add(&exc, v);
+			(void)strv_add(ret_exc, v);
+		else if (strcmp(argv[i], "--cancel-after") == 0)
+			entries_left = strtol(v, NULL, 10);
 		else if (strcmp(argv[i], "--owner") == 0)
 			o->owner = o->group = (uid_t)strtoul(v, NULL, 10);
 		else if (strcmp(argv[i], "--git") == 0)
@@ -127,15 +129,26 @@ static int options(int argc, char **argv, struct sync_in_opts *o)
 				 : strcmp(v, "full") == 0 ? GIT_FULL
 							  : GIT_SHALLOW;
 	}
-	o->include = inc;
-	o->exclude = exc;
-	return 0;
+	o->include = *ret_inc;
+	o->exclude = *ret_exc;
+}
+
+static void on_progress(void *arg, const char *phase, uint64_t done, uint64_t total, uint64_t bytes)
+{
+	volatile int *cancel = arg;
+
+	(void)bytes;
+	(void)total;
+	if (entries_left >= 0 && strcmp(phase, "copy") == 0 && (long)done >= entries_left)
+		*cancel = 1;
 }
 
 int main(int argc, char **argv)
 {
+	static volatile int cancel;
 	struct sync_in_opts o = {.owner = (uid_t)-1, .group = (gid_t)-1};
 	struct sync_in_result r;
+	_cleanup_strv_ char **inc = NULL, **exc = NULL;
 	struct err e = ERR_INIT;
 	int64_t t0;
 	int q;
@@ -146,9 +159,12 @@ int main(int argc, char **argv)
 		return 2;
 	o.workspace = argv[2];
 	o.store = argv[3];
-	(void)options(argc, argv, &o);
+	options(argc, argv, &o, &inc, &exc);
 	if (strcmp(argv[1], "ignored") == 0)
 		return ignored(&o);
+	o.progress = on_progress;
+	o.progress_arg = (void *)(uintptr_t)&cancel;
+	o.cancel = &cancel;
 	t0 = clock_mono_ns();
 	q = sync_in(&o, &r, &e);
 	if (q < 0) {

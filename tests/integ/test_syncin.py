@@ -442,6 +442,44 @@ def inside(b, *cmd, ok=True):
 
 
 @test
+def two_at_once_on_one_workspace(b):
+    for i in range(500):
+        b.put(f"d{i % 9}/f{i}", "x" * 3000)
+    many = [subprocess.Popen([DRIVER, "in", b.ws, b.store], env=ENV, stdout=subprocess.PIPE) for _ in range(5)]
+    got = [json.loads(p.communicate(timeout=120)[0]) for p in many]
+    assert all(p.returncode == 0 for p in many)
+    assert sorted(g["copied_files"] for g in got) == [0, 0, 0, 0, 500], got
+    assert len({g["manifest"] for g in got}) == 1
+    b.sync()
+    b.same()
+
+
+@test
+def cancelled_copy_leaves_the_older_stack(b):
+    b.put("a", "1")
+    first = b.sync()
+    for i in range(3000):
+        b.put(f"d{i % 50}/f{i}", "x")
+    b.sync("--cancel-after", "32", ok=False)
+    assert b.err.startswith("cancelled:"), b.err
+    assert sorted(n for n in os.listdir(b.store + "/layers")) == ["1", "1.lock"]
+    assert os.path.exists(first["manifest"])
+    b.sync()
+    b.same()
+
+
+@test
+def store_inside_the_workspace_is_not_sent(b):
+    b.put("a")
+    b.store = b.ws + "/.state/store"
+    r = b.sync()
+    assert b.names() == {b"a"} and r["notes"][b".state/store"] == "mount", r
+    b.put("b")
+    b.sync()
+    assert b.names() == {b"a", b"b"}
+
+
+@test
 def git_selection_H2_D5_D7(b):
     b.repo("src/a.c", "src/config/a.txt", "build/tracked.o")
     b.put(".gitignore", "/config\n*.o\nbuild/\n\\*\nsecret.txt\n\\[a\\]\n")
