@@ -221,10 +221,10 @@ int cmd_doctor(int argc, char **argv)
 		ok &= probe_allows_run(&results[i]);
 	if (!o.json)
 		print_table(results, &o);
-	else if (print_json(results, &o, ok) < 0)
-		(void)fputs("airlock: doctor: the JSON document could not be written\n", stderr);
 	/* A full pipe or disk must not look like a healthy host. */
-	if (fflush(stdout) != 0 || ferror(stdout))
-		return 125;
+	if ((o.json && print_json(results, &o, ok) < 0) || fflush(stdout) != 0 || ferror(stdout)) {
+		(void)err_sys(&e, errno, "doctor: write the result to standard output");
+		return cli_fail(&e);
+	}
 	return ok ? 0 : 1;
 }

@@ -1,13 +1,14 @@
 #!/bin/bash
 # A real compile: Airlock itself, with meson, in the native sandbox, from a copy of this repository.
+# shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 source=$(git -C "$here" rev-parse --show-toplevel 2>/dev/null) || {
 	echo '1..0 # SKIP not run from a git checkout'
 	exit 77
 }
 
-user=self
-mkdir -p "$T/home" "$T/state"
+fresh self
+rm -rf "${T:?}/ws"
 git clone -q --no-hardlinks "$source" "$T/ws"
 W=$T/ws
 (cd "$W" && listing) >"$T/before"

@@ -1,5 +1,6 @@
 #!/bin/bash
 # editing_task.sh CLI: a real agent CLI does a real editing task against the stand-in model (B-01, B-05, CP-02).
+# shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 cli=$1
 key=stand-in-key-0123456789

@@ -1,5 +1,6 @@
 #!/bin/bash
 # RT-02, RT-03, RT-04: each CLI is found inside by `command -v` on the PATH that a read-only bind gives, and runs.
+# shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
 version_of() {

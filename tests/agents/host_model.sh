@@ -1,5 +1,6 @@
 #!/bin/bash
 # The other place a model can be: a server on the host, reached with --net host, which the run must say aloud.
+# shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
 fresh self

@@ -1,5 +1,6 @@
 #!/bin/bash
 # RT-05, RT-06, FR-B068: the install command of a run, with npm and a package that lies on a read-only bind.
+# shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
 # A CLI as a registry would deliver it. (A CLI of the bind itself cannot be npm's source: npm changes the mode of
