@@ -520,6 +520,8 @@ int stage_stream(struct unpack *u, struct err *e)
 		r = read_stream(k, e);
 	if (r == 0)
 		r = members_finish(k->judge, refuse_late, k);
+	if (r == MEMBER_HOSTILE && !u->rejected) /* too many steps: no one link is to blame */
+		r = reject(k, "limit", "its symlinks take too long to follow", (struct view){0}, e);
 	if (r > 0)
 		r = -EBADMSG;
 	if (k->raw >= 0 && !u->rejected)
