@@ -195,10 +195,10 @@ static int add_rules(scmp_filter_ctx ctx)
 	/* abort() must be able to report our own bug, to this process only. */
 	if (r == 0)
 		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1,
-				     SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid()));
+				     SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid(), 0));
 	if (r == 0) /* a large copy that shares blocks */
 		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1,
-				     SCMP_A1(SCMP_CMP_EQ, FICLONE));
+				     SCMP_A1(SCMP_CMP_EQ, FICLONE, 0));
 	return r;
 }
 
