@@ -14,6 +14,7 @@
 #include "engine/probe.h"
 #include "engine/record.h"
 #include "engine/runenv.h"
+#include "engine/sweep.h"
 
 struct runner {
 	struct state *st;
@@ -221,6 +222,9 @@ static int sync_in_phase(struct runner *r, struct err *e)
 		     "a publish into this workspace had been cut short: it was finished or undone");
 	if (k >= 0)
 		k = transfer_in(r->st, r->q, &r->spec, r->ui, &r->o->xfer, e);
+	/* Before anything can be written inside: from then on the base must stay for 'airlock recover'. */
+	if (k == 0)
+		k = sync_pin(r->spec.manifest, r->lease.id, e);
 	if (k == 0)
 		k = save_lease(r, e);
 	return phase_end(r, k);
@@ -447,17 +451,6 @@ static enum lease_state lease_goal(const struct runner *r, bool results_done)
 	return LEASE_RECOVERABLE;
 }
 
-static int discard_storage(struct runner *r, struct err *e)
-{
-	_cleanup_free_ char *trash = NULL;
-	int k = state_discard(r->st, "leases", r->lease.id, &trash, e);
-
-	if (k < 0 || !trash)
-		return k;
-	k = ops(r)->destroy_storage(trash, e);
-	return k < 0 ? k : state_remove_tree(trash, e);
-}
-
 static int release_phase(struct runner *r, bool results_done, struct err *e)
 {
 	enum lease_state goal = lease_goal(r, results_done);
@@ -484,11 +477,7 @@ static int release_phase(struct runner *r, bool results_done, struct err *e)
 		r->lease.monitor = (struct proc_id){0};
 	k = save_lease(r, e);
 	if (k == 0 && goal == LEASE_CLEANUP) {
-		k = discard_storage(r, e);
-		if (k == 0) {
-			r->lease.state = LEASE_RELEASED;
-			k = lease_save(r->st->store, &r->lease, e);
-		}
+		k = sweep_remove_storage(r->st, &r->lease, e);
 	}
 	r->o->lease_state = r->lease.state;
 	return phase_end(r, k);

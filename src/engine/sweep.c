@@ -44,6 +44,7 @@ int sweep_end_sandbox(const struct lease_row *l, const char *run_id, struct err 
 int sweep_remove_storage(struct state *st, struct lease_row *l, struct err *e)
 {
 	const struct provider_ops *ops = provider_find(l->provider);
+	_cleanup_leasespec_ struct lease_spec spec = {0};
 	_cleanup_free_ char *trash = NULL;
 	int r = state_discard(st, "leases", l->id, &trash, e);
 
@@ -51,6 +52,10 @@ int sweep_remove_storage(struct state *st, struct lease_row *l, struct err *e)
 		r = ops->destroy_storage(trash, e);
 	if (r == 0 && trash)
 		r = state_remove_tree(trash, e);
+	if (r == 0)
+		r = leasespec_get(l->spec, &spec, e);
+	if (r == 0 && spec.manifest)
+		r = sync_unpin(spec.manifest, l->id, e);
 	if (r < 0)
 		return r;
 	l->state = LEASE_RELEASED;

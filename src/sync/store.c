@@ -410,6 +410,33 @@ static void use(struct collect *c, const struct store_stack *st)
 	memcpy(c->seeds[c->seeds_n++], st->seed, STORE_SEED_MAX);
 }
 
+struct pin_look {
+	unsigned long number;
+	bool found;
+};
+
+static void one_pin(void *arg, int at, const char *name)
+{
+	struct pin_look *l = arg;
+	char *end;
+
+	(void)at;
+	l->found |= strtoul(name, &end, 10) == l->number && *end == '.';
+}
+
+/* A lease without a process (kept, or to be recovered) has a pin instead of a lock. */
+static bool pinned(struct store *s, unsigned long number)
+{
+	_cleanup_fd_ int fd =
+	    openat(s->fd, "pins", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct pin_look l = {.number = number};
+
+	if (fd < 0)
+		return errno != ENOENT;
+	each_name(fd, one_pin, &l);
+	return l.found;
+}
+
 static void one_generation(void *arg, int at, const char *name)
 {
 	struct collect *c = arg;
@@ -424,7 +451,8 @@ static void one_generation(void *arg, int at, const char *name)
 	(void)snprintf(lock, sizeof(lock), "%lu.lock", number);
 	(void)snprintf(manifest, sizeof(manifest), "manifest.%lu", number);
 	fd = openat(c->s->layers_fd, lock, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-	if (number == c->keep->number || (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0)) {
+	if (number == c->keep->number || pinned(c->s, number) ||
+	    (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0)) {
 		/* Unreadable though in use: better keep everything than take a base away. */
 		if (read_small(at, name, text, sizeof(text)) < 0 || !parse_stack(text, &st))
 			c->failed = true;

@@ -80,6 +80,14 @@ int sync_in(const struct sync_in_opts *o, struct sync_in_result *ret, struct err
 void sync_in_result_done(struct sync_in_result *r);
 
 /*
+ * A pin keeps the stack of a manifest from being collected without any process: for a lease whose
+ * sandbox outlives its maker, or whose work is yet to be recovered. Made while hold_fd is open.
+ * <store>/pins/<n>.<lease>; unpinning what is not pinned is no error.
+ */
+int sync_pin(const char *manifest_path, const char *lease, struct err *e);
+int sync_unpin(const char *manifest_path, const char *lease, struct err *e);
+
+/*
  * Which of these new member paths does the workspace's own ignore rules (git and .airlockignore,
  * plus the exclude list) keep out? Sets skip[i]. Used on the way back: build output that git
  * ignores stays in the sandbox unless included. Names are data.

@@ -428,7 +428,10 @@ class Signals(Case):
         p = self.begun("echo change > c; trap '' TERM; echo begun; while :; do sleep 61001; done")
         os.kill(p.pid, signal.SIGINT)
         # Signals of one number merge while pending: the second must come after the first was taken.
-        until("the first was noticed", lambda: b"SigPnd:\t0000000000000000" in open("/proc/%d/status" % p.pid, "rb").read())
+        def taken():
+            with open("/proc/%d/status" % p.pid, "rb") as f:
+                return b"ShdPnd:\t0000000000000000" in f.read()
+        until("the first was noticed", taken)
         t = time.monotonic()
         os.kill(p.pid, signal.SIGINT)
         self.assertEqual(p.wait(DEADLINE), 130, p.stderr.read())
@@ -459,9 +462,13 @@ class Signals(Case):
         self.gone("61201")
         self.gone("61202")
         self.assertLess(time.monotonic() - t, 10)
+        # The base of the killed run must outlive the workspace's own changes and later copies in.
+        for i in range(3):
+            self.write("a", "changed on the host %d\n" % i)
+            self.assertEqual(self.run_cmd("true").returncode, 0)
         r = self.run_cmd("true")  # the next start finishes
         self.assertEqual(r.returncode, 0, r.stderr)
-        old = self.runs()[1]
+        old = self.runs()[4]
         self.assertEqual(old["state"], "interrupted")
         if LOCAL:
             self.assertEqual(old["lease_state"], "released")
