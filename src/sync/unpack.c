@@ -373,6 +373,20 @@ static void ended_well(struct client *c)
 		c->started = false;
 }
 
+/* The helper sees the end of the channel and tidies up after itself; one that does not is ended. */
+static void let_go(struct client *c)
+{
+	int status;
+
+	chan_done(&c->ch);
+	if (!c->started)
+		return;
+	c->proc.deadline_ns = clock_mono_ns() + KILL_GRACE_MS * NS_PER_MS;
+	if (process_wait(&c->proc, &c->popts, &status, NULL) < 0)
+		process_kill(&c->proc);
+	c->started = false;
+}
+
 static bool staging_left(const struct client *c)
 {
 	return faccessat(c->root_fd, ".git/airlock-staging", F_OK, AT_SYMLINK_NOFOLLOW) == 0 ||
@@ -384,7 +398,7 @@ static int recover_after(struct client *c, int r, struct err *e)
 	struct err why = ERR_INIT;
 	int k;
 
-	if (!staging_left(c))
+	if (c->o->no_recover || !staging_left(c))
 		return r;
 	k = unpack_recover(c->root, &why);
 	if (k < 0)
@@ -418,10 +432,7 @@ int unpack_run(const struct unpack_opts *o, struct unpack_report *ret, struct er
 		else if (c.done)
 			ended_well(&c);
 		if (r < 0 && !c.done) {
-			chan_done(&c.ch);
-			if (c.started)
-				process_kill(&c.proc);
-			c.started = false;
+			let_go(&c);
 			r = recover_after(&c, r, e);
 		}
 	}

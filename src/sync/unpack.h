@@ -65,6 +65,7 @@ struct unpack_opts {
 	bool full_tree;
 	bool apply; /* publish run_dir/pending of an earlier review; stream_fd is not used */
 	bool without_landlock; /* the operator named this layer to do without */
+	bool no_recover;       /* a helper that dies leaves its journal to a later unpack_recover */
 	uint32_t lock_wait_ms; /* wait for another publish; 0: LOCK_WAIT_MS */
 };
 

@@ -353,7 +353,7 @@ static int loser_dir(struct unpack *u, const char *place, const char *path,
 		r = 0;
 	}
 	*ret_fd = b.root;
-	return r;
+	return r < 0 ? r : 0;
 }
 
 static int copy_entry(int from_dir, const char *from, struct beneath *to, const char *name)

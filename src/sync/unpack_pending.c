@@ -109,7 +109,22 @@ static int copy_content(struct unpack *u, int from_dir, uint64_t id)
 	return (int)n;
 }
 
-static int load_list(struct unpack *u, int fd, int from_dir, struct err *e)
+/* One record with its path. 1, 0 at the end (c->hash is the sum), negative errno. */
+static int read_record(int fd, struct change *c)
+{
+	int r = read_all(fd, c, FIXED);
+
+	if (r < 0 || c->path_len == UINT32_MAX)
+		return r;
+	r = c->path_len > PATH_MEMBER_MAX ? -EBADMSG : read_all(fd, c->path, c->path_len);
+	if (r < 0)
+		return r;
+	c->path[c->path_len] = '\0';
+	return c->path_len == 0 || path_is_member(c->path, c->path_len) ? 1 : -EBADMSG;
+}
+
+/* The whole file is checked before anything of it is used. */
+static int check_list(int fd)
 {
 	crypto_generichash_state h;
 	uint8_t sum[MANIFEST_HASH];
@@ -118,20 +133,24 @@ static int load_list(struct unpack *u, int fd, int from_dir, struct err *e)
 	int r = read_all(fd, magic, sizeof(magic));
 
 	if (r < 0 || memcmp(magic, MAGIC, sizeof(magic)) != 0)
-		return err_set(e, ERR_INVALID, "pending/list of the run is not a change set");
+		return -EBADMSG;
 	(void)crypto_generichash_init(&h, NULL, 0, sizeof(sum));
-	for (;;) {
-		r = read_all(fd, &c, FIXED);
-		if (r < 0 || c.path_len == UINT32_MAX)
-			break;
-		r = c.path_len > PATH_MEMBER_MAX ? -EBADMSG : read_all(fd, c.path, c.path_len);
-		if (r < 0)
-			break;
-		c.path[c.path_len] = '\0';
-		if (c.path_len && !path_is_member(c.path, c.path_len))
-			return err_set(e, ERR_HOSTILE,
-				       "pending/list of the run names an unusable path");
+	while ((r = read_record(fd, &c)) > 0)
 		(void)crypto_generichash_update(&h, (const uint8_t *)&c, FIXED + c.path_len);
+	(void)crypto_generichash_final(&h, sum, sizeof(sum));
+	return r == 0 && !memcmp(sum, c.hash, sizeof(sum)) ? 0 : -EBADMSG;
+}
+
+static int load_list(struct unpack *u, int fd, int from_dir, struct err *e)
+{
+	struct change c;
+	int r;
+
+	if (check_list(fd) < 0 || lseek(fd, sizeof(MAGIC) - 1, SEEK_SET) < 0)
+		return err_set(
+		    e, ERR_INVALID,
+		    "pending/list of the run is damaged or no change set: run again with --review");
+	while ((r = read_record(fd, &c)) > 0) {
 		if (c.kind == MK_UNKNOWN)
 			u->unknown++;
 		if (c.id >= u->st.next_id)
@@ -144,12 +163,9 @@ static int load_list(struct unpack *u, int fd, int from_dir, struct err *e)
 		if (r < 0)
 			return err_sys(e, -r, "stage %s from pending/", c.path);
 	}
-	(void)crypto_generichash_final(&h, sum, sizeof(sum));
-	if (r < 0 || memcmp(sum, c.hash, sizeof(sum)) != 0)
-		return err_set(e, ERR_INVALID,
-			       "pending/list of the run is damaged: run again with --review");
-	r = chlist_seal(u->list);
-	return r < 0 ? err_sys(e, -r, "sort the list of changes") : 0;
+	if (r == 0)
+		r = chlist_seal(u->list);
+	return r < 0 ? err_sys(e, -r, "read pending/list of the run") : 0;
 }
 
 int pending_load(struct unpack *u, struct err *e)

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/str.h"
 #include "policy/member.h"
 #include "sync/merge3.h"
 #include "sync/unpack_server.h"
@@ -32,6 +33,7 @@ struct plan {
 	struct host h;
 	struct merge_side side_b, side_s;
 	char detail[DETAIL_MAX];
+	char **cleared; /* owned: files and links that this publish turns into directories */
 };
 
 static int note(struct plan *p, enum unpack_action a, const char *rule, const char *detail,
@@ -100,11 +102,30 @@ static int clear(struct plan *p, struct err *e)
 	return intend_here(p, &in, e);
 }
 
+/* True if the host's obstacle on the way to path is one that this publish takes away first. */
+static bool way_is_cleared(const struct plan *p, const char *path)
+{
+	for (size_t i = strv_len(p->cleared); i-- > 0;) {
+		size_t n = strlen(p->cleared[i]);
+
+		if (str_starts(path, p->cleared[i]) && path[n] == '/')
+			return true;
+	}
+	return false;
+}
+
 static int make_dir(struct plan *p, uint32_t mode, enum unpack_action a, struct err *e)
 {
 	struct intent in = {.op = IN_MKDIR, .action = (uint8_t)a, .mode = mode | 0700};
 
 	return intend_here(p, &in, e);
+}
+
+static int make_dir_over(struct plan *p, uint32_t mode, enum unpack_action a, struct err *e)
+{
+	if (strv_add(&p->cleared, p->c.path) < 0)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	return make_dir(p, mode, a, e);
 }
 
 /* --- contents that are not in the staging place yet --------------------------------------- */
@@ -257,7 +278,7 @@ static int take_sandbox(struct plan *p, struct merge_verdict v, struct err *e)
 	if (p->c.kind != MK_DIR)
 		return put(p, p->c.id, p->c.mode, true, UA_ACTION_COUNT, e);
 	r = clear(p, e);
-	return r < 0 ? r : make_dir(p, v.mode, UA_ACTION_COUNT, e);
+	return r < 0 ? r : make_dir_over(p, v.mode, UA_ACTION_COUNT, e);
 }
 
 static int create(struct plan *p, uint32_t mode, struct err *e)
@@ -329,7 +350,7 @@ static int act(struct plan *p, struct merge_verdict v, struct err *e)
 		return dir_to_file(p, e);
 	case MA_FILE_TO_DIR:
 		r = clear(p, e);
-		return r < 0 ? r : make_dir(p, v.mode, UA_CHANGE, e);
+		return r < 0 ? r : make_dir_over(p, v.mode, UA_CHANGE, e);
 	case MA_TEXT:
 		r = merge_text(p, &id, e);
 		if (r < 0)
@@ -458,6 +479,8 @@ static int decide_here(struct plan *p, struct err *e)
 	r = host_classify(p->u, p->have_b ? &p->b : NULL, &p->c, &p->side_b, &p->side_s, &p->h, e);
 	if (r < 0)
 		return r;
+	if (p->h.blocked && way_is_cleared(p, p->c.path))
+		p->h.blocked = NULL; /* and absent */
 	v = merge_decide(p->side_b, p->side_s, p->h.side, p->u->s.take_sandbox);
 	if (p->h.blocked) /* nothing is written through what the host put in the way */
 		return v.act == MA_NONE ? 0 : keep_host(p, p->h.blocked, e);
@@ -513,6 +536,7 @@ int plan_paths(struct unpack *u, struct journal *j, struct err *e)
 	}
 	for (uint64_t i = 0; i < chlist_count(u->list) && r == 0; i++)
 		r = decide(p, i, e);
+	strv_free(p->cleared);
 	free(p);
 	u->mass_delete = u->deletes >= MASS_DELETE_MIN && count &&
 			 u->deletes * 100 >= count * MASS_DELETE_PERCENT;

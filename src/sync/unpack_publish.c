@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -20,6 +21,10 @@
 #include "base/path.h"
 #include "sync/unpack_server.h"
 
+#define EXT4_MAGIC 0xef53    /* statfs(2) */
+#define XFS_MAGIC 0x58465342 /* statfs(2) */
+#define WRITE_AND_WAIT \
+	(SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER)
 #define SYNC_EACH_MAX \
 	64 /* files or directories; with more, one syncfs is cheaper than each its fsync */
 
@@ -110,6 +115,10 @@ static int do_put(struct unpack *u, const struct intent *in)
 		return renameat2(u->st.content, name, dir, base, RENAME_EXCHANGE) < 0 ? -errno
 										      : RACED;
 	}
+	/* After a power cut the mode may not have come as far as the contents. */
+	if (S_ISREG(st.st_mode) && (st.st_mode & 07777) != (in->mode & 0777) &&
+	    fchmodat(u->st.content, name, in->mode & 0777, 0) < 0)
+		return -errno;
 	dir = parent_of(u, in->path, &base);
 	if (dir == -ELOOP || dir == -ENOTDIR)
 		return RACED;
@@ -253,7 +262,16 @@ static int settle(struct unpack *u, const struct intent *in, int r, struct err *
 	size_t n;
 
 	if (in->op == IN_PUT) {
-		int s = save_staged(u, in->id, in->path, detail, sizeof(detail), e);
+		char name[20];
+		struct stat st;
+		int s;
+
+		/* It has its final mode already, which may keep even its owner from reading. */
+		stage_name(in->id, name);
+		if (fstatat(u->st.content, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+		    S_ISREG(st.st_mode) && fchmodat(u->st.content, name, 0600, 0) < 0)
+			return err_sys(e, errno, "open up the staged version of %s", in->path);
+		s = save_staged(u, in->id, in->path, detail, sizeof(detail), e);
 
 		if (s < 0)
 			return s;
@@ -331,35 +349,77 @@ static int carry_all(struct unpack *u, uint64_t end, struct err *e)
 
 /* --- durability --------------------------------------------------------------------------- */
 
-/* Final mode and fsync of every staged content, then of the directories that lead to them. */
-static int sync_contents(struct unpack *u, uint64_t end, struct err *e)
+/* Opens the next staged file of the journal. 1, 0 at the end, errno. */
+static int next_content(struct unpack *u, uint64_t *pos, uint64_t end, struct intent *in,
+			int *ret_fd)
 {
-	uint64_t pos = 0, n = 0;
-	struct intent in;
 	char name[20];
 	int r;
 
-	while ((r = journal_next(u->st.journal, &pos, end, &in)) > 0) {
-		_cleanup_fd_ int fd = -1;
-
-		if (in.op != IN_PUT)
+	while ((r = journal_next(u->st.journal, pos, end, in)) > 0) {
+		if (in->op != IN_PUT)
 			continue;
-		stage_name(in.id, name);
-		fd = openat(u->st.content, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-		if (fd < 0 && errno == ELOOP)
-			continue; /* a symlink: its directory's fsync carries it */
-		if (fd < 0 || fchmod(fd, in.mode & 0777) < 0)
-			return err_sys(e, errno, "prepare %s", in.path);
-		if (n++ < SYNC_EACH_MAX && fsync(fd) < 0)
-			return err_sys(e, errno, "make %s durable", in.path);
+		stage_name(in->id, name);
+		*ret_fd = openat(u->st.content, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+		if (*ret_fd >= 0)
+			return 1;
+		if (errno != ELOOP) /* a symlink: its directory's fsync carries it */
+			return -errno;
 	}
-	if (r < 0)
-		return err_sys(e, -r, "read the journal in %s", u->st.path);
-	if (n > SYNC_EACH_MAX && syncfs(u->st.content) < 0)
-		return err_sys(e, errno, "make the staged files durable");
-	if (fsync(u->st.content) < 0 || fsync(u->st.dir) < 0)
-		return err_sys(e, errno, "make the staging place durable");
-	return 0;
+	return r;
+}
+
+/*
+ * ext4 and XFS have one log: an fsync makes every earlier change of metadata durable as well, and
+ * its flush covers data that was written before. There, waiting for the data and one fsync (the
+ * journal's) do for any number of files. Elsewhere each file and directory gets its own.
+ */
+static bool one_log(const struct unpack *u)
+{
+	struct statfs f;
+
+	return fstatfs(u->st.dir, &f) == 0 && (f.f_type == EXT4_MAGIC || f.f_type == XFS_MAGIC);
+}
+
+/* Contents, then the directories that lead to them. */
+static int sync_contents(struct unpack *u, uint64_t end, struct err *e)
+{
+	bool shared = one_log(u);
+	uint64_t pos = 0, n = 0;
+	struct intent in;
+	int fd, r;
+
+	while ((r = next_content(u, &pos, end, &in, &fd)) > 0) {
+		if (shared)
+			r = sync_file_range(fd, 0, 0, WRITE_AND_WAIT) < 0 ? -errno : 0;
+		else if (n++ < SYNC_EACH_MAX)
+			r = fsync(fd) < 0 ? -errno : 0;
+		(void)close(fd);
+		if (r < 0)
+			break;
+	}
+	if (r == 0 && n > SYNC_EACH_MAX && syncfs(u->st.content) < 0)
+		r = -errno;
+	if (r == 0 && !shared && (fsync(u->st.content) < 0 || fsync(u->st.dir) < 0))
+		r = -errno;
+	return r < 0 ? err_sys(e, -r, "make the staged files durable (nothing was changed)") : 0;
+}
+
+/* The final modes: closed ones could not be opened for the fsync any more. */
+static int set_modes(struct unpack *u, uint64_t end, struct err *e)
+{
+	uint64_t pos = 0;
+	struct intent in;
+	int fd, r;
+
+	while ((r = next_content(u, &pos, end, &in, &fd)) > 0) {
+		if (fchmod(fd, in.mode & 0777) < 0)
+			r = -errno;
+		(void)close(fd);
+		if (r < 0)
+			break;
+	}
+	return r < 0 ? err_sys(e, -r, "prepare the staged files (nothing was changed)") : 0;
 }
 
 static void sync_dirs(struct unpack *u, uint64_t end)
@@ -368,6 +428,9 @@ static void sync_dirs(struct unpack *u, uint64_t end)
 	uint64_t pos = 0, n = 0;
 	struct intent in;
 
+	/* The touch makes the journal's inode part of the newest transaction, which the fsync commits. */
+	if (one_log(u) && futimens(u->st.journal, NULL) == 0 && fsync(u->st.journal) == 0)
+		return;
 	while (journal_next(u->st.journal, &pos, end, &in) > 0 && n <= SYNC_EACH_MAX) {
 		size_t k = in.op == IN_HEADER ? 0 : (size_t)(path_base(in.path) - in.path);
 		_cleanup_fd_ int fd = -1;
@@ -415,6 +478,8 @@ int publish_journal(struct unpack *u, struct err *e)
 		return r;
 	}
 	r = sync_contents(u, end, e);
+	if (r == 0)
+		r = set_modes(u, end, e);
 	if (r == 0 && (r = journal_commit(&j)) < 0)
 		(void)err_sys(e, -r, "commit the journal in %s (nothing was changed)", u->st.path);
 	journal_done(&j);

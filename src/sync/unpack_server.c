@@ -162,11 +162,15 @@ static int lock_root(struct unpack *u, struct err *e)
 	struct itimerval off = {0};
 	int r;
 
-	if (flock(u->root_fd, LOCK_EX | LOCK_NB) == 0)
+	/* A descriptor of our own: one shared with the parent would keep the lock when we are killed. */
+	u->lock_fd = openat(u->root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (u->lock_fd < 0)
+		return err_sys(e, errno, "open the workspace to lock it");
+	if (flock(u->lock_fd, LOCK_EX | LOCK_NB) == 0)
 		return 0;
 	(void)sigaction(SIGALRM, &sa, NULL);
 	(void)setitimer(ITIMER_REAL, &t, NULL);
-	r = flock(u->root_fd, LOCK_EX) < 0 ? errno : 0;
+	r = flock(u->lock_fd, LOCK_EX) < 0 ? errno : 0;
 	(void)setitimer(ITIMER_REAL, &off, NULL);
 	if (r == EINTR)
 		return err_set(
@@ -311,6 +315,7 @@ int unpack_serve(int fd)
 			   .run_fd = -1,
 			   .manifest_fd = -1,
 			   .stream_fd = -1,
+			   .lock_fd = -1,
 			   .st = {.dir = -1, .content = -1, .trash = -1, .journal = -1}};
 	struct err e = ERR_INIT;
 	int r;
@@ -331,6 +336,7 @@ int unpack_serve(int fd)
 	chlist_free(u.list);
 	manifest_free(u.m);
 	free(u.skip);
+	cleanup_fd(&u.lock_fd);
 	chan_done(&u.ch);
 	return r;
 }

@@ -40,7 +40,8 @@ struct unpack {
 	struct unpack_setup s;
 	struct beneath root, run;
 	struct stat root_st;
-	int root_fd, run_fd, manifest_fd, stream_fd; /* owned */
+	int root_fd, run_fd, manifest_fd, stream_fd; /* from the parent, ours until the end */
+	int lock_fd;				     /* owned: the root once more, flocked */
 	int layers[UNPACK_LAYERS_MAX];		     /* owned */
 	size_t layers_len;
 	struct stage st;

@@ -152,7 +152,7 @@ static int add(struct intake *k, struct err *e)
 	return r < 0 ? err_sys(e, -r, "note change of %s", k->c.path) : 0;
 }
 
-/* Mode, time: what the sandbox may say about a file. Owner, ACL, set-id bits: not. */
+/* Mode (set when it is published) and time: what the sandbox may say. Owner, ACL, set-id bits: not. */
 static int finish_staged(struct intake *k, struct err *e)
 {
 	struct timespec ts[2] = {{.tv_nsec = UTIME_OMIT},
@@ -161,7 +161,7 @@ static int finish_staged(struct intake *k, struct err *e)
 
 	if (ftruncate(k->fd, (off_t)k->c.size) < 0)
 		return no_room(-errno, k->c.path, e);
-	if (fchmod(k->fd, k->c.mode) < 0 || futimens(k->fd, ts) < 0)
+	if (futimens(k->fd, ts) < 0)
 		return err_sys(e, errno, "stage %s", k->c.path);
 	/* Starts the write-back now; the fsync before the commit then finds little left to do. */
 	(void)sync_file_range(k->fd, 0, 0, SYNC_FILE_RANGE_WRITE);

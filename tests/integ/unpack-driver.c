@@ -3,7 +3,7 @@
  *
  *   unpack-driver run --root R --run-dir D [--manifest M] [--layer L]... [--strict] [--dry-run]
  *                     [--review] [--apply] [--full] [--take] [--total N] [--lock-wait MS]
- *                     [--skip-prefix P] [--pause FIFO]         stream on standard input
+ *                     [--skip-prefix P] [--pause FIFO] [--no-recover]   stream on standard input
  *   unpack-driver recover R
  *
  * Prints one line of JSON. --pause: when the list of new paths is there, opens FIFO for reading
@@ -104,6 +104,8 @@ int main(int argc, char **argv)
 			o.review = true;
 		else if (str_eq(a, "--apply"))
 			o.apply = true;
+		else if (str_eq(a, "--no-recover"))
+			o.no_recover = true;
 		else if (str_eq(a, "--full"))
 			o.full_tree = true;
 		else if (str_eq(a, "--take"))

@@ -1,0 +1,248 @@
+"""Door 1 and what runs out: disk, memory, permissions, counts (cases E, J3, J4; S1-09; FR-B033)."""
+import os
+import resource
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import threading
+import time
+
+from unpack_box import Box, Stream, main, tree
+
+
+def tmpfs(test, size):
+    if os.geteuid() != 0:
+        test.skipTest("mounting a small file system needs root")
+    place = tempfile.mkdtemp(prefix="unpack-tmpfs-")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=%s,mode=755" % size, "tmpfs", place], check=True)
+    test.addCleanup(os.rmdir, place)
+    test.addCleanup(subprocess.run, ["umount", place], check=True)
+    return place
+
+
+class Limits(Box):
+    def as_user(self, stream, *args):
+        """The same run by an ordinary user, for whom permissions mean something."""
+        if os.geteuid() != 0:
+            return self.unpack(stream, *args)
+        cmd = self.command(*args)
+        subprocess.run(["chown", "-R", "65534:65534", self.top], check=True)
+        return self.unpack(stream, cmd=cmd, user=65534, group=65534, extra_groups=[])
+
+    def test_E11_read_only_directory(self):
+        self.write("ro/a", "1")
+        self.write("ok", "1")
+        self.sync_in()
+        os.chmod(self.path("ro"), 0o555)
+        res = self.as_user(Stream().file("ro/a", "2").file("ro/new", "n").file("ok", "2"))
+        self.assert_ok(res)
+        self.assertEqual(self.did(res), {"ro/a": "fail:permission_denied", "ro/new": "fail:permission_denied",
+                                         "ok": "change"})
+        self.assertEqual((self.read("ro/a"), self.read("ok")), ("1", "2"))
+        with open(os.path.join(self.run_dir, "conflicts/sandbox/ro/a"), encoding="utf-8") as f:
+            self.assertEqual(f.read(), "2")
+
+    def test_ordinary_user_whole_round(self):
+        self.write("a", "1")
+        self.write("closed", "1", 0o000)
+        self.write("gone/x", "1")
+        self.sync_in()
+        res = self.as_user(Stream().file("a", "2").file("closed", "2", 0o000).delete("gone").dir("n", 0o000)
+                           .file("n/m", "m", 0o400))
+        self.assert_ok(res)
+        self.assertEqual((self.read("a"), self.read("n/m")), ("2", "m"))
+        self.assertEqual(self.did(res)["gone/x"], "delete")
+
+    def test_unsearchable_directory(self):
+        self.write("shut/a", "1")
+        self.write("ok", "1")
+        self.sync_in()
+        os.chmod(self.path("shut"), 0)
+        res = self.as_user(Stream().file("shut/a", "2").delete("shut/b").file("ok", "2"))
+        self.assert_ok(res)
+        self.assertEqual(self.did(res), {"shut/a": "fail:permission_denied", "ok": "change"})
+
+    def test_read_only_workspace(self):
+        self.write("a", "1")
+        self.sync_in()
+        os.chmod(self.root, 0o555)
+        res = self.as_user(Stream().file("a", "2"))
+        self.assertEqual(res["code"], "permission")
+        self.assertIn("--review", res["text"])
+        res = self.as_user(Stream().file("a", "2"), "--review")
+        self.assertEqual((res["ret"], self.read("a")), (0, "1"))
+
+    def test_E10_immutable_file(self):
+        self.write("a", "1")
+        self.write("b", "1")
+        self.write("c", "1")
+        self.sync_in()
+        if subprocess.run(["chattr", "+i", self.path("a"), self.path("c")], stderr=subprocess.DEVNULL,
+                          check=False).returncode != 0:
+            self.skipTest("this file system has no immutable flag, or we may not set it")
+        try:
+            res = self.unpack(Stream().file("a", "2").file("b", "2").delete("c"))
+        finally:
+            subprocess.run(["chattr", "-i", self.path("a"), self.path("c")], check=True)
+        self.assert_ok(res)
+        self.assertEqual(self.did(res), {"a": "fail:permission_denied", "b": "change", "c": "fail:permission_denied"})
+        self.assertEqual((self.read("a"), self.read("b"), self.read("c")), ("1", "2", "1"))
+
+    def test_E7_other_file_system_inside(self):
+        self.write("m/a", "1")
+        self.write("b", "1")
+        self.sync_in()
+        place = tmpfs(self, "1m")
+        shutil.copy(self.path("m/a"), place)
+        subprocess.run(["mount", "--bind", place, self.path("m")], check=True)
+        try:
+            res = self.unpack(Stream().file("m/a", "2").file("b", "2"))
+            self.assertEqual(self.did(res), {"m/a": "fail:other_filesystem", "b": "change"})
+            self.assertEqual(self.read("m/a"), "1")
+        finally:
+            subprocess.run(["umount", self.path("m")], check=True)
+
+    def test_J4_target_is_a_link_or_directory(self):
+        self.write("f", "1")
+        self.sync_in()
+        os.unlink(self.path("f"))
+        os.symlink("../out/victim", self.path("f"))
+        res = self.unpack(Stream().file("f", "2"), "--take")
+        self.assert_ok(res)
+        self.assertEqual(self.read("f"), "2")
+        self.assertFalse(os.path.islink(self.path("f")))
+        self.assertEqual(os.listdir(self.outside), [])
+        os.unlink(self.path("f"))
+        os.mkdir(self.path("f"))
+        res = self.unpack(Stream().file("f", "3"), "--take")
+        self.assert_ok(res)
+        self.assertTrue(os.path.isdir(self.path("f")))
+
+    def test_A11_E13_limits_are_rejections(self):
+        self.write("a", "1")
+        self.sync_in()
+        res = self.unpack(Stream().file("x", "x" * 3000).file("y", "y" * 3000), "--total", "5000")
+        self.assertTrue(res["rejected"])
+        self.assertEqual((res["rule"], set(tree(self.root))), ("limit", {"a"}))
+        self.assert_clean()
+
+    def test_A19_sparse_file_keeps_its_holes(self):
+        self.sync_in()
+        work = os.path.join(self.top, "w")
+        os.mkdir(work)
+        with open(os.path.join(work, "s"), "wb") as f:
+            f.seek(200 << 20)
+            f.write(b"end")
+        data = subprocess.run(["tar", "-C", work, "--sparse", "--format=posix", "-cf", "-", "s"], check=True,
+                              stdout=subprocess.PIPE).stdout
+        self.assertLess(len(data), 1 << 20)
+        res = self.unpack(data)
+        self.assert_ok(res)
+        st = os.stat(self.path("s"))
+        self.assertEqual(st.st_size, (200 << 20) + 3)
+        self.assertLess(st.st_blocks * 512, 1 << 20)
+        with open(self.path("s"), "rb") as f:
+            f.seek(200 << 20)
+            self.assertEqual(f.read(), b"end")
+
+    def feed(self, size, *args, **kw):
+        """A stream with one file of `size` zero bytes that is never in memory whole."""
+        p = subprocess.Popen(self.command(*args), stdin=subprocess.PIPE, stdout=subprocess.PIPE, **kw)
+
+        def write():
+            info = tarfile.TarInfo("big")
+            info.size = size
+            block = b"\0" * (1 << 20)
+            try:
+                p.stdin.write(info.tobuf(tarfile.PAX_FORMAT))
+                for _ in range(size >> 20):
+                    p.stdin.write(block)
+                p.stdin.write(b"\0" * 1024)
+                p.stdin.close()
+            except BrokenPipeError:
+                pass
+        t = threading.Thread(target=write)
+        t.start()
+        out = p.stdout.read()
+        p.wait()
+        t.join()
+        p.stdout.close()
+        try:
+            p.stdin.close()
+        except BrokenPipeError:
+            pass
+        return self.result(out)
+
+    def test_E1_memory_does_not_grow_with_a_file(self):
+        self.sync_in()
+        res = self.feed(2 << 30)
+        self.assert_ok(res)
+        self.assertEqual(os.stat(self.path("big")).st_size, 2 << 30)
+        self.assertLessEqual(res["maxrss_kib"], 8 << 10)
+        print("2 GiB file: peak RSS %d KiB" % res["maxrss_kib"])
+
+    def test_E2_memory_with_many_members(self):
+        for i in range(300):
+            self.write("d%d/f" % i, "x")
+        self.sync_in()
+        s = Stream(tarfile.USTAR_FORMAT)
+        for i in range(20000):
+            s.file("d%d/new-%05d" % (i % 300, i), "x")
+        res = self.unpack(s)
+        self.assert_ok(res)
+        self.assertEqual(res["counts"]["add"], 20000)
+        self.assertLessEqual(res["maxrss_kib"], 8 << 10)
+        print("20,000 new files: peak RSS %d KiB" % res["maxrss_kib"])
+
+
+class SmallDisk(Box):
+    """E6, FR-B033: a workspace on a file system that fills up."""
+
+    def place(self):
+        return tmpfs(self, "80m")
+
+    def test_no_space_leaves_the_host_as_it_was(self):
+        self.write("a", "1")
+        self.sync_in()
+        before = tree(self.root)
+        res = self.unpack(Stream().file("a", "2").file("big", b"x" * (30 << 20)))
+        self.assertEqual(res["code"], "no_space")
+        self.assertRegex(res["text"], r"[0-9.]+ [KM]iB missing")
+        self.assertEqual(tree(self.root), before)
+        self.assert_clean()
+        self.assert_ok(self.unpack(Stream().file("a", "2")))
+
+    def test_ENOSPC_while_staging(self):
+        """Sparse sizes are not reserved ahead, so the disk fills under the writer's hands."""
+        self.write("a", "1")
+        self.sync_in()
+        work = tempfile.mkdtemp(prefix="unpack-sparse-")
+        self.addCleanup(shutil.rmtree, work)
+        with open(os.path.join(work, "s"), "wb") as f:
+            f.write(b"\1" * (100 << 20))
+            f.seek(200 << 20)
+            f.write(b"end")
+        data = subprocess.run(["tar", "-C", work, "--sparse", "--format=posix", "-cf", "-", "s"], check=True,
+                              stdout=subprocess.PIPE).stdout
+        before = tree(self.root)
+        res = self.unpack(data)
+        self.assertEqual(res["code"], "no_space")
+        self.assertEqual(tree(self.root), before)
+        self.assert_clean()
+
+
+class FullTemp(Box):
+    """E9, FR-B033: the temporary directory is tiny; staging happens beside the workspace."""
+
+    def test_tmpdir_is_not_used(self):
+        place = tmpfs(self, "1m")
+        self.write("a", "1")
+        self.sync_in()
+        res = self.unpack(Stream().file("big", b"x" * (20 << 20)), env=dict(os.environ, TMPDIR=place))
+        self.assert_ok(res)
+        self.assertEqual(os.listdir(place), [])
+
+
+if __name__ == "__main__":
+    main()
