@@ -194,6 +194,8 @@ static int place_writable(const struct image *im, int root, struct failure *f)
 /* The old root lands on top of the new one's "/" and is detached with everything below it. */
 static int pivot(int root, struct failure *f)
 {
+	struct stat here, there;
+
 	if (fchdir(root) < 0)
 		return fail(f, STEP_PIVOT, errno, "fchdir");
 	if (syscall(SYS_pivot_root, ".", ".") < 0)
@@ -202,6 +204,14 @@ static int pivot(int root, struct failure *f)
 		return fail(f, STEP_PIVOT, errno, "detach the old root");
 	if (chdir("/") < 0)
 		return fail(f, STEP_PIVOT, errno, "chdir");
+	/*
+	 * Safe because: proved, not assumed. A walk up from a mount and down again sees whatever still lies
+	 * over the root; it must find the root itself.
+	 */
+	if (fstat(root, &here) < 0 || stat("/proc/..", &there) < 0)
+		return fail(f, STEP_PIVOT, errno, "/proc/..");
+	if (here.st_dev != there.st_dev || here.st_ino != there.st_ino)
+		return fail(f, STEP_PIVOT, EXDEV, "the old root is still there");
 	return 0;
 }
 

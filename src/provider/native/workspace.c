@@ -81,10 +81,14 @@ int image_stage(struct image *im, const struct plan *p, struct failure *f)
 	if (aside < 0)
 		return fail(f, STEP_ROOT, -aside, "tmpfs");
 	im->aside = aside;
-	/* Over the old "/": whoever still has that as root sees through to the old root. */
-	r = mounts_put(aside, AT_FDCWD, "/");
+	/*
+	 * In the old root, on a directory that is sure to exist and is no longer needed there: it goes when
+	 * the old root goes. Never on "/": a mount that lies over the old root when that is
+	 * detached takes the detaching upon itself, and the host's tree stays over "/".
+	 */
+	r = mounts_put(aside, AT_FDCWD, "/usr");
 	if (r < 0)
-		return fail(f, STEP_ROOT, -r, "/");
+		return fail(f, STEP_ROOT, -r, "/usr");
 	if (put_aside(im->lease, aside, "s", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, f) < 0)
 		return -1;
 	return p->without & WITHOUT_OVERLAY ? bind_copy(aside, f) : make_overlay(im, p, aside, f);
