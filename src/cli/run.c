@@ -175,6 +175,9 @@ static int in_lease(struct state *st, const char *word, struct runopts *o, bool 
 
 	if (r == 0) {
 		r = adopt_lease(&o->req, &l, &e);
+		/* Judged by the rules of the lease's provider; a shell's were read with its options. */
+		if (r == 0 && !o->req.vars)
+			r = runopts_vars(o, &e);
 		if (r < 0) {
 			/* Give it back as it was. */
 			l.state = LEASE_KEPT;
@@ -223,9 +226,6 @@ int cmd_exec(int argc, char **argv)
 	if (r == 0) {
 		word = o.req.argv[0];
 		memmove(o.req.argv, o.req.argv + 1, n * sizeof(char *));
-		/* Variables are judged as for a sandbox; the lease's provider judges again. */
-		for (size_t i = 0; r == 0 && i < strv_len(o.vars); i++)
-			r = strv_add(&o.req.vars, o.vars[i]);
 	}
 	if (r == 0)
 		r = interrupt_setup(&e);

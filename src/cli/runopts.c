@@ -348,7 +348,7 @@ static int read_env_file(struct runopts *o, const char *path, struct err *e)
 	return envvars_parse(path, buf_text(&b), b.len, &o->req.vars, e);
 }
 
-static int set_vars(struct runopts *o, struct err *e)
+int runopts_vars(struct runopts *o, struct err *e)
 {
 	int r = 0;
 
@@ -469,7 +469,7 @@ static int resolve(struct runopts *o, struct err *e)
 	}
 	r = find_workspace(o, e);
 	if (r == 0)
-		r = set_vars(o, e);
+		r = runopts_vars(o, e);
 	for (size_t i = 0; r == 0 && i < strv_len(o->binds); i++)
 		r = add_bind(q, o->binds[i], e);
 	return r;

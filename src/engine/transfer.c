@@ -128,7 +128,11 @@ int transfer_out(struct sandbox *sb, const struct lease_spec *s, const struct le
 		return r;
 	o.stream_fd = rd;
 	r = unpack_run(&o, &t->out, e);
-	t->out_done = true;
+	t->out_done = r == 0 || r == -EBADMSG;
+	if (!t->out_done) {
+		unpack_report_done(&t->out);
+		t->out = (struct unpack_report){0};
+	}
 	if (ui->progress_end)
 		ui->progress_end(ui->arg);
 	/* A reader that stopped early makes the packer stop too. */

@@ -617,6 +617,13 @@ class Kept(Case):
         self.assertEqual(self.read("m"), b"2\n")
         r = self.airlock("exec", "-q", run, "--", "printf", "%s", "a b")
         self.assertEqual((r.returncode, r.stdout), (0, b"a b"), r.stderr)
+        with open(self.top + "/f.env", "w") as f:
+            f.write("A=file\n")
+        r = self.airlock("exec", "-q", "--env-file", self.top + "/f.env", "--setenv", "FROM_HERE", run, "--", "echo $A $FROM_HERE",
+                         env={**self.env, "FROM_HERE": "caller"})
+        self.assertEqual(r.stdout, b"file caller\n", r.stderr)
+        r = self.airlock("exec", "--setenv", "AIRLOCK_RUN_ID=x", run, "--", "true")  # FR-B162
+        self.assertEqual(r.returncode, 125)
         r = self.airlock("rm", run)
         self.assertEqual(r.returncode, 0, r.stderr)
         self.assertEqual(self.runs(), [])
