@@ -36,6 +36,13 @@
 #define MASS_DELETE_MIN 100    /* files; with MASS_DELETE_PERCENT flags a mass deletion */
 #define MASS_DELETE_PERCENT 50 /* percent of the manifest */
 
+/* Commits made in a sandbox */
+#define BUNDLE_HEADER_MAX (1 << 20) /* bytes before the pack of a bundle: history refused */
+#define BUNDLE_PREREQ_MAX 1024	    /* commits that a bundle builds on: history refused */
+#define BUNDLE_BYTES_MAX (UINT64_C(4) << 30) /* bytes of one run's bundle, and of its pack once indexed: history refused */
+#define BUNDLE_GIT_MEMORY (UINT64_C(4) << 30) /* bytes of address space of each host git that reads one: history refused */
+#define GITBACK_PATHS_BYTES_MAX (256 << 20) /* bytes of names of paths that history changed: index left alone */
+
 /* Frames between our own programs and the guest */
 #define FRAME_MAX (4 << 20)  /* bytes of one frame's payload: protocol error */
 #define FRAME_FDS_MAX 4	     /* descriptors with one frame */

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -99,6 +100,18 @@ static int spawn(struct process *p, const struct process_opts *o, const struct e
 	return -r;
 }
 
+/* From outside and right after the start: posix_spawn has no attribute for it. EPERM: ours is lower. */
+static int limit(const struct process *p, const struct process_opts *o)
+{
+	const struct rlimit mem = {o->mem_max, o->mem_max}, file = {o->file_max, o->file_max};
+
+	if (o->mem_max && prlimit(p->pid, RLIMIT_AS, &mem, NULL) < 0)
+		return errno == ESRCH || errno == EPERM ? 0 : -errno;
+	if (o->file_max && prlimit(p->pid, RLIMIT_FSIZE, &file, NULL) < 0)
+		return errno == ESRCH || errno == EPERM ? 0 : -errno;
+	return 0;
+}
+
 int process_start(struct process *p, const struct process_opts *o, struct err *e)
 {
 	struct ends x = {{-1, -1, -1}, {-1, -1, -1}};
@@ -108,6 +121,8 @@ int process_start(struct process *p, const struct process_opts *o, struct err *e
 	r = make_ends(&x, o);
 	if (!r)
 		r = spawn(p, o, &x);
+	if (!r)
+		r = limit(p, o);
 	for (int i = 0; i < 3; i++)
 		close_fd(&x.child[i]);
 	if (!r) {

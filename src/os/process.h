@@ -33,6 +33,8 @@ struct process_opts {
 	void *on_out_arg;
 	struct buf *out;    /* stdout is appended; more than its maximum stops the child, -E2BIG */
 	int64_t timeout_ms; /* 0: none */
+	/* Bytes of address space, and of one file, that the child and its children may have; 0: ours */
+	uint64_t mem_max, file_max;
 	const volatile int
 	    *cancel; /* non-zero: stop with -ECANCELED; looked at some 10 times a second */
 };
