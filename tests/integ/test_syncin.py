@@ -246,7 +246,6 @@ def one_problem_entry_stops_nothing_H8_FR_B062(b):
             for n in dirs + files:
                 os.lchown(os.path.join(d, n), uid, uid)
         os.chown(b.base, uid, uid)
-        os.chmod(os.path.dirname(b.base), 0o755)
         r = b.sync(user=uid)
     else:
         r = b.sync()
