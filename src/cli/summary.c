@@ -16,7 +16,8 @@ static const struct {
     {"link_escape", "a link that points outside the workspace; make it relative and inside"},
     {"absolute_link", "an absolute link; make it relative"},
     {"git_internals", "git's own files are never written from a sandbox"},
-    {"git", "git's own files are never written from a sandbox"},
+    {"git_metadata", "git's own files, hooks and configuration never come back"},
+
     {"device", "device files never come back"},
     {"special", "devices, FIFOs and sockets never come back"},
     {"fifo", "FIFOs never come back"},
@@ -97,6 +98,16 @@ static void list(const struct unpack_report *u, enum unpack_action a, const char
 			(unsigned long long)(u->counts[a] - shown));
 }
 
+static void history(const struct transfer *t)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(16384);
+
+	if (!t->history.asked)
+		return;
+	history_text(&t->history, &b);
+	cli_say("history: %s", buf_text(&b));
+}
+
 void summary_results(const struct transfer *t, const char *run_dir)
 {
 	const struct unpack_report *u = &t->out;
@@ -107,6 +118,7 @@ void summary_results(const struct transfer *t, const char *run_dir)
 		cli_say(
 		    "RESULTS REJECTED (rule %s): nothing was written to the workspace; the stream is kept in %s",
 		    u->rule, run_dir);
+		history(t);
 		return;
 	}
 	list(u, UA_CHANGE, "changed");
@@ -128,6 +140,7 @@ void summary_results(const struct transfer *t, const char *run_dir)
 	if (!u->counts[UA_CHANGE] && !u->counts[UA_ADD] && !u->counts[UA_DELETE] &&
 	    !u->counts[UA_MODE] && !u->counts[UA_MERGE])
 		cli_say("nothing in the workspace changed");
+	history(t);
 }
 
 static void held_back(const struct transfer *t)

@@ -58,6 +58,8 @@ void leasespec_done(struct lease_spec *s)
 	strv_free(s->include);
 	strv_free(s->exclude);
 	free(s->manifest);
+	free(s->head);
+	free(s->branch);
 	for (size_t i = 0; i < s->binds_len; i++) {
 		free(s->binds[i].src);
 		free(s->binds[i].dst);
@@ -140,14 +142,15 @@ int leasespec_put(const struct lease_spec *s, char **ret, struct err *e)
 	for (size_t i = 0; i < s->binds_len; i++)
 		(void)json_array_append_new(binds, json_pack("[o,o]", bytes_json(s->binds[i].src),
 							     bytes_json(s->binds[i].dst)));
-	j = json_pack("{s:i,s:o,s:o,s:o,s:i,s:i,s:I,s:I,s:I,s:b,s:b,s:b,s:b,s:i,s:i,s:o,s:o}",
-		      "version", 1, "layers", vector_json(s->layers), "manifest",
-		      bytes_json(s->manifest), "binds", binds, "net", (int)s->net, "without",
-		      (int)s->without, "memory", (json_int_t)s->limits.memory_bytes, "pids",
-		      (json_int_t)s->limits.pids, "cpu_milli", (json_int_t)s->limits.cpu_milli,
-		      "keep", s->keep, "strict", s->strict, "bash", s->bash, "executed",
-		      s->executed, "on_conflict", (int)s->on_conflict, "git", (int)s->git,
-		      "include", vector_json(s->include), "exclude", vector_json(s->exclude));
+	j = json_pack(
+	    "{s:i,s:o,s:o,s:o,s:i,s:i,s:I,s:I,s:I,s:b,s:b,s:b,s:b,s:i,s:i,s:o,s:o,s:b,s:o,s:o}",
+	    "version", 1, "layers", vector_json(s->layers), "manifest", bytes_json(s->manifest),
+	    "binds", binds, "net", (int)s->net, "without", (int)s->without, "memory",
+	    (json_int_t)s->limits.memory_bytes, "pids", (json_int_t)s->limits.pids, "cpu_milli",
+	    (json_int_t)s->limits.cpu_milli, "keep", s->keep, "strict", s->strict, "bash", s->bash,
+	    "executed", s->executed, "on_conflict", (int)s->on_conflict, "git", (int)s->git,
+	    "include", vector_json(s->include), "exclude", vector_json(s->exclude), "repo", s->repo,
+	    "head", bytes_json(s->head), "branch", bytes_json(s->branch));
 	*ret = j ? json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
 	json_decref(j);
 	return *ret ? 0 : err_set(e, ERR_NOMEM, "lease: out of memory");
@@ -177,6 +180,9 @@ int leasespec_get(const char *text, struct lease_spec *s, struct err *e)
 	if (r == 0)
 		r = json_vector(json_object_get(j, "exclude"), &s->exclude);
 	s->manifest = json_bytes(json_object_get(j, "manifest"));
+	s->head = json_bytes(json_object_get(j, "head"));
+	s->branch = json_bytes(json_object_get(j, "branch"));
+	s->repo = flag(j, "repo");
 	json_array_foreach(json_object_get(j, "binds"), i, b)
 	{
 		_cleanup_free_ char *src = json_bytes(json_array_get(b, 0));

@@ -21,6 +21,8 @@ struct lease_spec {
 	bool executed; /* a command was started: there may be work inside */
 	enum on_conflict on_conflict;
 	enum git_policy git;
+	bool repo;	     /* a repository went in: */
+	char *head, *branch; /* owned: commit that was sent, "" unborn; its branch, NULL detached */
 	char **include, **exclude; /* owned */
 };
 

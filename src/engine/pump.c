@@ -88,6 +88,7 @@ int pump_init(struct pump *p, const struct pump_opts *o, int cmd[3], struct err 
 				      .sink = o->out,
 				      .sink_own = -1,
 				      .capture = o->capture_out,
+				      .max = o->out_max,
 				      .stream = RUNLOG_OUT};
 	p->out[1] = (struct pump_out){.pipe = -1,
 				      .sink = o->err,
@@ -190,6 +191,10 @@ static void write_sink(struct pump_out *o)
 static void take(struct pump *p, struct pump_out *o, size_t n)
 {
 	o->total += n;
+	if (o->max && o->total > o->max) {
+		lose_sink(o);
+		return;
+	}
 	if (p->log)
 		runlog_write(p->log, o->stream, clock_real_ns(), o->data, n);
 	if (o->capture) {

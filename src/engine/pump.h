@@ -30,7 +30,7 @@ struct pump_out {
 	enum runlog_stream stream;
 	char *data; /* PUMP_CHUNK bytes read and not yet taken by the sink */
 	size_t off, len;
-	uint64_t total;
+	uint64_t total, max; /* max 0: none */
 };
 
 struct pump {
@@ -49,7 +49,8 @@ struct pump_opts {
 	int in;	      /* caller's stdin, or -1: the command gets an empty one */
 	int out, err; /* sinks, or -1 */
 	struct buf *capture_out, *capture_err;
-	bool tty; /* one stream both ways: no stderr */
+	uint64_t out_max; /* bytes of stdout; beyond it the pipe is closed; 0: no limit */
+	bool tty;	  /* one stream both ways: no stderr */
 };
 
 /* Makes the pipes. cmd[0..2]: the command's ends, owned by the caller. */

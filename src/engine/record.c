@@ -151,6 +151,15 @@ static json_t *sync_out_json(const struct transfer *t)
 			 "mass_delete", u->mass_delete, "rejected", u->rejected, "rule", u->rule);
 }
 
+static json_t *history(const struct history *h)
+{
+	if (!h->asked)
+		return json_null();
+	return json_pack("{s:s,s:I,s:o,s:s,s:s,s:o}", "outcome", history_outcome_name(h->outcome),
+			 "commits", (json_int_t)h->commits, "branch", text(h->branch), "head",
+			 h->head, "ref", h->ref, "why", text(h->why));
+}
+
 char *record_text(const struct request *q, const struct run_outcome *o)
 {
 	json_t *error = json_null(), *j;
@@ -171,6 +180,7 @@ char *record_text(const struct request *q, const struct run_outcome *o)
 	    command(o), "sync_in", sync_in_json(&o->xfer), "sync_out", sync_out_json(&o->xfer),
 	    "phases", phases(o));
 	if (j) {
+		(void)json_object_set_new(j, "history", history(&o->xfer.history));
 		(void)json_object_set_new(j, "error", error);
 		(void)json_object_set_new(j, "stopped_by_signal", json_integer(o->stop_signo));
 		(void)json_object_set_new(

@@ -5,6 +5,8 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/path.h"
+#include "engine/history.h"
 #include "engine/sweep.h"
 #include "store/run.h"
 
@@ -60,6 +62,23 @@ static int start(struct state *st, const struct lease_row *l, const struct lease
 	return ops->acquire(&spec, ret, e);
 }
 
+/* Commits too; a way that is closed for good (the repository is broken) is no reason to try again. */
+static int commits(struct sandbox *sb, const struct lease_spec *s, const struct lease_row *l,
+		   const char *run_dir, bool files_back, struct transfer *t, struct err *e)
+{
+	const struct history_opts o = {.spec = s,
+				       .lease = l,
+				       .run_dir = run_dir,
+				       .run_id = path_base(run_dir),
+				       .files_back = files_back};
+
+	history_out(sb, &o, t);
+	return t->history.retry
+		   ? err_set(e, ERR_UNAVAILABLE, "the files are back, the commits are not: %s",
+			     t->history.why)
+		   : 0;
+}
+
 static int bring_back(struct state *st, struct lease_row *l, bool kept, const char *run_dir,
 		      const struct run_ui *ui, struct transfer *t, struct err *e)
 {
@@ -80,6 +99,10 @@ static int bring_back(struct state *st, struct lease_row *l, bool kept, const ch
 	r = lease_save(st->store, l, e);
 	if (r == 0)
 		r = transfer_out(sb, &s, l, run_dir, ui, t, e);
+	if (t->out_done) {
+		k = commits(sb, &s, l, run_dir, r == 0, t, r == 0 ? e : &re);
+		r = r == 0 ? k : r;
+	}
 	k = sb->ops->release(sb, &re);
 	if (r == 0 && k < 0) {
 		*e = re;

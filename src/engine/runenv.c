@@ -12,7 +12,6 @@
 #include "base/path.h"
 #include "policy/envvars.h"
 
-#define PATH_SYSTEM "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #define PATH_MAX_LEN 65536
 
 struct list {

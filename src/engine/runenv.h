@@ -13,6 +13,7 @@
 
 #define INSIDE_WORKSPACE "/workspace"
 #define INSIDE_HOME "/home/agent"
+#define PATH_SYSTEM "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 /* Vector for exec, owned by the caller. run_id may be "". */
 int runenv_build(const struct request *q, const char *run_id, char ***ret, struct err *e);

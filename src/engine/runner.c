@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/path.h"
+#include "engine/history.h"
 #include "engine/interrupt.h"
 #include "engine/probe.h"
 #include "engine/record.h"
@@ -433,6 +434,33 @@ static int sync_out_phase(struct runner *r, struct err *e)
 	return phase_end(r, k);
 }
 
+/* Never the run's failure: what it says is in the summary and the record. */
+static void history_phase(struct runner *r, bool files_back)
+{
+	const struct history *h = &r->o->xfer.history;
+	const struct history_opts o = {.spec = &r->spec,
+				       .lease = &r->lease,
+				       .run_dir = r->o->run_dir,
+				       .run_id = r->run.id,
+				       .path = runenv_path(r->env),
+				       .files_back = files_back};
+	_cleanup_buf_ struct buf b = BUF_INIT(16384);
+	struct err e = ERR_INIT;
+
+	if (ops(r)->in_place || !r->spec.repo || !r->o->xfer.left_out || *interrupt_second())
+		return;
+	if (phase_begin(r, "history", false, &e) < 0)
+		return;
+	history_out(r->sb, &o, &r->o->xfer);
+	(void)phase_end(r, 0);
+	if (h->outcome == HISTORY_FAILED)
+		(void)snprintf(r->o->phases[r->o->phases_len - 1].outcome,
+			       sizeof(r->o->phases[0].outcome), "failed");
+	(void)buf_puts(&b, "history: ");
+	history_text(h, &b);
+	note(r, false, buf_text(&b));
+}
+
 static void first_error(struct runner *r, int k, const struct err *e)
 {
 	if (k < 0 && r->o->err.code == ERR_NONE)
@@ -589,7 +617,10 @@ static void drive(struct runner *r)
 			    "bringing the results back; press Ctrl-C again to stop now and keep them for 'airlock recover'");
 		k = sync_out_phase(r, &e);
 		first_error(r, k, &e);
-		results_done = k == 0;
+		if (r->o->xfer.out_done)
+			history_phase(r, k == 0);
+		/* Commits that could not be fetched may still be had: the storage stays. */
+		results_done = k == 0 && (!r->o->xfer.history.retry || r->q->keep || r->attached);
 	} else if (!r->o->command_ran && !r->attached) {
 		/* Nothing of the run's own was executed: there is no work to keep. */
 		r->spec.executed = false;

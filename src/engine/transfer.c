@@ -16,6 +16,7 @@ void transfer_done(struct transfer *t)
 		sync_in_result_done(&t->in);
 	if (t->out_done)
 		unpack_report_done(&t->out);
+	history_done(&t->history);
 	*t = (struct transfer){0};
 }
 
@@ -47,6 +48,11 @@ int transfer_in(struct state *st, const struct request *q, struct lease_spec *s,
 	for (size_t i = 0; r == 0 && t->in.layers && t->in.layers[i]; i++)
 		r = strv_add(&s->layers, t->in.layers[i]);
 	s->manifest = strdup(t->in.manifest_path);
+	s->repo = t->in.has_repo;
+	s->head = strdup(t->in.head);
+	s->branch = t->in.branch ? strdup(t->in.branch) : NULL;
+	if (!s->head || (t->in.branch && !s->branch))
+		r = -ENOMEM;
 	return r < 0 || !s->manifest ? err_set(e, ERR_NOMEM, "sync in: out of memory") : 0;
 }
 
@@ -79,6 +85,7 @@ static int wait_packed(struct sandbox *sb, uint32_t id, struct transfer *t, stru
 		if (r > 0 && ev.id == id && (ev.type == SE_PACKED || ev.type == SE_FAILED)) {
 			t->members = ev.members;
 			t->unreadable = ev.unreadable;
+			t->left_out = ev.left_out;
 			return ev.sys ? err_sys(e, ev.sys, "pack the results inside the sandbox")
 				      : 0;
 		}

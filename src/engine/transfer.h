@@ -4,12 +4,14 @@
 
 #include "engine/leasespec.h"
 #include "engine/ui.h"
+#include "sync/gitback.h"
 
 struct transfer {
 	struct sync_in_result in;
 	struct unpack_report out;
 	bool in_done, out_done;
-	uint64_t members, unreadable; /* as the packer said */
+	uint64_t members, unreadable, left_out; /* as the packer said */
+	struct history history;
 };
 
 void transfer_done(struct transfer *t);

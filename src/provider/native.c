@@ -412,7 +412,8 @@ static int get_event(struct native *n, const struct frame *f, struct sandbox_eve
 					     .id = pk.id,
 					     .sys = (int)pk.error,
 					     .members = pk.members,
-					     .unreadable = pk.unreadable};
+					     .unreadable = pk.unreadable,
+					     .left_out = pk.left_out};
 		return 1;
 	case GM_OOM:
 		cursor_init(&c, f->payload.p, f->payload.n);

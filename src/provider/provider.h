@@ -77,10 +77,12 @@ struct sandbox_event {
 	uint32_t id;
 	int code, signo; /* SE_EXITED */
 	unsigned leftovers;
-	unsigned oom_kills; /* SE_EXITED: kills for want of memory since the last command that ended */
+	unsigned
+	    oom_kills; /* SE_EXITED: kills for want of memory since the last command that ended */
 	int sys;
 	char step[32];
 	uint64_t members, unreadable; /* SE_PACKED */
+	uint64_t left_out; /* SE_PACKED: names at the top that never travel; 0: .git is untouched */
 	uint64_t cpu_ns, maxrss_kib;
 };
 

@@ -184,8 +184,8 @@ static int words_of(const struct git_repo *g, const char *const *words, const ch
 	return 0;
 }
 
-int git_run(const struct git_repo *g, const char *const *words, const char *const *extra_env,
-	    const struct process_opts *io, struct err *e)
+int git_try(const struct git_repo *g, const char *const *words, const char *const *extra_env,
+	    const struct process_opts *io, int *ret_status, struct err *e)
 {
 	struct process_opts o = *io;
 	const char *argv[WORDS_MAX + 1];
@@ -206,7 +206,40 @@ int git_run(const struct git_repo *g, const char *const *words, const char *cons
 	r = process_run(&o, &status, tail, e);
 	if (r < 0)
 		return err_wrap(e, r, "git %s in %s", words[0], g->top);
-	return status ? failed(g, words[0], status, tail, e) : 0;
+	if (ret_status)
+		*ret_status = status;
+	return status && !ret_status ? failed(g, words[0], status, tail, e) : 0;
+}
+
+int git_run(const struct git_repo *g, const char *const *words, const char *const *extra_env,
+	    const struct process_opts *io, struct err *e)
+{
+	return git_try(g, words, extra_env, io, NULL, e);
+}
+
+int git_at(const struct git_repo *like, const char *git_dir, const char *top, struct git_repo **ret,
+	   struct err *e)
+{
+	struct git_repo *g = calloc(1, sizeof(*g));
+	int r = -ENOMEM;
+
+	if (g) {
+		g->program = strdup(like->program);
+		g->git_dir = strdup(git_dir);
+		g->common_dir = strdup(git_dir);
+		g->top = strdup(top);
+		g->prefix = strdup("");
+		g->sha256 = like->sha256;
+		g->cancel = like->cancel;
+		if (g->program && g->git_dir && g->common_dir && g->top && g->prefix)
+			r = make_env(g);
+	}
+	if (r < 0) {
+		git_free(g);
+		return err_sys(e, -r, "%s", git_dir);
+	}
+	*ret = g;
+	return 0;
 }
 
 static bool is_hex_id(const char *s)

@@ -5,7 +5,7 @@
  * executed: no hooks, fsmonitor, filters, external diff, credential helper, pager, submodule
  * action, transport or lazy fetch. Environment made anew, GIT_DIR and GIT_WORK_TREE explicit,
  * trust (safe.directory) for this one repository by environment only, no prompt, time limits.
- * Only plumbing that neither checks out nor cleans a file. The repository is never written.
+ * Only plumbing that neither checks out nor cleans a file. Only gitback.c writes: objects, refs, index.
  *
  * Not done here: judging what a sandbox made of its own .git; that never comes back as files.
  *
@@ -54,6 +54,13 @@ void git_free(struct git_repo *g);
  * status != 0 is an error that quotes git's last words. extra_env: NULL-ended, may be NULL. */
 int git_run(const struct git_repo *g, const char *const *words, const char *const *extra_env,
 	    const struct process_opts *io, struct err *e);
+
+/* As git_run, but an exit status is no error if ret_status is given: it goes there, stderr nowhere. */
+int git_try(const struct git_repo *g, const char *const *words, const char *const *extra_env,
+	    const struct process_opts *io, int *ret_status, struct err *e);
+/* The same hardening for another repository: git_dir with an own work tree, no branch, no head. */
+int git_at(const struct git_repo *like, const char *git_dir, const char *top, struct git_repo **ret,
+	   struct err *e);
 
 /* Value of one config key as the user's and the repository's files have it; *ret NULL: unset. */
 struct git_config {

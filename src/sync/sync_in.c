@@ -375,6 +375,7 @@ static int fill_result(struct job *j, struct err *e)
 	res->links = j->now.links;
 	res->bytes = j->now.bytes;
 	res->is_git = j->git != NULL;
+	res->has_repo = j->now.seed[0] != '\0';
 	if (!r && j->git) {
 		(void)snprintf(res->head, sizeof(res->head), "%s", j->git->head);
 		res->branch = j->git->branch ? strdup(j->git->branch) : NULL;

@@ -66,6 +66,7 @@ struct sync_in_result {
 	char *manifest_path; /* owned */
 	int hold_fd;	     /* owned: keeps the stack from being collected while open */
 	bool is_git;
+	bool has_repo; /* a repository went in: a layer of .git is among the layers */
 	char head[65]; /* commit sent, hex; "" when unborn or not git */
 	char *branch;  /* owned; refs/heads/... recorded, NULL when detached or not git */
 	uint64_t files, dirs, links, bytes;  /* in the manifest */

@@ -1,0 +1,162 @@
+#include "engine/history.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/path.h"
+#include "engine/command.h"
+#include "engine/interrupt.h"
+#include "engine/runenv.h"
+
+#define SAID_MAX 4096
+
+/* Exit statuses of the script that are no failure of git's. */
+#define NO_REPOSITORY 70
+#define NO_COMMIT 71
+#define MOVED_BACK 72
+#define NO_GIT 73
+
+/* GIT_DIR is given, so git asks for no owner's trust (FR-B052) and climbs nowhere. */
+static const char script[] =
+    "command -v git >/dev/null || exit 73\n"
+    "now=$(git rev-parse -q --verify 'HEAD^{commit}' 2>/dev/null) || {\n"
+    "	git rev-parse --git-dir >/dev/null 2>&1 || exit 70\n"
+    "	[ -z \"$1\" ] && git symbolic-ref -q HEAD >/dev/null 2>&1 && exit 0\n"
+    "	exit 71\n"
+    "}\n"
+    "[ \"$now\" != \"$1\" ] || exit 0\n"
+    "if [ -n \"$1\" ] && git cat-file -e \"$1^{commit}\" 2>/dev/null; then\n"
+    "	new=$(git rev-list -n1 \"$now\" --not \"$1\") || exit 70\n"
+    "	[ -n \"$new\" ] || exit 72\n"
+    "	exec git bundle create -q - HEAD --not \"$1\"\n"
+    "fi\n"
+    "exec git bundle create -q - HEAD\n";
+
+static int failed(struct history *h, bool retry, const char *why)
+{
+	h->outcome = HISTORY_FAILED;
+	h->retry = retry;
+	(void)snprintf(h->why, sizeof(h->why), "%s", why);
+	return -1;
+}
+
+/* How the script ended. 0: there may be a bundle. */
+static int judge(const struct command_result *c, const struct buf *said, struct history *h)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(8 * SAID_MAX);
+
+	if (c->out_bytes > BUNDLE_BYTES_MAX) {
+		(void)buf_putf(&b, "the commits are larger than %llu bytes (limit bundle)",
+			       (unsigned long long)BUNDLE_BYTES_MAX);
+		return failed(h, true, buf_text(&b));
+	}
+	if (c->end == END_TIMEOUT) {
+		(void)buf_putf(&b, "git inside did not finish within %d s", GIT_TIMEOUT_MS / 1000);
+		return failed(h, true, buf_text(&b));
+	}
+	if (c->end != END_EXITED && c->end != END_SIGNALED)
+		return failed(h, true, "the sandbox ended while its commits were being packed");
+	if (c->end == END_EXITED && c->code == 0)
+		return 0;
+	switch (c->signo ? -1 : c->code) {
+	case NO_REPOSITORY:
+		return failed(h, false, "the repository inside was removed or is broken");
+	case NO_COMMIT:
+		return failed(h, false, "HEAD inside names no commit any more");
+	case NO_GIT:
+		return failed(h, false, "there is no git inside");
+	case MOVED_BACK:
+		(void)snprintf(h->why, sizeof(h->why),
+			       "HEAD inside was moved back, nothing new was committed");
+		return -1;
+	default:
+		(void)buf_putf(&b, "git inside failed (status %d): ", command_status(c));
+		(void)str_printable(&b, said->data, said->len);
+		return failed(h, true, buf_text(&b));
+	}
+}
+
+static int environment(const struct history_opts *o, char ***ret)
+{
+	static const char *const plain[] = {"GIT_DIR=" INSIDE_WORKSPACE "/.git",
+					    "HOME=/nonexistent",
+					    "LC_ALL=C",
+					    "GIT_CONFIG_NOSYSTEM=1",
+					    "GIT_CONFIG_GLOBAL=/dev/null",
+					    "GIT_OPTIONAL_LOCKS=0",
+					    "GIT_NO_REPLACE_OBJECTS=1",
+					    "GIT_TERMINAL_PROMPT=0"};
+	_cleanup_free_ char *path = NULL;
+	int r =
+	    asprintf(&path, "PATH=%s", o->path ? o->path : INSIDE_HOME "/.local/bin:" PATH_SYSTEM);
+
+	r = r < 0 ? -ENOMEM : strv_add(ret, path);
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(plain); i++)
+		r = strv_add(ret, plain[i]);
+	return r;
+}
+
+/* 1: a bundle lies in the run's directory. 0: decided without one. */
+static int fetch(struct sandbox *sb, const struct history_opts *o, struct history *h)
+{
+	char *argv[] = {(char *)(uintptr_t) "sh",
+			(char *)(uintptr_t) "-c",
+			(char *)(uintptr_t)script,
+			(char *)(uintptr_t) "airlock-history",
+			o->spec->head ? o->spec->head : (char *)(uintptr_t) "",
+			NULL};
+	_cleanup_free_ char *file = path_join(o->run_dir, GITBACK_BUNDLE);
+	_cleanup_strv_ char **env = NULL;
+	_cleanup_buf_ struct buf said = BUF_INIT(SAID_MAX);
+	_cleanup_fd_ int fd = -1;
+	struct command_result c;
+	struct command_opts co = {
+	    .argv = argv,
+	    .cwd = "/",
+	    .io = {.in = -1, .err = -1, .capture_err = &said, .out_max = BUNDLE_BYTES_MAX},
+	    .timeout_ns = GIT_TIMEOUT_MS * NS_PER_MS};
+	struct err e = ERR_INIT;
+
+	if (!file || environment(o, &env) < 0)
+		return failed(h, true, "out of memory");
+	(void)unlink(file); /* of an attempt that was cut */
+	fd = open(file, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return failed(h, true, strerror(errno));
+	co.env = env;
+	co.io.out = fd;
+	if (command_run(sb, &co, &c, &e) < 0)
+		(void)failed(h, true, e.text);
+	else if (judge(&c, &said, h) == 0 && c.out_bytes) {
+		off_t size = lseek(fd, 0, SEEK_END);
+
+		if (size >= 0 && (uint64_t)size == c.out_bytes)
+			return 1;
+		(void)failed(h, true, "the disk here is full");
+	}
+	(void)unlink(file);
+	return 0;
+}
+
+void history_out(struct sandbox *sb, const struct history_opts *o, struct transfer *t)
+{
+	const struct gitback_opts g = {.workspace = o->lease->workspace,
+				       .run_dir = o->run_dir,
+				       .run_id = o->run_id,
+				       .head = o->spec->head ? o->spec->head : "",
+				       .branch = o->spec->branch,
+				       .import_only = !o->files_back,
+				       .cancel = interrupt_second()};
+
+	history_done(&t->history);
+	/* The layer holds no .git: nothing of the repository was touched, HEAD neither. */
+	if (!o->spec->repo || !t->left_out)
+		return;
+	t->history.asked = true;
+	if (fetch(sb, o, &t->history) == 1)
+		gitback_import(&g, &t->history);
+}

@@ -1,0 +1,411 @@
+#include "sync/gitback.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/path.h"
+#include "base/str.h"
+#include "sync/git.h"
+#include "sync/git_find.h"
+#include "sync/gitindex.h"
+#include "sync/quarantine.h"
+
+#define RACES_MAX 5
+
+struct back {
+	const struct gitback_opts *o;
+	struct history *h;
+	struct git_repo *git;  /* owned */
+	struct quarantine *q;  /* owned */
+	struct bundle *bundle; /* owned */
+	int fd;		       /* owned: the bundle */
+};
+
+const char *history_outcome_name(enum history_outcome o)
+{
+	static const char *const names[HISTORY_OUTCOME_COUNT] = {
+	    "none", "fast_forwarded", "merged", "imported", "conflict", "failed"};
+
+	return names[o];
+}
+
+void history_done(struct history *h)
+{
+	free(h->branch);
+	*h = (struct history){0};
+}
+
+static void put_branch(const struct history *h, struct buf *b)
+{
+	const char *name = h->branch ? h->branch : "the branch";
+
+	if (str_starts(name, "refs/heads/"))
+		name += strlen("refs/heads/");
+	(void)str_printable(b, name, strlen(name));
+}
+
+static void put_commits(const struct history *h, struct buf *b)
+{
+	(void)buf_putf(b, "%llu commit%s", (unsigned long long)h->commits,
+		       h->commits == 1 ? "" : "s");
+}
+
+void history_text(const struct history *h, struct buf *b)
+{
+	switch (h->outcome) {
+	case HISTORY_NONE:
+		(void)buf_putf(b, "none%s%s", h->why[0] ? ": " : "", h->why);
+		return;
+	case HISTORY_FORWARD:
+		(void)buf_puts(b, "fast-forwarded ");
+		put_commits(h, b);
+		(void)buf_puts(b, " on ");
+		put_branch(h, b);
+		return;
+	case HISTORY_MERGED:
+		(void)buf_puts(b, "merged ");
+		put_commits(h, b);
+		(void)buf_puts(b, " into ");
+		put_branch(h, b);
+		return;
+	case HISTORY_IMPORTED:
+	case HISTORY_CONFLICT:
+		(void)buf_puts(b, h->outcome == HISTORY_CONFLICT ? "CONFLICT: " : "imported ");
+		if (h->outcome == HISTORY_IMPORTED)
+			put_commits(h, b);
+		else
+			put_branch(h, b);
+		(void)buf_putf(b, "%s (%s); look: git log %s; take: git merge %s",
+			       h->outcome == HISTORY_CONFLICT ? " was left as it is"
+							      : ", no branch moved",
+			       h->why, h->ref, h->ref);
+		return;
+	default:
+		(void)buf_putf(b, "FAILED: %s; files do not depend on it", h->why);
+	}
+}
+
+static int done(struct back *k, enum history_outcome o, const char *why)
+{
+	k->h->outcome = o;
+	(void)snprintf(k->h->why, sizeof(k->h->why), "%s", why);
+	return 1;
+}
+
+/* Steps return 0 to go on, 1 when the outcome is decided, negative errno with e. */
+
+static int read_bundle(struct back *k, struct err *e)
+{
+	_cleanup_free_ char *path = path_join(k->o->run_dir, GITBACK_BUNDLE), *head = NULL;
+	const char *why;
+	struct stat st;
+	ssize_t n;
+	int r;
+
+	k->bundle = calloc(1, sizeof(*k->bundle));
+	head = malloc(BUNDLE_HEADER_MAX);
+	if (!path || !head || !k->bundle)
+		return err_sys(e, ENOMEM, "bundle");
+	k->fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (k->fd < 0 || fstat(k->fd, &st) < 0)
+		return err_sys(e, errno, "%s", path);
+	if ((uint64_t)st.st_size > BUNDLE_BYTES_MAX)
+		return err_set(e, ERR_LIMIT, "the bundle is larger than %llu bytes",
+			       (unsigned long long)BUNDLE_BYTES_MAX);
+	n = pread(k->fd, head, BUNDLE_HEADER_MAX, 0);
+	if (n < 0)
+		return err_sys(e, errno, "%s", path);
+	r = bundle_parse(head, (size_t)n, "HEAD", k->bundle, &why);
+	if (r == 0)
+		return err_set(e, ERR_HOSTILE,
+			       "the bundle from the sandbox was refused: it is cut");
+	if (r < 0)
+		return err_set(e, ERR_HOSTILE, "the bundle from the sandbox was refused: %s", why);
+	memcpy(k->h->head, k->bundle->head, sizeof(k->h->head));
+	return 0;
+}
+
+/* rev-parse of one name: "" when it does not exist. */
+static int resolve(const struct git_repo *g, const char *name, char ret[BUNDLE_OID_MAX + 1],
+		   struct err *e)
+{
+	_cleanup_free_ char *rev = NULL;
+	_cleanup_buf_ struct buf out = BUF_INIT(4096);
+	struct process_opts io = PROCESS_OPTS_INIT;
+	size_t n;
+	int status = 0, r;
+
+	ret[0] = '\0';
+	if (asprintf(&rev, "%s^{commit}", name) < 0)
+		return err_sys(e, ENOMEM, "%s", g->top);
+	const char *const words[] = {"rev-parse", "--verify", "-q", "--end-of-options", rev, NULL};
+	io.out = &out;
+	r = git_try(g, words, NULL, &io, &status, e);
+	if (r < 0 || status)
+		return r;
+	n = strspn(buf_text(&out), "0123456789abcdef");
+	if (n != 40 && n != 64)
+		return err_set(e, ERR_PROTOCOL, "git did not answer with an object id");
+	memcpy(ret, out.data, n);
+	ret[n] = '\0';
+	return 0;
+}
+
+/* old NULL: whatever is there; "": it must not exist. 1 done, 0 it is not as expected. */
+static int set_ref(const struct back *k, const char *name, const char *to, const char *old,
+		   const char *message, struct err *e)
+{
+	const char *words[10] = {"update-ref", "-m", message, "--end-of-options", name, to};
+	struct process_opts io = PROCESS_OPTS_INIT;
+	int status = 0, r;
+
+	if (old)
+		words[6] = old[0] ? old
+			   : k->git->sha256
+			       ? "0000000000000000000000000000000000000000000000000000000000000000"
+			       : "0000000000000000000000000000000000000000";
+	r = git_try(k->git, words, quarantine_identity, &io, &status, e);
+	return r < 0 ? r : !status;
+}
+
+static void drop_imported(struct back *k)
+{
+	const char *const words[] = {"update-ref", "-d", k->h->ref, k->h->head, NULL};
+	struct process_opts io = PROCESS_OPTS_INIT;
+	int status;
+
+	/* One that stays is no harm: the branch has its commits. */
+	if (git_try(k->git, words, quarantine_identity, &io, &status, NULL) == 0 && !status)
+		k->h->ref[0] = '\0';
+}
+
+static int open_host(struct back *k, struct err *e)
+{
+	const char *const format[] = {"rev-parse", "--show-object-format", NULL};
+	_cleanup_buf_ struct buf out = BUF_INIT(256);
+	struct process_opts io = PROCESS_OPTS_INIT;
+	enum git_found found = GIT_FOUND_NONE;
+	int r = git_open(k->o->workspace, false, k->o->cancel, &k->git, &found, e);
+
+	if (r < 0)
+		return r;
+	if (found != GIT_FOUND_REPO)
+		return err_set(e, ERR_NOT_FOUND, "%s %s", k->o->workspace,
+			       found == GIT_FOUND_NO_GIT ? "needs git on this host"
+							 : "is no git repository any more");
+	io.out = &out;
+	r = git_run(k->git, format, NULL, &io, e);
+	k->git->sha256 = !r && str_starts(buf_text(&out), "sha256");
+	return r;
+}
+
+/* Objects and the imported ref: from here on nothing can be lost. */
+static int import(struct back *k, struct err *e)
+{
+	const char *have[BUNDLE_PREREQ_MAX + 2];
+	size_t n = 0;
+	int r = quarantine_new(k->git, k->o->run_dir, &k->q, e);
+
+	if (!r)
+		r = quarantine_take(k->q, k->fd, k->bundle, k->o->head, &k->h->commits, e);
+	have[n++] = k->o->head;
+	have[n] = NULL;
+	if (!r)
+		r = quarantine_give(k->q, k->h->head, have, e);
+	if (r < 0)
+		return r;
+	(void)snprintf(k->h->ref, sizeof(k->h->ref), "refs/airlock/imported/%s", k->o->run_id);
+	r = set_ref(k, k->h->ref, k->h->head, NULL, "airlock: commits of a run", e);
+	if (r == 1)
+		return 0;
+	k->h->ref[0] = '\0';
+	return r < 0 ? r
+		     : err_set(e, ERR_IO, "git could not write the ref of the imported commits");
+}
+
+static bool exists(const char *dir, const char *name)
+{
+	_cleanup_free_ char *p = path_join(dir, name);
+	struct stat st;
+
+	return p && lstat(p, &st) == 0;
+}
+
+/* A merge, pick or rebase that the user has begun: its next step counts on the branch as it is. */
+static bool in_progress(const struct back *k)
+{
+	static const char *const marks[] = {"MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD"};
+	static const char *const rebases[] = {"rebase-merge/head-name", "rebase-apply/head-name"};
+
+	for (size_t i = 0; i < ARRAY_LEN(rebases); i++) {
+		_cleanup_free_ char *name = git_find_slurp(k->git->git_dir, rebases[i], 4096);
+
+		if (name && strcmp(name, k->o->branch) == 0)
+			return true;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(marks); i++)
+		if (str_eq(k->git->branch, k->o->branch) && exists(k->git->git_dir, marks[i]))
+			return true;
+	return false;
+}
+
+static int checked_out_elsewhere(const struct back *k, struct err *e)
+{
+	const char *const words[] = {"for-each-ref", "--format=%(worktreepath)", "--", k->o->branch,
+				     NULL};
+	_cleanup_buf_ struct buf out = BUF_INIT(1 << 20);
+	struct process_opts io = PROCESS_OPTS_INIT;
+	size_t n;
+	int r;
+
+	io.out = &out;
+	r = git_run(k->git, words, NULL, &io, e);
+	n = r < 0 ? 0 : strcspn(buf_text(&out), "\n");
+	if (!n)
+		return r;
+	return strlen(k->git->top) != n || memcmp(k->git->top, out.data, n) != 0;
+}
+
+/* May the branch, which is at `here` now, take the commits? 0 yes. */
+static int judge(struct back *k, const char *here, struct err *e)
+{
+	const char *base = k->o->head, *in = k->h->head;
+	int r;
+
+	if (!here[0] && base[0])
+		return done(k, HISTORY_IMPORTED, "the branch is gone here");
+	r = here[0] ? quarantine_is_ancestor(k->q, in, here, e) : 0;
+	if (r)
+		return r < 0 ? r : done(k, HISTORY_NONE, "the branch has the commits already");
+	if (!base[0] && here[0])
+		return done(k, HISTORY_CONFLICT, "the branch was empty and was begun here too");
+	r = quarantine_is_ancestor(k->q, base, in, e);
+	if (r <= 0)
+		return r < 0
+			   ? r
+			   : done(
+				 k, HISTORY_IMPORTED,
+				 "history was rewritten inside: it does not build on the commit that was sent");
+	r = quarantine_is_ancestor(k->q, base, here, e);
+	if (r <= 0)
+		return r < 0 ? r
+			     : done(k, HISTORY_CONFLICT, "the branch was rewritten here meanwhile");
+	if (k->o->import_only)
+		return done(k, HISTORY_IMPORTED, "the files did not come back");
+	if (in_progress(k))
+		return done(k, HISTORY_CONFLICT, "a merge, pick or rebase is in progress here");
+	r = checked_out_elsewhere(k, e);
+	if (r)
+		return r < 0 ? r
+			     : done(k, HISTORY_CONFLICT, "it is checked out in another work tree");
+	return 0;
+}
+
+/* The commit that the branch shall have: the sandbox's, or a merge of both. */
+static int make_tip(struct back *k, const char *here, char tip[BUNDLE_OID_MAX + 1], struct err *e)
+{
+	const char *const have[] = {here, k->h->head, NULL};
+	const char *why = "";
+	char message[128];
+	int r = quarantine_is_ancestor(k->q, here, k->h->head, e);
+
+	if (r < 0)
+		return r;
+	k->h->outcome = r ? HISTORY_FORWARD : HISTORY_MERGED;
+	if (r) {
+		memcpy(tip, k->h->head, BUNDLE_OID_MAX + 1);
+		return 0;
+	}
+	(void)snprintf(message, sizeof(message), "Merge commits of airlock run %s", k->o->run_id);
+	r = quarantine_merge(k->q, here, k->h->head, message, tip, &why, e);
+	if (r <= 0)
+		return r < 0 ? r : done(k, HISTORY_CONFLICT, why);
+	return quarantine_give(k->q, tip, have, e);
+}
+
+/* 1: moved or decided. 0: somebody else moved it at the same time. */
+static int swap(struct back *k, const char *here, struct err *e)
+{
+	bool mine = str_eq(k->git->branch, k->o->branch);
+	char tip[BUNDLE_OID_MAX + 1], message[128];
+	struct err why = ERR_INIT;
+	int r = make_tip(k, here, tip, e);
+
+	if (r)
+		return r;
+	/* The index first: see gitback.h on a kill in between. */
+	if (mine && gitindex_follow(k->git, here, tip, &why) < 0) {
+		(void)gitindex_follow(k->git, tip, here, NULL);
+		return done(k, HISTORY_CONFLICT, why.text);
+	}
+	(void)snprintf(message, sizeof(message), "airlock: run %s", k->o->run_id);
+	r = set_ref(k, k->o->branch, tip, here, message, e);
+	if (r != 1 && mine)
+		(void)gitindex_follow(k->git, tip, here, NULL);
+	return r;
+}
+
+static int move(struct back *k, struct err *e)
+{
+	if (!k->o->branch)
+		return done(k, HISTORY_IMPORTED, "HEAD was detached when the run began");
+	for (int i = 0; i < RACES_MAX; i++) {
+		char here[BUNDLE_OID_MAX + 1];
+		int r = resolve(k->git, k->o->branch, here, e);
+
+		if (!r)
+			r = judge(k, here, e);
+		if (!r)
+			r = swap(k, here, e);
+		if (r)
+			return r;
+	}
+	return done(k, HISTORY_CONFLICT, "git did not let the branch move");
+}
+
+static bool lands(enum history_outcome o)
+{
+	return o == HISTORY_NONE || o == HISTORY_FORWARD || o == HISTORY_MERGED;
+}
+
+void gitback_import(const struct gitback_opts *o, struct history *ret)
+{
+	struct back k = {.o = o, .h = ret, .fd = -1};
+	struct err e = ERR_INIT;
+	int r;
+
+	ret->outcome = HISTORY_NONE;
+	ret->branch = o->branch ? strdup(o->branch) : NULL;
+	r = read_bundle(&k, &e);
+	if (!r)
+		r = open_host(&k, &e);
+	if (!r)
+		r = import(&k, &e);
+	if (!r)
+		r = move(&k, &e);
+	if (r < 0 && ret->ref[0]) {
+		/* The commits are safe here; only the branch could not be looked after. */
+		(void)done(&k, HISTORY_CONFLICT, e.text);
+	} else if (r < 0) {
+		(void)done(&k, HISTORY_FAILED, e.text);
+		ret->retry = e.code != ERR_HOSTILE;
+	} else if (lands(ret->outcome)) {
+		drop_imported(&k);
+	}
+	quarantine_free(k.q);
+	git_free(k.git);
+	free(k.bundle);
+	cleanup_fd(&k.fd);
+	if (ret->outcome != HISTORY_FAILED) {
+		_cleanup_free_ char *path = path_join(o->run_dir, GITBACK_BUNDLE);
+
+		if (path)
+			(void)unlink(path);
+	}
+}

@@ -1,0 +1,73 @@
+/*
+ * gitback.h: commits that were made in a sandbox come back into the user's repository.
+ *
+ * Policy: a bundle from a sandbox is a stranger's file. Its header is judged by our own parser
+ * (wire/bundle.h), its objects in a quarantine (quarantine.h); then only what its one commit
+ * reaches enters the host's store, under refs/airlock/imported/<run>. After that only the branch
+ * that was recorded at sync-in may move, by compare-and-swap, and only when the commit builds on the
+ * one that was sent and the host's branch does too: forward, or by a merge commit when the host moved on
+ * and git merges cleanly. In every other case nothing moves and the imported ref stays: detached
+ * HEAD, history rewritten inside or here (F15, F16), no common ancestor, a conflict (F13), a merge or rebase
+ * in progress here, the branch checked out in another work tree. Names and messages from inside
+ * never become a ref name, an option or a path (F27).
+ *
+ * No byte of the work tree is written or cleaned: files come back through airlock-unpack, before this
+ * and whatever happens here. Order: imported ref, index, branch, imported ref away. Killed anywhere in
+ * between, the same call with the same bundle finishes: an index that is ahead of its branch shows the
+ * sandbox's work as staged, and the second time its entries are there already.
+ *
+ * Not done: other branches, tags, notes and stashes made inside; objects of submodules and LFS.
+ */
+#ifndef AIRLOCK_SYNC_GITBACK_H
+#define AIRLOCK_SYNC_GITBACK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "wire/bundle.h"
+
+#define GITBACK_BUNDLE "commits.bundle" /* in the run's directory */
+
+enum history_outcome {
+	HISTORY_NONE,	  /* nothing new, or the branch has it already */
+	HISTORY_FORWARD,  /* the branch moved forward */
+	HISTORY_MERGED,	  /* the host had moved on; a merge commit */
+	HISTORY_IMPORTED, /* kept under the imported ref; the branch had no part in it */
+	HISTORY_CONFLICT, /* kept under the imported ref; the branch could not take it */
+	HISTORY_FAILED,
+	HISTORY_OUTCOME_COUNT
+};
+
+struct history {
+	bool asked; /* the workspace is a repository that went in */
+	enum history_outcome outcome;
+	uint64_t commits;	       /* new over the one that was sent */
+	char head[BUNDLE_OID_MAX + 1]; /* of the sandbox, when a bundle came */
+	char ref[96];		       /* imported ref that is there now, or "" */
+	char *branch;		       /* owned; refs/heads/..., may be NULL */
+	bool retry;    /* failed here or on the way: the sandbox may still hold commits */
+	char why[768]; /* printable; "" when there is nothing to say */
+};
+
+struct gitback_opts {
+	const char *workspace; /* absolute, real: top of the work tree */
+	const char *run_dir;   /* holds GITBACK_BUNDLE */
+	const char *run_id;
+	const char *head;   /* commit that was sent, "" when unborn */
+	const char *branch; /* recorded; NULL when detached */
+	/* Files did not come back: the branch must not claim they did. */
+	bool import_only;
+	const volatile int *cancel;
+};
+
+/* Fills all of ret but `asked`. The bundle is removed unless the outcome is HISTORY_FAILED. */
+void gitback_import(const struct gitback_opts *o, struct history *ret);
+void history_done(struct history *h);
+/* "none", "fast_forwarded", "merged", "imported", "conflict", "failed". */
+const char *history_outcome_name(enum history_outcome o);
+/* One line for a person. */
+void history_text(const struct history *h, struct buf *b);
+
+#endif

@@ -1,0 +1,20 @@
+/*
+ * gitindex.h: the host's index follows a branch that history moved.
+ *
+ * Only entries of paths that differ between the two commits, and only those that still are as in
+ * the old one: they become as in the new one. What the user has staged differently, unmerged or
+ * removed stays (F23), as does every other entry with its flags and stat fields. The work tree is not
+ * looked at, so no filter runs; the new entries have no stat fields, git compares them when asked.
+ *
+ * Plumbing of the hardened wrapper only (git.h); takes git's own index.lock.
+ */
+#ifndef AIRLOCK_SYNC_GITINDEX_H
+#define AIRLOCK_SYNC_GITINDEX_H
+
+#include "base/err.h"
+#include "sync/git.h"
+
+/* Ids of commits; "" is the empty tree. Called the other way round it undoes itself. */
+int gitindex_follow(const struct git_repo *g, const char *from, const char *to, struct err *e);
+
+#endif
