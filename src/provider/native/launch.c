@@ -254,19 +254,24 @@ static void tell_error(struct launch *l, const struct err *e)
 
 static void ignore_terminal_signals(void)
 {
-	static const int ignored[] = {SIGINT, SIGQUIT, SIGHUP, SIGPIPE, SIGTSTP, SIGTTOU, SIGTTIN};
-
+	static const int ignored[] = {SIGINT,  SIGQUIT, SIGHUP,	 SIGPIPE,
+				      SIGTSTP, SIGTTOU, SIGTTIN, SIGTERM};
 	sigset_t none;
 
-	/* airlock starts us with all signals blocked. */
-	(void)sigemptyset(&none);
-	(void)sigprocmask(SIG_SETMASK, &none, NULL);
 	/* Ctrl-C is for airlock, which decides what to do; a new session breaks no life line (FR-B171). */
 	for (size_t i = 0; i < ARRAY_LEN(ignored); i++)
 		(void)signal(ignored[i], SIG_IGN);
+	(void)setsid();
+	/*
+	 * airlock starts us with all signals blocked, and one that went to its whole group (Ctrl-C, timeout(1))
+	 * may be pending by now. It goes away only because it is ignored when the mask opens.
+	 */
+	(void)sigemptyset(&none);
+	(void)sigprocmask(SIG_SETMASK, &none, NULL);
+	/* From here on TERM is meant for this process alone. */
+	(void)signal(SIGTERM, SIG_DFL);
 	/* An ignored SIGCHLD would be inherited and make the guest's status vanish. */
 	(void)signal(SIGCHLD, SIG_DFL);
-	(void)setsid();
 }
 
 int launch_main(void)

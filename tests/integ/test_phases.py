@@ -1,0 +1,399 @@
+#!/usr/bin/env python3
+"""Every way to end a run early, in every phase (S1-10, FR-B164, FR-B067).
+
+usage: test_phases.py AIRLOCK GATE [unittest arguments]
+
+A case is a phase, a place in it and a blow: a signal once or twice, `airlock stop`, kill -9 of airlock or of one
+of its helpers. Afterwards nothing of the run is left running or mounted, the rows say what happened, the
+command's work is on the host or comes with `airlock recover` byte for byte, and what the run did not touch is as
+it was. No case depends on time: airlock waits at a gate (gate.c, where the phase is written to the database), a
+helper at a FIFO (a script in its place that waits and then becomes it), a command on a sleep that is seen from
+outside. The cases run side by side, each with its own state, workspace and programs.
+"""
+import concurrent.futures, json, os, shutil, signal, stat, subprocess, sys, tempfile, threading, time, unittest
+
+AIRLOCK, GATE = os.path.realpath(sys.argv[1]), os.path.realpath(sys.argv[2])
+PROGS = os.path.dirname(AIRLOCK)
+DEADLINE = 60
+SIDE_BY_SIDE = 4
+SIGNALS = {"int": (signal.SIGINT, 1), "int2": (signal.SIGINT, 2), "term": (signal.SIGTERM, 1), "hup": (signal.SIGHUP, 1)}
+# Not a shell: dash opens the signal mask that a helper is started with.
+WAIT = """#!/usr/bin/python3 -IS
+import os, sys
+try:
+    os.mkdir("%(d)s/here.%(n)s")
+except FileExistsError:
+    pass
+else:
+    with open("%(d)s/pid.%(n)s", "w") as f:
+        f.write(str(os.getpid()))
+    os.close(os.open("%(d)s/open.%(n)s", os.O_RDONLY))
+os.execv("%(real)s", ["%(real)s"] + sys.argv[1:])
+"""
+WORK = ("printf 'one\\ntwo\\n' >a; rm gone; mkdir -p new/dir; head -c 300000 /dev/zero | tr '\\0' w >new/dir/big; "
+        "ln -s ../a new/link; printf '#!/bin/sh\\n' >tool; chmod +x tool; ")
+BEFORE = {"a": b"one\n", "gone": b"g\n", "kept/k": b"k\n" * 1000, "kept/x": b""}
+AFTER = {"a": b"one\ntwo\n", "kept/k": b"k\n" * 1000, "kept/x": b"", "new/dir/big": b"w" * 300000, "new/link": "../a",
+         "tool": b"#!/bin/sh\n"}
+PHASES = ["resolve", "sync_in", "start", "probe", "install", "execute", "sync_out", "release"]
+next_mark = iter(range(70001, 80000))
+
+
+def until(what, cond, seconds=DEADLINE):
+    end = time.monotonic() + seconds
+    while True:
+        v = cond()
+        if v:
+            return v
+        if time.monotonic() > end:
+            raise AssertionError("waited %d s for: %s" % (seconds, what() if callable(what) else what))
+        threading.Event().wait(0.01)
+
+
+def look(pid, name):
+    try:
+        with open("/proc/%d/%s" % (pid, name), "rb") as f:
+            return f.read()
+    except OSError:
+        return b""
+
+
+def link(pid, name):
+    try:
+        return os.readlink("/proc/%d/%s" % (pid, name))
+    except OSError:
+        return ""
+
+
+def pids():
+    return [int(p) for p in os.listdir("/proc") if p.isdigit()]
+
+
+def alive(pid):
+    s = look(pid, "stat")
+    return s and s.rsplit(b")", 1)[1].split()[0] not in (b"Z", b"X")
+
+
+def parent(pid):
+    s = look(pid, "stat")
+    return int(s.rsplit(b")", 1)[1].split()[1]) if s else 0
+
+
+class Case:
+    """One run, to be hit by one blow."""
+
+    def __init__(self, phase, place, blow):
+        self.phase, self.place, self.blow = phase, place, blow
+        self.top = tempfile.mkdtemp(prefix="airlock-phases-")
+        os.chmod(self.top, 0o755)
+        self.ws, self.bin, self.gate, self.out = (os.path.join(self.top, n) for n in ("ws", "bin", "gate", "out"))
+        for d in self.ws, self.bin, self.gate, self.top + "/home", self.bin + "/real", self.top + "/path":
+            os.mkdir(d)
+        for name, data in BEFORE.items():
+            os.makedirs(os.path.dirname(os.path.join(self.ws, name)), exist_ok=True)
+            with open(os.path.join(self.ws, name), "wb") as f:
+                f.write(data)
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(("XDG_", "LD_", "GIT_"))}
+        self.env.update(XDG_STATE_HOME=self.top + "/state", HOME=self.top + "/home")
+        self.state = self.top + "/state/airlock"
+        self.mark, self.inside, self.proc, self.stopper = str(next(next_mark)), set(), None, None
+        self.airlock_program = self.bin + "/airlock"
+        for p in "airlock", "airlock-launch", "airlock-unpack", "airlock-guest":
+            shutil.copy(os.path.join(PROGS, p), self.bin)
+        os.mkfifo(self.gate + "/open")
+
+    def __str__(self):
+        return "%s/%s/%s" % (self.phase, self.place, self.blow)
+
+    # What stands in the way. ---------------------------------------------------------------------
+
+    def helper_waits(self, name, real=None):
+        """A script in a helper's place that waits at its FIFO, then becomes the helper: same pid."""
+        os.mkfifo(self.gate + "/open." + name)
+        if not real:
+            real = os.path.join(self.bin, "real", name)
+            os.rename(os.path.join(self.bin, name), real)
+            shutil.copy(os.path.join(PROGS, "airlock-guest"), self.bin + "/real")
+            path = os.path.join(self.bin, name)
+        else:
+            path = os.path.join(self.top, "path", name)
+        with open(path, "w") as f:
+            f.write(WAIT % {"d": self.gate, "n": name, "real": real})
+        os.chmod(path, 0o755)
+
+    def prepare(self):
+        """Before any case runs: a program that another thread still writes, or forks while it writes, is busy."""
+        env, opts, script = dict(self.env), [], WORK + "exit 0"
+        sleep = "sleep " + self.mark
+        if self.place == "row":
+            env.update(LD_PRELOAD=GATE, GATE_PHASE=self.phase, GATE_DIR=self.gate)
+            if "ASAN_OPTIONS" not in env:
+                env["ASAN_OPTIONS"] = "verify_asan_link_order=0"
+        elif self.place == "git":
+            subprocess.run(["git", "init", "-q", self.ws], check=True, env=self.env)
+            self.helper_waits("git", shutil.which("git"))
+            env["PATH"] = self.top + "/path:" + env["PATH"]
+        elif self.place.startswith("airlock-"):
+            self.helper_waits(self.place)
+        elif self.phase == "execute":
+            script = WORK + sleep
+        if self.phase in ("probe", "install"):
+            opts += ["--cli", "sh"]
+            if self.phase == "install":
+                opts += ["--cli", "nosuch", "--install", sleep if self.place == "inside" else "true"]
+            elif self.place == "inside":
+                # The probe makes a missing cache directory, with the mkdir that comes first on PATH.
+                os.mkdir(self.ws + "/b")
+                with open(self.ws + "/b/mkdir", "w") as f:
+                    f.write("#!/bin/sh\n" + sleep + "\n")
+                os.chmod(self.ws + "/b/mkdir", 0o755)
+                opts += ["--setenv", "PATH=/workspace/b:/usr/bin:/bin", "--setenv", "XDG_CACHE_HOME=/tmp/none"]
+        self.host = self.snapshot()
+        self.command = [self.airlock_program, "run", "--provider", "native", *opts, "--", script]
+        self.start_env = env
+
+    def start(self):
+        self.proc = subprocess.Popen(self.command, cwd=self.ws, env=self.start_env, stdin=subprocess.DEVNULL,
+                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+
+    def arrive(self):
+        def here():
+            if self.place == "row":
+                return os.path.exists(self.gate + "/here")
+            if self.place == "inside":
+                return any(look(p, "cmdline") == b"sleep\0" + self.mark.encode() + b"\0" for p in pids())
+            return os.path.exists(self.gate + "/pid." + self.place) and os.path.getsize(self.gate + "/pid." + self.place)
+        until("the place is reached", lambda: here() or self.proc.poll() is not None)
+        if self.proc.poll() is not None:
+            raise AssertionError("airlock ended before the place was reached: %r" % self.proc.stdout.read())
+        self.run = self.rows()[0]
+        self.check(self.run["phase"] == self.phase and self.run["state"] == "running", "another phase", self.run)
+        guest = self.helper("airlock-guest")
+        if guest:
+            self.inside.add(link(guest, "ns/pid"))
+
+    def go_on(self):
+        for name in os.listdir(self.gate):
+            if name.startswith("open"):
+                # Without a reader (killed, or past it) there is nobody to let go.
+                try:
+                    os.close(os.open(os.path.join(self.gate, name), os.O_WRONLY | os.O_NONBLOCK))
+                except OSError:
+                    pass
+
+    # The blow. ----------------------------------------------------------------------------------
+
+    def helper(self, name):
+        """Our process of that name, by parentage: airlock, its child, the child's child."""
+        waiting = self.gate + "/pid." + name
+        if os.path.exists(waiting):
+            with open(waiting) as f:
+                return int(f.read())
+        tree = [self.proc.pid]
+        for p in tree:
+            tree += [c for c in pids() if parent(c) == p and c not in tree]
+        found = [p for p in tree if look(p, "comm").strip() == name[:15].encode() and alive(p)]
+        return found[0] if found else 0
+
+    def taken(self, n):
+        """The n-th signal has been handled, not merely sent: signals of one number merge while pending."""
+        if self.place == "row":
+            def cond():
+                return os.path.exists(self.gate + "/signals") and os.path.getsize(self.gate + "/signals") >= n
+        else:
+            def cond():
+                s = look(self.proc.pid, "status")
+                return not s or (b"ShdPnd:\t0000000000000000" in s and b"SigPnd:\t0000000000000000" in s)
+        until("signal %d is taken" % n, lambda: cond() or self.proc.poll() is not None)
+
+    def strike(self):
+        if self.blow in SIGNALS:
+            signo, times = SIGNALS[self.blow]
+            for n in range(times):
+                # As the terminal does: to the whole foreground group.
+                os.killpg(self.proc.pid, signo)
+                self.taken(n + 1)
+        elif self.blow == "stop":
+            self.stopper = subprocess.Popen([self.airlock_program, "stop", self.run["run"]], env=self.env,
+                                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            if self.place == "row":
+                self.taken(1)
+            else:
+                until("stop has signalled", lambda: self.stop_seen() or self.proc.poll() is not None)
+        elif self.blow == "kill":
+            self.proc.kill()
+            self.proc.wait(DEADLINE)
+        else:
+            victim = self.helper("airlock-" + self.blow)
+            self.check(victim, "there is no airlock-" + self.blow)
+            os.kill(victim, signal.SIGKILL)
+            until("the victim is dead", lambda: not alive(victim))
+        self.go_on()
+
+    def stop_seen(self):
+        with open("/proc/%d/syscall" % self.stopper.pid) as f:
+            return b"stop" in look(self.stopper.pid, "cmdline") and f.read().split()[0] in self.POLLS
+
+    POLLS = ("7", "271", "73")  # poll and ppoll: it waits for the owner's end
+
+    # What must hold. ----------------------------------------------------------------------------
+
+    def check(self, ok, *what):
+        if not ok:
+            raise AssertionError(" ".join(str(w) for w in what))
+
+    def airlock(self, *words):
+        return subprocess.run([self.airlock_program, *words], cwd=self.ws, env=self.env, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=DEADLINE)
+
+    def rows(self):
+        r = self.airlock("ps", "-a", "--json")
+        self.check(r.returncode == 0, r.stderr)
+        return json.loads(r.stdout)
+
+    def snapshot(self):
+        found = {}
+        for here, dirs, files in os.walk(self.ws):
+            if here == self.ws and ".git" in dirs:
+                dirs.remove(".git")
+            for n in files + [d for d in dirs if os.path.islink(os.path.join(here, d))]:
+                p = os.path.join(here, n)
+                st = os.lstat(p)
+                if stat.S_ISLNK(st.st_mode):
+                    found[os.path.relpath(p, self.ws)] = (os.readlink(p), None)
+                else:
+                    with open(p, "rb") as f:
+                        found[os.path.relpath(p, self.ws)] = (f.read(), (st.st_mode, st.st_ino, st.st_mtime_ns))
+        return found
+
+    def left(self):
+        """Processes of this case: programs and files below its directory, its pid namespaces, its marks."""
+        top = self.top.encode()
+        return [(p, look(p, "cmdline")) for p in pids() if p != os.getpid() and alive(p) and (
+            link(p, "exe").startswith(self.top) or top in look(p, "cmdline") or top in look(p, "environ")
+            or b"sleep\0" + self.mark.encode() + b"\0" == look(p, "cmdline")
+            or ("AIRLOCK_RUN_ID=" + self.run["run"]).encode() in look(p, "environ") or link(p, "ns/pid") in self.inside)]
+
+    def nothing_runs(self):
+        until(lambda: "nothing is left, but there is %s" % self.left(), lambda: not self.left(), 20)
+        with open("/proc/self/mountinfo") as f:
+            self.check(self.top not in f.read(), "a mount is left")
+        for here, dirs, _ in os.walk("/sys/fs/cgroup"):
+            self.check(not [d for d in dirs if self.lease and self.lease in d], "a cgroup is left")
+
+    def untouched(self, now):
+        for name in "kept/k", "kept/x":
+            self.check(now.get(name) == self.host[name], name, "was touched")
+
+    def holds(self, now, want):
+        return {n: v[0] for n, v in now.items() if not n.startswith("b/")} == want
+
+    def settle(self):
+        out = self.proc.communicate(timeout=DEADLINE)[0]
+        if self.stopper:
+            text = self.stopper.communicate(timeout=DEADLINE)[0]
+            self.check(self.stopper.returncode == 0, "stop:", text)
+        leases = os.listdir(self.state + "/leases")
+        self.lease = leases[0] if leases else None
+        self.nothing_runs()
+        row = self.rows()[0]
+        self.check(row["run"] == self.run["run"], row)
+        code, ran = self.proc.returncode, PHASES.index(self.phase) >= PHASES.index("execute")
+        if self.phase == "execute" and self.place == "row":
+            ran = False  # the row comes before the command; once it is let go it runs unless it was stopped
+            if self.holds(self.snapshot(), AFTER):
+                ran = True
+        late = self.phase in ("sync_out", "release")
+        if self.blow == "kill":
+            self.check(code == -9 and row["state"] in ("dead", "finished"), code, row)
+        elif self.blow in SIGNALS or self.blow == "stop":
+            signo = SIGNALS.get(self.blow, (signal.SIGTERM,))[0]
+            self.check(code == 128 + signo or (late and code == 0), "exit status", code, out)
+            self.check(row["state"] == ("finished" if code == 0 else "interrupted"), row, out)
+            self.check(row["exit_status"] == code, row)
+        else:
+            self.check(code == 125 or (self.phase in ("release", "execute") and code in (0, 137)), "exit status", code, out)
+            self.check(row["state"] in ("failed", "finished"), row, out)
+        self.untouched(self.snapshot())
+        if row["lease_state"] == "recoverable" or row["state"] == "dead":
+            r = self.airlock("recover", self.run["run"])
+            if ran:
+                self.check(r.returncode == 0 or self.holds(self.snapshot(), AFTER), r.stderr)
+            row = self.rows()[0]
+            self.check(row["state"] in ("recovered", "interrupted"), row, r.stderr)
+            self.check(r.returncode == 0 or b"no work" in r.stderr, r.stderr)
+            self.nothing_runs()
+        self.check(row["lease_state"] == "released", row)
+        now = self.snapshot()
+        self.untouched(now)
+        if ran:
+            self.check(self.holds(now, AFTER), "the work is lost", row, sorted(now), out)
+        else:
+            self.check({n: v for n, v in now.items()} == self.host, "the workspace changed", sorted(now))
+        r = self.airlock("rm", "--all")
+        self.check(r.returncode == 0 and self.rows() == [], r.stderr)
+        for d in "leases", "runs", "trash":
+            self.check(os.listdir(os.path.join(self.state, d)) == [], d, os.listdir(os.path.join(self.state, d)))
+
+    def go(self):
+        began = time.monotonic()
+        try:
+            self.start()
+            self.arrive()
+            self.strike()
+            self.settle()
+            return None
+        except (AssertionError, OSError, subprocess.SubprocessError, ValueError, KeyError, IndexError) as e:
+            return "%s: %s: %s" % (self, type(e).__name__, e)
+        finally:
+            if os.environ.get("PHASES_TIMES"):
+                print("%6.2f s %s" % (time.monotonic() - began, self), file=sys.stderr)
+            self.clear()
+
+    def clear(self):
+        self.go_on()
+        for p in self.proc, self.stopper:
+            if p:
+                p.kill()
+                p.communicate()
+        self.airlock("rm", "--all", "--force")
+        subprocess.run(["chmod", "-R", "u+rwX", self.top], stderr=subprocess.DEVNULL)
+        shutil.rmtree(self.top, ignore_errors=True)
+
+
+OF_AIRLOCK = ["int", "int2", "term", "hup", "stop", "kill"]
+
+
+class Phases(unittest.TestCase):
+    """One test a phase."""
+
+    def cases(self, phase):
+        for blow in OF_AIRLOCK:
+            yield phase, "row", blow
+        live = PHASES.index(phase) > PHASES.index("start")
+        if live:
+            for blow in "launch", "guest":
+                yield phase, "row", blow
+        more = {"sync_in": ("git", ["int", "int2", "term", "kill"]), "start": ("airlock-launch", OF_AIRLOCK + ["launch"]),
+                "probe": ("inside", ["int", "int2", "stop", "kill", "launch", "guest"]),
+                "install": ("inside", ["int", "int2", "stop", "kill", "launch", "guest"]),
+                "execute": ("inside", OF_AIRLOCK + ["launch", "guest"]),
+                "sync_out": ("airlock-unpack", OF_AIRLOCK + ["launch", "guest", "unpack"])}
+        place, blows = more.get(phase, ("", []))
+        for blow in blows:
+            yield phase, place, blow
+
+    def phase(self, phase):
+        cases = [Case(*c) for c in self.cases(phase)]
+        for c in cases:
+            c.prepare()
+        with concurrent.futures.ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+            bad = [r for r in pool.map(Case.go, cases) if r]
+        self.assertEqual(bad, [], "\n" + "\n".join(bad))
+
+
+for name in PHASES:
+    setattr(Phases, "test_S1_10_blows_in_" + name, lambda self, name=name: self.phase(name))
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
