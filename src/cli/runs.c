@@ -389,7 +389,6 @@ static int remove_run_dirs(struct state *st, const char *lease_id, struct err *e
 
 static int remove_lease(struct state *st, struct lease_row *l, bool force, struct err *e)
 {
-	_cleanup_leasespec_ struct lease_spec s = {0};
 	int r;
 
 	if ((l->state == LEASE_ACTIVE || l->state == LEASE_ACQUIRING ||

@@ -8,7 +8,7 @@ a decorator, with the reason. No sleeps: every wait has a condition and a deadli
 """
 import fcntl, json, os, pty, re, select, shutil, signal, stat, struct, subprocess, sys, tempfile, termios, time, unittest
 
-AIRLOCK, PROVIDER = sys.argv[1], sys.argv[2]
+AIRLOCK, PROVIDER = os.path.abspath(sys.argv[1]), sys.argv[2]
 LOCAL = PROVIDER == "local"
 DEADLINE = 60
 

@@ -297,7 +297,7 @@ int image_collect(struct image *im, const struct plan *p, struct failure *f)
 	if (p->net == NET_HOST && read_resolv(im, f) < 0)
 		return -1;
 	fd = clone_exact(p->guest, STEP_SYSTEM, &dir, f);
-	if (fd < 0 || image_add(im, GUEST_PATH + 1, fd, false, f) < 0)
+	if (fd < 0 || image_add(im, &GUEST_PATH[1], fd, false, f) < 0)
 		return -1;
 	for (size_t i = 0; i < p->binds_len; i++) {
 		fd = clone_exact(p->binds[i].src, STEP_BIND, &dir, f);
