@@ -666,12 +666,11 @@ static void end_all(struct guest *g)
 	struct pollfd p = {.fd = g->sigfd, .events = POLLIN};
 	struct signalfd_siginfo si;
 
-	for (;;) {
+	while (reap(g)) {
 		kill_everything();
+		/* A child that ends while this runs has left its signal behind. */
 		(void)poll(&p, 1, SWEEP_MS);
 		(void)!read(g->sigfd, &si, sizeof(si));
-		if (!reap(g))
-			return;
 	}
 }
 

@@ -7,6 +7,40 @@
 
 #include "base/cleanup.h"
 
+#ifndef __GLIBC__
+/* musl has no names for these calls. */
+static int open_tree(int dirfd, const char *path, unsigned flags)
+{
+	return (int)syscall(SYS_open_tree, dirfd, path, flags);
+}
+
+static int move_mount(int from, const char *name, int dirfd, const char *path, unsigned flags)
+{
+	return (int)syscall(SYS_move_mount, from, name, dirfd, path, flags);
+}
+
+static int fsopen(const char *type, unsigned flags)
+{
+	return (int)syscall(SYS_fsopen, type, flags);
+}
+
+static int fsconfig(int fd, unsigned cmd, const char *key, const void *value, int aux)
+{
+	return (int)syscall(SYS_fsconfig, fd, cmd, key, value, aux);
+}
+
+static int fsmount(int fd, unsigned flags, unsigned attrs)
+{
+	return (int)syscall(SYS_fsmount, fd, flags, attrs);
+}
+
+static int mount_setattr(int dirfd, const char *path, unsigned flags, struct mount_attr *a,
+			 size_t n)
+{
+	return (int)syscall(SYS_mount_setattr, dirfd, path, flags, a, n);
+}
+#endif
+
 int mounts_clone(int dirfd, const char *path)
 {
 	int fd = open_tree(dirfd, path,
@@ -30,6 +64,11 @@ int mounts_open(int dirfd, const char *path)
 int mounts_put(int tree, int dirfd, const char *path)
 {
 	return move_mount(tree, "", dirfd, path, MOVE_MOUNT_F_EMPTY_PATH) < 0 ? -errno : 0;
+}
+
+int mounts_move(int from, const char *name, int dirfd, const char *path)
+{
+	return move_mount(from, name, dirfd, path, 0) < 0 ? -errno : 0;
 }
 
 int mounts_new(const char *type, const char *const *options, unsigned attrs)

@@ -10,6 +10,9 @@
 
 #include <stdint.h>
 #include <sys/mount.h>
+#ifndef MOUNT_ATTR_RDONLY /* musl; with glibc the two headers do not mix */
+#include <linux/mount.h>
+#endif
 
 /*
  * Detached copy of path relative to dirfd (AT_FDCWD, or the thing itself when path is ""), with all
@@ -21,6 +24,8 @@ int mounts_clone(int dirfd, const char *path);
 int mounts_open(int dirfd, const char *path);
 /* Puts a tree at path, relative to dirfd; path must exist. */
 int mounts_put(int tree, int dirfd, const char *path);
+/* The mount at name in the directory from, to path relative to dirfd. */
+int mounts_move(int from, const char *name, int dirfd, const char *path);
 /* New file system of a type: `options` is a NULL-terminated list of key, value pairs. Detached. */
 int mounts_new(const char *type, const char *const *options, unsigned attrs);
 /* Adds MOUNT_ATTR_* to a place and everything below, and cuts it off from mount propagation. */

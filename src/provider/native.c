@@ -27,6 +27,7 @@
 #include "os/chan.h"
 #include "os/self.h"
 #include "provider/native/launch_fds.h"
+#include "provider/native/step.h"
 #include "provider/native_storage.h"
 #include "wire/guest.h"
 
@@ -194,6 +195,16 @@ static int get_error(struct view v, struct err *e)
 	return err_set(e, (enum err_code)code, "%s", text);
 }
 
+/* A start that failed: the layers below the step are tried here, with the rights of the person who asks. */
+static int get_step(struct view v, const struct plan *p, struct err *e)
+{
+	struct failure f;
+
+	if (failure_get(v, &f) < 0)
+		return err_set(e, ERR_PROTOCOL, "airlock-launch sent a malformed error");
+	return step_explain(&f, p, e);
+}
+
 /* The first frame of airlock-launch: ready, or why not. */
 static int await_ready(struct native *n, const struct plan *p, struct err *e)
 {
@@ -217,6 +228,8 @@ static int await_ready(struct native *n, const struct plan *p, struct err *e)
 		cleanup_fd(&fds[i]);
 	if (f.type == GM_ERROR)
 		return get_error(f.payload, e);
+	if (f.type == GM_STEP)
+		return get_step(f.payload, p, e);
 	if (f.type == GM_ENDED)
 		return err_set(
 		    e, ERR_UNAVAILABLE,

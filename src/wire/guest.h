@@ -36,8 +36,9 @@ enum guest_msg {
 	GM_PACKED = 68,	 /* struct gm_packed; last event of a pack's id */
 	GM_PONG = 69,	 /* u64 nonce */
 	GM_ENDED = 70,	 /* launch -> clients: u32 wait status of the guest; nothing follows */
-	GM_ERROR = 71,	 /* launch -> client: u32 err_code, string text; refused, or a failed start */
+	GM_ERROR = 71,	 /* launch -> client: u32 err_code, string text; refused, or no start */
 	GM_OOM = 72,	 /* launch -> client: u32 kills for want of memory so far; before GM_EXITED */
+	GM_STEP = 73,	 /* launch -> owner: the start failed at a step (provider/native/step.h) */
 };
 
 #define GUEST_PROTOCOL 1

@@ -1,11 +1,13 @@
 /*
- * bench_start [N]: native sandboxes against bubblewrap and a plain shell, in one run.
+ * bench_start [N [M]]: native sandboxes against bubblewrap and a plain shell, in one run.
  *
  * Rounds of one of each, interleaved, so that whatever else the machine does hits all alike. Prints
  * one JSON line: medians in ns, and the ratios that the goals are about:
  *   start  sandbox acquired until its first command (sh -c true) has finished / bwrap --unshare-all
  *   live   sh -c true in a running sandbox / sh -c true
- *   alive  100 sandboxes at once: PSS of airlock-launch and the guest, mean, KiB
+ *   cpu    processor time of all processes of a start and its release, mean / that of bwrap; unlike the
+ *          clock it says the same on a loaded machine
+ *   alive  M (100) sandboxes at once: PSS of airlock-launch and the guest, mean, KiB
  * Must lie beside airlock-launch and airlock-guest (tests/integ/native-run does that).
  */
 #include <errno.h>
@@ -15,6 +17,8 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -58,6 +62,22 @@ static int64_t median(int64_t *v, size_t n)
 {
 	qsort(v, n, sizeof(*v), compare);
 	return v[n / 2];
+}
+
+static int64_t of_timeval(struct timeval t)
+{
+	return t.tv_sec * NS_PER_S + t.tv_usec * 1000;
+}
+
+/* Of this process and of all its children that have been waited for. */
+static int64_t cpu_ns(void)
+{
+	struct rusage self, kids;
+
+	if (getrusage(RUSAGE_SELF, &self) < 0 || getrusage(RUSAGE_CHILDREN, &kids) < 0)
+		die("getrusage", NULL);
+	return of_timeval(self.ru_utime) + of_timeval(self.ru_stime) + of_timeval(kids.ru_utime) +
+	       of_timeval(kids.ru_stime);
 }
 
 static char *make_dir(const char *parent, const char *name)
@@ -154,7 +174,11 @@ static int64_t time_spawn(char *const *argv)
 		die(argv[0], NULL);
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
-	return status == 0 ? clock_mono_ns() - t : -1;
+	t = clock_mono_ns() - t;
+	/* bwrap leaves its pid 1 to us: its time counts too. Launchers have sessions of their own. */
+	while (waitpid(0, NULL, 0) > 0 || errno == EINTR)
+		;
+	return status == 0 ? t : -1;
 }
 
 /* Pss of smaps_rollup, KiB; 0 if gone. */
@@ -210,19 +234,21 @@ int main(int argc, char **argv)
 	static struct sandbox *many[ALIVE];
 	struct sandbox *steady;
 	struct bench b = {0};
-	uint64_t rounds = ROUNDS_DEFAULT, pss = 0;
-	int64_t m_ours, m_theirs, m_live, m_plain;
+	uint64_t rounds = ROUNDS_DEFAULT, alive = ALIVE, pss = 0;
+	int64_t m_ours, m_theirs, m_live, m_plain, cpu_ours = 0, cpu_theirs = 0;
 	unsigned next = 0;
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
-	if (argc > 1 && (str_to_u64(argv[1], ROUNDS_MAX, &rounds) < 0 || rounds < 1))
-		die("usage: bench_start [ROUNDS]", NULL);
+	if ((argc > 1 && (str_to_u64(argv[1], ROUNDS_MAX, &rounds) < 0 || rounds < 1)) ||
+	    (argc > 2 && str_to_u64(argv[2], ALIVE, &alive) < 0))
+		die("usage: bench_start [ROUNDS [ALIVE]]", NULL);
+	(void)prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 	make_bench(&b);
 	steady = acquire(&b, next++);
 	run_true(steady, null);
 	for (size_t i = 0; i < rounds; i++) {
 		struct sandbox *sb;
-		int64_t t = clock_mono_ns();
+		int64_t t = clock_mono_ns(), cpu = cpu_ns();
 
 		sb = acquire(&b, next++);
 		acq[i] = clock_mono_ns() - t;
@@ -231,7 +257,10 @@ int main(int argc, char **argv)
 		t = clock_mono_ns();
 		release(sb);
 		end[i] = clock_mono_ns() - t;
+		cpu_ours += cpu_ns() - cpu;
+		cpu = cpu_ns();
 		theirs[i] = time_spawn(bwrap);
+		cpu_theirs += cpu_ns() - cpu;
 		t = clock_mono_ns();
 		run_true(steady, null);
 		live[i] = clock_mono_ns() - t;
@@ -240,13 +269,13 @@ int main(int argc, char **argv)
 			die("bwrap or sh failed", NULL);
 	}
 	release(steady);
-	for (size_t i = 0; i < ALIVE; i++) {
+	for (size_t i = 0; i < alive; i++) {
 		many[i] = acquire(&b, next++);
 		run_true(many[i], null);
 	}
-	for (size_t i = 0; i < ALIVE; i++)
+	for (size_t i = 0; i < alive; i++)
 		pss += pss_of_sandbox(many[i]);
-	for (size_t i = 0; i < ALIVE; i++)
+	for (size_t i = 0; i < alive; i++)
 		release(many[i]);
 	m_ours = median(ours, rounds);
 	m_theirs = median(theirs, rounds);
@@ -255,9 +284,12 @@ int main(int argc, char **argv)
 	(void)printf("{\"rounds\":%" PRIu64 ",\"start_ns\":%" PRId64 ",\"acquire_ns\":%" PRId64
 		     ",\"release_ns\":%" PRId64 ",\"bwrap_ns\":%" PRId64
 		     ",\"start_ratio\":%.3f,\"live_ns\":%" PRId64 ",\"sh_ns\":%" PRId64
-		     ",\"live_ratio\":%.3f,\"alive\":%d,\"pss_kib\":%" PRIu64 "}\n",
+		     ",\"live_ratio\":%.3f,\"cpu_us\":%" PRIu64 ",\"bwrap_cpu_us\":%" PRIu64
+		     ",\"cpu_ratio\":%.3f,\"alive\":%" PRIu64 ",\"pss_kib\":%" PRIu64 "}\n",
 		     rounds, m_ours, median(acq, rounds), median(end, rounds), m_theirs,
 		     (double)m_ours / (double)m_theirs, m_live, m_plain,
-		     (double)m_live / (double)m_plain, ALIVE, pss / ALIVE);
+		     (double)m_live / (double)m_plain, (uint64_t)cpu_ours / 1000 / rounds,
+		     (uint64_t)cpu_theirs / 1000 / rounds, (double)cpu_ours / (double)cpu_theirs,
+		     alive, alive ? pss / alive : 0);
 	return 0;
 }

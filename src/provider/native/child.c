@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <net/if.h>
 #include <signal.h>
 #include <string.h>
@@ -26,13 +27,6 @@
 
 /* Descriptors are moved here first, above every place that the guest expects one at. */
 #define FD_ASIDE 100
-
-int fail(struct failure *f, enum step step, int sys, const char *object)
-{
-	*f = (struct failure){.step = step, .sys = sys > 0 ? sys : EIO};
-	(void)snprintf(f->object, sizeof(f->object), "%s", object);
-	return -1;
-}
 
 static _Noreturn void report(int sync, const struct failure *f)
 {
@@ -62,7 +56,7 @@ static int loopback_up(struct failure *f)
 }
 
 /* Lowers, never raises: a host limit that is lower already stays. */
-static int limit(__rlimit_resource_t what, rlim_t value, const char *name, struct failure *f)
+static int limit(int what, rlim_t value, const char *name, struct failure *f)
 {
 	struct rlimit r;
 
@@ -99,7 +93,7 @@ static int arrange_fds(struct child *c, int *ret_sync, struct failure *f)
 	if (dup2(sock, GUEST_FD_SOCKET) < 0 || dup2(upper, GUEST_FD_UPPER) < 0)
 		return fail(f, STEP_EXEC, errno, "descriptors");
 	/* Safe because: whatever descriptor launch had by mistake ends at exec as well. */
-	if (close_range(GUEST_FD_UPPER + 1, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
+	if (syscall(SYS_close_range, GUEST_FD_UPPER + 1, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
 		return fail(f, STEP_EXEC, errno, "close_range");
 	*ret_sync = sync;
 	return 0;

@@ -107,9 +107,15 @@ static int make_cgroup(struct launch *l, struct err *e)
 	return cgroup_create(&l->cgroup, name, &lim, e);
 }
 
-static int run_child(struct launch *l, struct image *im, bool collected, struct failure *f,
-		     struct err *e)
+/* airlock finds the words (step.h); these are for a reader of the log. */
+static int failed(struct launch *l, struct err *e)
 {
+	return err_sys(e, l->failure.sys, "start sandbox: %s", l->failure.object);
+}
+
+static int run_child(struct launch *l, struct image *im, bool collected, struct err *e)
+{
+	struct failure *f = &l->failure;
 	_cleanup_fd_ int sync_in = -1, sock_in = -1, sync = -1;
 	int pair[2];
 	char go = 1;
@@ -125,7 +131,7 @@ static int run_child(struct launch *l, struct image *im, bool collected, struct 
 	l->pid = clone_child(&l->plan, &l->pidfd);
 	if (l->pid < 0) {
 		(void)fail(f, STEP_NAMESPACES, errno, "clone3");
-		return step_explain(f, &l->plan, e);
+		return failed(l, e);
 	}
 	if (l->pid == 0) {
 		struct child c = {&l->plan, im, collected, sync_in, sock_in};
@@ -144,7 +150,7 @@ static int run_child(struct launch *l, struct image *im, bool collected, struct 
 	}
 	if (write_maps(l->pid, &l->plan, f) < 0 || send(sync, &go, 1, MSG_NOSIGNAL) != 1 ||
 	    await_exec(sync, f) < 0)
-		return step_explain(f, &l->plan, e);
+		return failed(l, e);
 	return 0;
 }
 
@@ -158,7 +164,6 @@ static bool setgroups_denied(void)
 
 int launch_start(struct launch *l, struct err *e)
 {
-	struct failure f = {0};
 	struct image *im = malloc(sizeof(*im));
 	bool collected = geteuid() == 0 && caps_have(CAP_SYS_ADMIN);
 	int r;
@@ -182,16 +187,17 @@ int launch_start(struct launch *l, struct err *e)
 	 * here, with the caller's rights. As an ordinary user, or as root of a user namespace that
 	 * does not own these mounts, only the child may copy them.
 	 */
-	if (collected && image_collect(im, &l->plan, &f) < 0) {
+	if (collected && image_collect(im, &l->plan, &l->failure) < 0) {
 		collected = false;
-		if (f.sys == EPERM) {
+		if (l->failure.sys == EPERM) {
 			image_done(im);
-			r = run_child(l, im, false, &f, e);
+			l->failure = (struct failure){0};
+			r = run_child(l, im, false, e);
 		} else {
-			r = step_explain(&f, &l->plan, e);
+			r = failed(l, e);
 		}
 	} else {
-		r = run_child(l, im, collected, &f, e);
+		r = run_child(l, im, collected, e);
 	}
 	if (r < 0) {
 		if (l->pidfd >= 0)
@@ -245,11 +251,15 @@ static int read_plan(struct launch *l, struct err *e)
 static void tell_error(struct launch *l, const struct err *e)
 {
 	_cleanup_buf_ struct buf b = BUF_INIT(4096);
+	uint8_t type = l->failure.step == STEP_NONE ? GM_ERROR : GM_STEP;
 
-	(void)buf_u32(&b, e->code);
-	(void)buf_str(&b, e->text);
-	(void)chan_send(&l->owner, GM_ERROR, b.data, b.len, NULL, 0, clock_mono_ns() + NS_PER_S,
-			NULL);
+	if (type == GM_STEP) {
+		(void)failure_put(&b, &l->failure);
+	} else {
+		(void)buf_u32(&b, e->code);
+		(void)buf_str(&b, e->text);
+	}
+	(void)chan_send(&l->owner, type, b.data, b.len, NULL, 0, clock_mono_ns() + NS_PER_S, NULL);
 }
 
 static void ignore_terminal_signals(void)
@@ -296,7 +306,8 @@ int launch_main(void)
 	/* Again, by this process: whoever connects then reads launch's pid as the peer's. */
 	if (l.listen_fd >= 0)
 		(void)listen(l.listen_fd, 16);
-	(void)close_range(l.listen_fd < 0 ? LAUNCH_FD_LISTEN : LAUNCH_FD_LISTEN + 1, ~0U, 0);
+	(void)syscall(SYS_close_range,
+		      l.listen_fd < 0 ? LAUNCH_FD_LISTEN : LAUNCH_FD_LISTEN + 1, ~0U, 0);
 	(void)fcntl(LAUNCH_FD_OWNER, F_SETFD, FD_CLOEXEC);
 	if (l.listen_fd >= 0)
 		(void)fcntl(l.listen_fd, F_SETFD, FD_CLOEXEC);

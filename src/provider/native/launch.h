@@ -28,6 +28,7 @@ struct launch {
 	pid_t pid;
 	int landlock; /* ABI in force, 0: none */
 	struct cgroup cgroup;
+	struct failure failure; /* of the start; step STEP_NONE: none, or told in words */
 };
 
 /* plan is filled in. On failure nothing runs and no cgroup is left. */

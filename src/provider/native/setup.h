@@ -4,7 +4,7 @@
  * launch (outside): launch.c reads the plan, makes the namespaces, writes the id maps, waits.
  * child (inside, pid 1): child.c lets image.c and workspace.c build the tree, then gives
  * everything up and becomes the guest. What fails is told in a struct failure over a socket
- * pair; steps.c turns it into words, outside, where the host's settings can be read.
+ * pair, and by launch to airlock, which finds words for it (step.h).
  */
 #ifndef AIRLOCK_PROVIDER_NATIVE_SETUP_H
 #define AIRLOCK_PROVIDER_NATIVE_SETUP_H
@@ -13,46 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/err.h"
+#include "provider/native/step.h"
 #include "provider/plan.h"
-
-enum step {
-	STEP_NONE = 0,
-	STEP_STORAGE,	 /* opening sandbox storage and layers */
-	STEP_SYSTEM,	 /* copying the host's system directories */
-	STEP_BIND,	 /* a bind of the user's */
-	STEP_NAMESPACES, /* clone3 */
-	STEP_IDMAP,	 /* uid_map, gid_map, setgroups */
-	STEP_IDS,	 /* setresuid */
-	STEP_ROOT,	 /* the tmpfs that becomes / */
-	STEP_ETC,
-	STEP_DEV,
-	STEP_PROC,
-	STEP_OVERLAY,
-	STEP_PIVOT,
-	STEP_LOOPBACK,
-	STEP_HOSTNAME,
-	STEP_RLIMITS,
-	STEP_CAPS,
-	STEP_LANDLOCK,
-	STEP_SECCOMP,
-	STEP_EXEC,
-	STEP_COUNT
-};
-
-/* Travels from the child to launch in one message. */
-struct failure {
-	uint32_t step;
-	int32_t sys; /* positive errno */
-	char object[240];
-};
-
-/* Fills f and returns -1, so that callers can `return fail(...)`. sys is a positive errno. */
-int fail(struct failure *f, enum step step, int sys, const char *object);
-/* "overlay workspace", ... */
-const char *step_name(enum step step);
-/* What happened and the exact remedy on this host. Returns the negative errno of e. */
-int step_explain(const struct failure *f, const struct plan *p, struct err *e);
 
 #define TREES_MAX 320
 

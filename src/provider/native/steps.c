@@ -1,14 +1,14 @@
 /* Words for each step that can fail, and the remedy that fits this host. */
-#include "provider/native/setup.h"
+#include "provider/native/step.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/buf.h"
+#include "base/cleanup.h"
 #include "os/probe.h"
+#include "os/self.h"
 
 static const char *const names[STEP_COUNT] = {
     [STEP_NONE] = "none",
@@ -83,16 +83,15 @@ static bool find_cause(const struct failure *f, const struct plan *p, struct buf
 		       struct buf *remedy)
 {
 	const enum layer *l = layers_of(f->step);
-	char exe[PATH_MAX];
-	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+	_cleanup_free_ char *launch = NULL;
 	struct probe_env env = {.state_dir = p->lease_dir,
 				.version = AIRLOCK_VERSION,
 				.id_inside = p->uid_inside,
 				.id_host = p->uid_host};
 	struct probe_result r;
 
-	exe[n > 0 ? n : 0] = '\0';
-	env.own_programs = n > 0 ? exe : NULL;
+	(void)self_helper("airlock-launch", &launch, NULL);
+	env.own_programs = launch;
 	for (; l && *l != LAYER_COUNT; l++) {
 		probe_layer(&env, *l, &r);
 		if (r.state != PROBE_MISSING)

@@ -96,7 +96,7 @@ int image_stage(struct image *im, const struct plan *p, struct failure *f)
 
 int image_workspace(const struct image *im, const struct plan *p, int rootfd, struct failure *f)
 {
-	if (move_mount(im->aside, "w", rootfd, p->inside + 1, 0) < 0)
-		return fail(f, STEP_OVERLAY, errno, p->inside);
-	return 0;
+	int r = mounts_move(im->aside, "w", rootfd, p->inside + 1);
+
+	return r < 0 ? fail(f, STEP_OVERLAY, -r, p->inside) : 0;
 }
