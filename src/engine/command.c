@@ -102,6 +102,8 @@ static int judge(struct watch *w, struct err *e)
 		else if (*interrupt_first() && !w->reason)
 			r = end_tree(w, END_STOPPED, false, e);
 	}
+	if (w->o->cancel && *w->o->cancel && !w->ended && w->res->end != END_ABANDONED)
+		r = end_tree(w, END_ABANDONED, true, e);
 	if (r == 0 && !w->ended && now >= w->timeout_at)
 		r = end_tree(w, END_TIMEOUT, false, e);
 	if (r == 0 && !w->ended && now >= w->kill_at) {

@@ -31,8 +31,9 @@ struct command_opts {
 	struct pump_opts io;
 	bool tty;
 	unsigned rows, cols;
-	int64_t timeout_ns; /* 0: none */
-	bool interruptible; /* heed interrupt.h */
+	int64_t timeout_ns;	    /* 0: none */
+	bool interruptible;	    /* heed interrupt.h */
+	const volatile int *cancel; /* non-zero: END_ABANDONED. May be NULL */
 	/* Called about once a second while it runs. May be NULL. */
 	void (*tick)(void *arg);
 	void *tick_arg;

@@ -23,6 +23,7 @@
 /* GIT_DIR is given, so git asks for no owner's trust (FR-B052) and climbs nowhere. */
 static const char script[] =
     "command -v git >/dev/null || exit 73\n"
+    "[ -f \"$GIT_DIR/HEAD\" ] || exit 70\n" /* a FIFO would hold git until the time limit */
     "now=$(git rev-parse -q --verify 'HEAD^{commit}' 2>/dev/null) || {\n"
     "	git rev-parse --git-dir >/dev/null 2>&1 || exit 70\n"
     "	[ -z \"$1\" ] && git symbolic-ref -q HEAD >/dev/null 2>&1 && exit 0\n"
@@ -44,6 +45,18 @@ static int failed(struct history *h, bool retry, const char *why)
 	return -1;
 }
 
+/* git's verdict comes last. */
+static void put_last_line(struct buf *b, const char *said)
+{
+	size_t n = strlen(said), at;
+
+	while (n && said[n - 1] == '\n')
+		n--;
+	for (at = n; at && said[at - 1] != '\n';)
+		at--;
+	(void)str_printable(b, said + at, n - at);
+}
+
 /* How the script ended. 0: there may be a bundle. */
 static int judge(const struct command_result *c, const struct buf *said, struct history *h)
 {
@@ -58,6 +71,8 @@ static int judge(const struct command_result *c, const struct buf *said, struct 
 		(void)buf_putf(&b, "git inside did not finish within %d s", GIT_TIMEOUT_MS / 1000);
 		return failed(h, true, buf_text(&b));
 	}
+	if (c->end == END_ABANDONED)
+		return failed(h, true, "stopped by a second signal");
 	if (c->end != END_EXITED && c->end != END_SIGNALED)
 		return failed(h, true, "the sandbox ended while its commits were being packed");
 	if (c->end == END_EXITED && c->code == 0)
@@ -75,7 +90,7 @@ static int judge(const struct command_result *c, const struct buf *said, struct 
 		return -1;
 	default:
 		(void)buf_putf(&b, "git inside failed (status %d): ", command_status(c));
-		(void)str_printable(&b, said->data, said->len);
+		put_last_line(&b, buf_text(said));
 		return failed(h, true, buf_text(&b));
 	}
 }
@@ -118,7 +133,8 @@ static int fetch(struct sandbox *sb, const struct history_opts *o, struct histor
 	    .argv = argv,
 	    .cwd = "/",
 	    .io = {.in = -1, .err = -1, .capture_err = &said, .out_max = BUNDLE_BYTES_MAX},
-	    .timeout_ns = GIT_TIMEOUT_MS * NS_PER_MS};
+	    .timeout_ns = GIT_TIMEOUT_MS * NS_PER_MS,
+	    .cancel = interrupt_second()};
 	struct err e = ERR_INIT;
 
 	if (!file || environment(o, &env) < 0)

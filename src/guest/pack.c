@@ -305,6 +305,65 @@ static int put_dir(struct pack *p, int dir, const char *name, size_t path_len)
 	return 0;
 }
 
+/*
+ * An attempt on git's own files is announced by name, without bytes: the host refuses it, and a person
+ * reads of it (S1-05). git itself writes none of these when it commits.
+ */
+static int put_attempt(struct pack *p, int dir, const char *in, const char *name)
+{
+	struct tar_member m = {.type = TAR_FILE, .target = {"", 0}, .mode = 0600};
+	struct stat st;
+	int n;
+
+	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISDIR(st.st_mode))
+		return 0;
+	/* A whiteout only takes something away. */
+	if (S_ISCHR(st.st_mode) && st.st_rdev == makedev(0, 0))
+		return 0;
+	n = snprintf(p->path, sizeof(p->path), "%s%s", in, name);
+	m.path = (struct view){p->path, (size_t)n};
+	return put_member(p, &m);
+}
+
+static int put_hooks(struct pack *p, int git)
+{
+	static const char sample[] = ".sample"; /* git's own examples, which git never runs */
+	_cleanup_fd_ int fd = openat(git, "hooks", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct names names = {0};
+	int r = 0;
+
+	if (fd < 0)
+		return put_attempt(p, git, ".git/", "hooks"); /* a link, or nothing */
+	/* One list's worth: who makes more hooks than that is seen anyway. */
+	if (names_read(&names, fd, NULL, NAMES_LEAST) == 0)
+		for (size_t i = 0; r == 0 && i < names.n; i++) {
+			const char *name = names_get(&names, i);
+			size_t n = strlen(name), k = sizeof(sample) - 1;
+
+			if (n < k || strcmp(name + n - k, sample) != 0)
+				r = put_attempt(p, fd, ".git/hooks/", name);
+		}
+	names_done(&names);
+	return r;
+}
+
+static int put_git(struct pack *p, int dir)
+{
+	_cleanup_fd_ int git = openat(dir, ".git", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_fd_ int info = -1;
+	int r;
+
+	if (git < 0)
+		return put_attempt(p, dir, "", ".git"); /* a pointer elsewhere */
+	r = put_attempt(p, git, ".git/", "config");
+	if (r == 0)
+		r = put_hooks(p, git);
+	info = openat(git, "info", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (r == 0 && info >= 0)
+		r = put_attempt(p, info, ".git/info/", "attributes");
+	return r;
+}
+
 /* Never travels: the host would refuse it anyway, and it may be large. */
 static bool left_out(const struct pack *p, const char *name)
 {
@@ -319,7 +378,7 @@ static int put_entry(struct pack *p, const struct level *l, const char *name)
 
 	if (left_out(p, name)) {
 		p->res->left_out++;
-		return 0;
+		return strcmp(name, ".git") == 0 ? put_git(p, l->fd) : 0;
 	}
 	if (at)
 		p->path[at++] = '/';

@@ -7,6 +7,8 @@
  * the size that fstat announced, cut if it grew, padded with zeros and counted in `shrunk` if it
  * lost bytes; what cannot be read, and what lies too deep or has too long a path to be
  * named, is op unreadable, never silently absent; an entry that vanishes during the walk is skipped.
+ * Of the top's .git only the names of what git would run or obey are announced (config, hooks, info/
+ * attributes; .git itself when it is no directory), with no bytes: the host refuses and reports them.
  */
 #ifndef AIRLOCK_GUEST_PACK_H
 #define AIRLOCK_GUEST_PACK_H

@@ -313,8 +313,10 @@ static int make_tip(struct back *k, const char *here, char tip[BUNDLE_OID_MAX + 
 	const char *const have[] = {here, k->h->head, NULL};
 	const char *why = "";
 	char message[128];
-	int r = quarantine_is_ancestor(k->q, here, k->h->head, e);
+	int r = quarantine_count(k->q, k->h->head, here, &k->h->commits, e);
 
+	if (!r)
+		r = quarantine_is_ancestor(k->q, here, k->h->head, e);
 	if (r < 0)
 		return r;
 	k->h->outcome = r ? HISTORY_FORWARD : HISTORY_MERGED;

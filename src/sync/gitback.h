@@ -43,7 +43,7 @@ enum history_outcome {
 struct history {
 	bool asked; /* the workspace is a repository that went in */
 	enum history_outcome outcome;
-	uint64_t commits;	       /* new over the one that was sent */
+	uint64_t commits; /* new to the branch that moved, else over the one that was sent */
 	char head[BUNDLE_OID_MAX + 1]; /* of the sandbox, when a bundle came */
 	char ref[96];		       /* imported ref that is there now, or "" */
 	char *branch;		       /* owned; refs/heads/..., may be NULL */

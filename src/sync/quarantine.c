@@ -238,12 +238,27 @@ static int index_pack(const struct quarantine *q, int fd, const struct bundle *b
 	return r < 0 ? err_set(e, ERR_HOSTILE, "its objects were refused: %s", why.text) : 0;
 }
 
+int quarantine_count(const struct quarantine *q, const char *head, const char *base,
+		     uint64_t *ret_commits, struct err *e)
+{
+	const char *const words[] = {"rev-list", "--count", "--stdin", NULL};
+	_cleanup_buf_ struct buf in = BUF_INIT(256), out = BUF_INIT(256);
+	int r;
+
+	(void)buf_putf(&in, "%s\n", head);
+	if (base[0])
+		(void)buf_putf(&in, "^%s\n", base);
+	r = ask(q, words, buf_text(&in), &out, e);
+	if (!r)
+		*ret_commits = strtoull(buf_text(&out), NULL, 10);
+	return r;
+}
+
 static int check_reach(const struct quarantine *q, const char *head, const char *base,
 		       uint64_t *ret_commits, struct err *e)
 {
 	const char *const type[] = {"cat-file", "-t", head, NULL};
 	const char *const walk[] = {"rev-list", "--objects", "--quiet", "--stdin", NULL};
-	const char *const count[] = {"rev-list", "--count", "--stdin", NULL};
 	_cleanup_buf_ struct buf in = BUF_INIT(256), out = BUF_INIT(256);
 	int r = ask(q, type, NULL, &out, e);
 
@@ -254,11 +269,11 @@ static int check_reach(const struct quarantine *q, const char *head, const char 
 		(void)buf_putf(&in, "^%s\n", base);
 	if (!r)
 		r = ask(q, walk, buf_text(&in), NULL, e);
-	buf_reset(&out);
 	if (!r)
-		r = ask(q, count, buf_text(&in), &out, e);
-	if (!r)
-		*ret_commits = strtoull(buf_text(&out), NULL, 10);
+		r = quarantine_count(q, head, base, ret_commits, e);
+	/* Something is missing that it must hold; asking the sandbox again would not help. */
+	if (r == -EIO && e)
+		e->code = ERR_HOSTILE;
 	return r;
 }
 

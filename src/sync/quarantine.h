@@ -34,6 +34,9 @@ void quarantine_free(struct quarantine *q);
  */
 int quarantine_take(struct quarantine *q, int fd, const struct bundle *b, const char *base,
 		    uint64_t *ret_commits, struct err *e);
+/* Commits that head reaches and base ("" for none) does not. */
+int quarantine_count(const struct quarantine *q, const char *head, const char *base,
+		     uint64_t *ret_commits, struct err *e);
 /* Is commit a an ancestor of b, or b itself? 1, 0, negative errno. "" is the ancestor of all. */
 int quarantine_is_ancestor(const struct quarantine *q, const char *a, const char *b, struct err *e);
 /*

@@ -172,8 +172,12 @@ static void every_kind_of_entry(void **state)
 	    "ln -s ../../etc/passwd d/link; ln file hard; mkfifo pipe; printf x >'a b%c';"
 	    "head -c 65536 /dev/urandom >s65536; head -c 65537 /dev/urandom >s65537;"
 	    "head -c 3000001 /dev/urandom >big; mkdir .git d/.git .airlock-staging;"
+	    "mkdir .git/hooks .git/info .git/refs; : >.git/hooks/a.sample; printf h >.git/hooks/pre-push;"
+	    "ln -s pre-push .git/hooks/post-commit; : >.git/info/exclude; printf 1 >.git/info/attributes;"
 	    "printf y >.git/config; printf z >d/.git/config; ln -s x d-link; printf 1 >d.txt");
 	expect_listing(&l,
+		       "f 600 0 .git/config\nf 600 0 .git/hooks/post-commit\n"
+		       "f 600 0 .git/hooks/pre-push\nf 600 0 .git/info/attributes\n"
 		       "f 644 1 a b%c\nf 644 3000001 big\n"
 		       "d 755 0 d\nd 755 0 d/.git\nf 644 1 d/.git/config\nd 700 0 d/e\n"
 		       "l 777 0 d/link -> ../../etc/passwd\nl 777 0 d-link -> x\nf 644 1 d.txt\n"

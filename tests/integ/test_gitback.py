@@ -1,0 +1,755 @@
+#!/usr/bin/env python3
+"""Commits made in a sandbox come back (S1-05, S1-10, section F of the sync cases), with the real programs.
+
+usage: test_gitback.py AIRLOCK [unittest arguments]
+
+Names carry the case ids. Where the host must act while the command runs, the command waits for a line.
+"""
+import glob, hashlib, json, os, shutil, signal, struct, subprocess, sys, tempfile, unittest, zlib
+
+AIRLOCK = os.path.abspath(sys.argv[1])
+DEADLINE = 120
+PLAIN = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "LC_ALL": "C",
+         "GIT_AUTHOR_NAME": "Host", "GIT_AUTHOR_EMAIL": "h@example.org",
+         "GIT_COMMITTER_NAME": "Host", "GIT_COMMITTER_EMAIL": "h@example.org"}
+LINES = "".join("line %d\n" % i for i in range(1, 21))
+WAIT = "echo ready; read go; "
+# A git of the sandbox's own: what it answers is the attack.
+FAKE = """mkdir -p ~/.local/bin; cat >~/.local/bin/git <<'END'
+#!/bin/sh
+case $1 in
+bundle) cat /workspace/evil ;;
+rev-parse|rev-list) echo 2222222222222222222222222222222222222222 ;;
+esac
+END
+chmod +x ~/.local/bin/git; touch .git/touched; echo new >file
+"""
+
+
+def sh(*lines):
+    return "set -e; " + "; ".join(lines)
+
+
+class Case(unittest.TestCase):
+    policy = None
+
+    def setUp(self):
+        signal.signal(signal.SIGALRM, self.late)
+        signal.alarm(5 * DEADLINE)
+        self.top = tempfile.mkdtemp(prefix="airlock-gitback-")
+        os.chmod(self.top, 0o755)
+        self.ws = os.path.join(self.top, "ws")
+        os.mkdir(self.ws)
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(("XDG_", "LD_", "GIT_"))}
+        self.env.update(PLAIN)
+        self.env["XDG_STATE_HOME"] = os.path.join(self.top, "state")
+        self.env["HOME"] = os.path.join(self.top, "home")
+        os.mkdir(self.env["HOME"])
+        self.repo()
+
+    def repo(self):
+        self.git("init", "-q", "-b", "main")
+        self.git("config", "user.name", "Inside")
+        self.git("config", "user.email", "i@example.org")
+        self.write("file", LINES)
+        self.write("other", "other\n")
+        self.write("d/deep", "deep\n")
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "first")
+        self.base = self.rev("HEAD")
+
+    def late(self, signo, frame):
+        raise AssertionError("the test did not end in time")
+
+    def tearDown(self):
+        signal.alarm(0)
+        subprocess.run([AIRLOCK, "rm", "--all", "--force"], env=self.env, cwd=self.top, capture_output=True)
+        shutil.rmtree(self.top, ignore_errors=True)
+
+    def write(self, name, text):
+        p = os.path.join(os.fsencode(self.ws), os.fsencode(name))
+        os.makedirs(os.path.dirname(p), exist_ok=True)
+        with open(p, "wb") as f:
+            f.write(text if isinstance(text, bytes) else text.encode())
+
+    def read(self, name):
+        with open(os.path.join(self.ws, name)) as f:
+            return f.read()
+
+    def git(self, *a, cwd=None, ok=True, **kw):
+        r = subprocess.run(["git", *a], cwd=cwd or self.ws, env=self.env, capture_output=True, **kw)
+        if ok:
+            self.assertEqual(r.returncode, 0, r.stderr)
+        return r.stdout.decode(errors="surrogateescape").strip()
+
+    def rev(self, name):
+        return self.git("rev-parse", "--verify", "-q", name, ok=False)
+
+    def refs(self):
+        return dict(reversed(line.split(" ")) for line in
+                    self.git("for-each-ref", "--format=%(objectname) %(refname)").split("\n") if line)
+
+    def status(self):
+        return self.git("status", "--porcelain", "--untracked-files=all")
+
+    def sandbox(self, script, host=None, opts=(), code=0, env=None):
+        """Runs it; host() is called when the command says it is ready. Returns the record."""
+        record = os.path.join(self.top, "record")
+        cmd = [AIRLOCK, "run", "--provider", "native", "--json=" + record, *opts, "--", "sh", "-c", script]
+        p = subprocess.Popen(cmd, cwd=self.ws, env=env or self.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE)
+        try:
+            if host:
+                self.assertEqual(p.stdout.readline(), b"ready\n", "the command did not begin")
+                host()
+            out, self.err = p.communicate(b"go\n", timeout=DEADLINE)
+        finally:
+            p.kill()
+            p.wait()
+        self.err = self.err.decode(errors="replace")
+        self.assertEqual(p.returncode, code, self.err)
+        with open(record) as f:
+            self.record = json.load(f)
+        return self.record
+
+    def history(self, outcome, **fields):
+        h = self.record["history"]
+        self.assertIsNotNone(h, self.err)
+        self.assertEqual(h["outcome"], outcome, (h, self.err))
+        self.assertIn("history: ", self.err)
+        for k, v in fields.items():
+            self.assertEqual(h[k], v, h)
+        return h
+
+    def imported(self, outcome, commits=None):
+        """The imported ref is there, holds what the sandbox had, and main did not move by us."""
+        h = self.history(outcome)
+        self.assertEqual(h["ref"], "refs/airlock/imported/" + self.record["run"])
+        self.assertEqual(self.rev(h["ref"]), h["head"])
+        if commits is not None:
+            self.assertEqual(h["commits"], commits)
+        self.assertIn(h["ref"], self.err)
+        self.git("fsck", "--strict", "--connectivity-only", h["ref"])
+        return h
+
+    def nothing_left(self):
+        self.assertFalse([r for r in self.refs() if r.startswith("refs/airlock")])
+        run = os.path.join(self.env["XDG_STATE_HOME"], "airlock/runs", self.record["run"])
+        self.assertFalse({"quarantine", "commits.bundle"} & set(os.listdir(run)))
+        self.git("fsck", "--strict")
+
+    def commit_on_host(self, text, name="file", message="host"):
+        self.write(name, text)
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", message)
+
+
+class Forward(Case):
+    def test_F11_linear_commits_fast_forward(self):
+        self.sandbox(sh("sed -i 's/line 3$/LINE 3/' file", "git commit -qam two", "rm other", "mkdir n; echo n >n/n",
+                        "chmod +x d/deep", "git add -A", "git commit -qm three", "echo dirty >>file"))
+        self.history("fast_forwarded", commits=2, branch="refs/heads/main", ref="", head=self.rev("main"))
+        self.assertEqual(self.git("log", "--format=%s %an"), "three Inside\ntwo Inside\nfirst Host")
+        self.assertEqual(self.status(), "M file")
+        self.assertIn("history: fast-forwarded 2 commits on main", self.err)
+        self.assertIn("airlock: run " + self.record["run"], self.git("reflog", "-1", "main"))
+        self.assertIn("history", [p["name"] for p in self.record["phases"]])
+        self.nothing_left()
+
+    def test_nothing_is_asked_when_git_was_not_touched(self):
+        self.sandbox("echo 1 >>file")
+        self.assertIsNone(self.record["history"])
+        self.assertNotIn("history", self.err)
+
+    def test_head_that_did_not_move_is_none(self):
+        self.sandbox("touch file; git add file; git update-index --refresh; touch .git/x")
+        self.history("none", commits=0, ref="", head="")
+        self.assertEqual(self.rev("main"), self.base)
+
+    def test_many_objects_come_as_one_pack(self):
+        self.sandbox(sh("for i in $(seq 150); do echo $i >n$i; done", "git add .", "git commit -qm many"))
+        self.history("fast_forwarded")
+        self.assertTrue([f for f in os.listdir(self.ws + "/.git/objects/pack") if f.endswith(".pack")])
+        self.assertEqual(self.status(), "")
+        self.nothing_left()
+
+    def test_git_none_sends_none_and_asks_none(self):
+        self.sandbox("git init -q . && touch .git/x", opts=["--git", "none"])
+        self.assertIsNone(self.record["history"])
+
+    def test_kept_sandbox_gives_each_commit_once(self):
+        self.sandbox("echo 1 >>file; git commit -qam two", opts=["--keep"])
+        self.history("fast_forwarded", commits=1)
+        run = self.record["run"]
+        for n, word in ((2, "three"), (3, "four")):
+            r = subprocess.run([AIRLOCK, "exec", run, "--", "sh", "-c", "echo %d >new%d; git add .; git commit -qam %s" % (n, n, word)],
+                               cwd=self.ws, env=self.env, capture_output=True, timeout=DEADLINE)
+            self.assertEqual(r.returncode, 0, r.stderr)
+            self.assertIn(b"history: fast-forwarded 1 commit on main", r.stderr)
+            self.assertEqual(self.git("log", "-1", "--format=%s"), word)
+            self.assertEqual(self.status(), "")
+
+    def test_F19_first_commit_of_an_empty_repository(self):
+        shutil.rmtree(self.ws + "/.git")
+        self.git("init", "-q", "-b", "trunk")
+        self.git("config", "user.name", "Inside")
+        self.git("config", "user.email", "i@example.org")
+        self.sandbox("git add -A; git commit -qm first")
+        self.history("fast_forwarded", commits=1, branch="refs/heads/trunk")
+        self.assertEqual(self.git("log", "--format=%s", "trunk"), "first")
+        self.assertEqual(self.status(), "")
+        self.nothing_left()
+
+    def test_F19_not_over_a_first_commit_of_the_host(self):
+        shutil.rmtree(self.ws + "/.git")
+        self.git("init", "-q", "-b", "main")
+        self.git("config", "user.name", "Inside")
+        self.git("config", "user.email", "i@example.org")
+        self.sandbox(WAIT + "git add -A; git commit -qm inside", host=lambda: self.commit_on_host("x\n"))
+        self.imported("conflict", 1)
+        self.assertEqual(self.git("log", "--format=%s", "main"), "host")
+
+    def test_F20_linked_work_tree(self):
+        tree = self.top + "/linked"
+        self.git("worktree", "add", "-q", "-b", "side", tree)
+        home, self.ws = self.ws, tree
+        self.sandbox("echo 1 >>file; git commit -qam two")
+        self.history("fast_forwarded", branch="refs/heads/side")
+        self.assertEqual(self.status(), "")
+        self.assertEqual(self.rev("main"), self.base)
+        self.ws = home
+        self.assertEqual(self.status(), "")
+
+    def test_F20_sparse_checkout_keeps_what_it_leaves_out(self):
+        self.git("update-index", "--skip-worktree", "d/deep")
+        os.unlink(self.ws + "/d/deep")
+        self.sandbox("echo 1 >>file; git commit -qam two", opts=[])
+        self.history("fast_forwarded")
+        self.assertEqual(self.git("ls-tree", "--name-only", "-r", "main"), "d/deep\nfile\nother")
+        self.assertEqual(self.git("ls-files", "-t", "d/deep"), "S d/deep")
+        self.assertEqual(self.status(), "")
+
+    def test_F20_entry_that_history_changed_stays_left_out(self):
+        def host():
+            self.git("update-index", "--skip-worktree", "d/deep")
+            os.unlink(self.ws + "/d/deep")
+        self.sandbox(WAIT + "echo 2 >d/deep; git commit -qam two; rm d/deep", host=host)
+        self.history("fast_forwarded")
+        self.assertEqual(self.git("ls-files", "-t", "d/deep"), "S d/deep")
+        self.assertEqual(self.git("ls-files", "-s", "d/deep").split()[1], self.rev("main:d/deep"))
+
+    def test_F23_what_is_staged_stays_staged(self):
+        self.write("other", "staged\n")
+        self.git("add", "other")
+        self.write("added", "a\n")
+        self.git("add", "added")
+        before = self.git("ls-files", "-s", "other", "added")
+        self.sandbox("echo 1 >>file; git commit -qm two file")
+        self.history("fast_forwarded")
+        self.assertEqual(self.git("ls-files", "-s", "other", "added"), before)
+        self.assertEqual(self.status(), "A  added\nM  other")
+
+    def test_F23_path_that_both_touched_keeps_the_staged_state(self):
+        self.write("other", "staged\n")
+        self.git("add", "other")
+        staged = self.git("ls-files", "-s", "other")
+        self.sandbox("git checkout -q -- other; echo inside >other; echo 1 >>file; git commit -qam two")
+        self.history("fast_forwarded")
+        self.assertEqual(self.git("ls-files", "-s", "other"), staged)
+        self.assertNotIn("file", self.status())
+
+    def test_F23_staged_file_in_the_way_of_a_directory_stays(self):
+        def host():
+            self.write("name", "staged\n")
+            self.git("add", "name")
+        self.sandbox(WAIT + "mkdir name; echo 1 >name/x; git add -A; git commit -qm two", host=host)
+        self.history("fast_forwarded")
+        self.assertEqual(self.git("ls-files", "name"), "name")
+
+    def test_file_to_directory_and_back(self):
+        self.sandbox(sh("rm other", "mkdir other", "echo 1 >other/x", "rm -r d", "echo 2 >d", "git add -A",
+                        "git commit -qm swap"))
+        self.history("fast_forwarded")
+        self.assertEqual(self.status(), "")
+        self.assertEqual(self.git("ls-files"), "d\nfile\nother/x")
+
+    def test_FRB052_repository_of_another_owner(self):
+        if os.geteuid() != 0:
+            self.skipTest("giving a file away needs root")
+        subprocess.run(["chown", "-R", "20001:20001", self.ws], check=True)
+        self.sandbox("echo 1 >>file; git commit -qam two")
+        self.history("fast_forwarded", commits=1)
+        self.assertFalse(os.path.exists(self.env["HOME"] + "/.gitconfig"))
+
+    def test_sha256_repository(self):
+        shutil.rmtree(self.ws + "/.git")
+        self.git("init", "-q", "-b", "main", "--object-format=sha256")
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "first")
+        self.sandbox("git -c user.name=I -c user.email=i@x commit -q --allow-empty -m two; echo 1 >>file; "
+                     "git -c user.name=I -c user.email=i@x commit -qam three")
+        self.history("fast_forwarded", commits=2)
+        self.assertEqual(len(self.rev("main")), 64)
+        self.assertEqual(self.status(), "")
+
+
+class HostMovedOn(Case):
+    def test_F12_different_hunks_are_merged(self):
+        self.sandbox(WAIT + "sed -i 's/line 3$/inside/' file; echo n >new; git add -A; git commit -qm inside",
+                     host=lambda: self.commit_on_host(LINES.replace("line 18\n", "host\n")))
+        self.history("merged", commits=1, ref="")
+        text = LINES.replace("line 18\n", "host\n").replace("line 3\n", "inside\n")
+        self.assertEqual(self.read("file"), text)
+        self.assertEqual(self.git("show", "main:file") + "\n", text)
+        self.assertEqual(self.status(), "")
+        self.assertEqual(self.git("log", "--first-parent", "--format=%s %an", "-2").split("\n")[1], "host Host")
+        self.assertEqual(self.git("log", "-1", "--format=%an <%ae>"), "Airlock <airlock@localhost>")
+        self.assertEqual(self.git("log", "-1", "--format=%s", "main^2"), "inside")
+        self.nothing_left()
+
+    def test_F12_path_of_the_host_alone_keeps_its_bytes(self):
+        self.sandbox(WAIT + "echo 1 >>file; git commit -qam inside",
+                     host=lambda: self.commit_on_host("host\n", name="other"))
+        self.history("merged")
+        self.assertEqual((self.read("other"), self.git("show", "main:other")), ("host\n", "host"))
+        self.assertEqual(self.status(), "")
+
+    def test_F13_same_hunk_is_a_conflict_and_nothing_is_lost(self):
+        self.sandbox(WAIT + "sed -i 's/line 3$/inside/' file; git commit -qam inside",
+                     host=lambda: self.commit_on_host(LINES.replace("line 3\n", "host\n")))
+        h = self.imported("conflict", 1)
+        self.assertIn("both sides changed", h["why"])
+        self.assertEqual(self.git("log", "--format=%s", "main"), "host\nfirst")
+        self.assertIn("host\n", self.read("file"))
+        self.assertIn("inside", self.git("show", h["ref"] + ":file"))
+        self.assertEqual(self.record["sync_out"]["counts"]["conflict"], 1)
+        self.assertEqual(self.status(), "")
+
+    def test_F15_amended_boundary_is_only_imported(self):
+        self.sandbox(WAIT + "echo 1 >>file; git commit -qa --amend -m amended",
+                     host=lambda: self.commit_on_host("host\n", name="hostfile"))
+        h = self.imported("imported", 1)
+        self.assertIn("rewritten inside", h["why"])
+        self.assertEqual(self.git("show", "main:hostfile"), "host")
+        self.assertEqual(self.git("log", "--format=%s", "main"), "host\nfirst")
+        self.assertEqual(self.git("log", "-1", "--format=%s", h["ref"]), "amended")
+
+    def test_F15_amended_boundary_of_a_full_history(self):
+        self.commit_on_host("2\n", name="second")
+        base = self.rev("main")
+        self.sandbox("echo 1 >>file; git commit -qa --amend -m amended", opts=["--git", "full"])
+        self.imported("imported", 1)
+        self.assertEqual(self.rev("main"), base)
+
+    def test_F15_host_amended_meanwhile(self):
+        self.sandbox(WAIT + "echo 1 >>file; git commit -qam inside",
+                     host=lambda: self.git("commit", "-q", "--amend", "-m", "amended"))
+        h = self.imported("conflict", 1)
+        self.assertIn("rewritten here", h["why"])
+        self.assertEqual(self.git("log", "--format=%s", "main"), "amended")
+
+    def test_F16_rewound_head_moves_nothing(self):
+        self.commit_on_host("2\n", name="second")
+        base = self.rev("main")
+        self.sandbox("git reset -q --hard HEAD^", opts=["--git", "full"])
+        self.assertIn("moved back", self.history("none", ref="")["why"])
+        self.assertEqual(self.rev("main"), base)
+
+    def test_F16_orphan_branch_is_only_imported(self):
+        self.sandbox("git checkout -q --orphan new; echo 1 >>file; git add -A; git commit -qm orphan")
+        self.imported("imported", 1)
+        self.assertEqual(self.rev("main"), self.base)
+
+    def test_F16_head_deleted(self):
+        self.sandbox("git update-ref -d HEAD; echo 1 >>file")
+        self.assertIn("names no commit", self.history("failed")["why"])
+        self.assertEqual(self.rev("main"), self.base)
+        self.assertEqual(self.read("file"), LINES + "1\n")
+
+    def test_F16_new_repository_inside_is_only_imported(self):
+        self.sandbox("rm -rf .git; git init -q -b main; git add -A; git -c user.name=I -c user.email=i@x commit -qm new")
+        self.imported("imported")
+        self.assertEqual(self.rev("main"), self.base)
+
+    def test_detached_head_is_only_imported(self):
+        self.git("checkout", "-q", "--detach")
+        self.sandbox("echo 1 >>file; git commit -qam inside")
+        self.assertIn("detached", self.imported("imported", 1)["why"])
+        self.assertEqual(self.rev("HEAD"), self.base)
+
+    def test_other_branch_checked_out_only_the_recorded_ref_moves(self):
+        self.sandbox(WAIT + "echo 1 >>file; git commit -qam inside", host=lambda: self.git("checkout", "-q", "-b", "work"))
+        self.history("fast_forwarded", branch="refs/heads/main")
+        self.assertEqual(self.git("log", "-1", "--format=%s", "main"), "inside")
+        self.assertEqual(self.rev("work"), self.base)
+        self.assertEqual(self.git("ls-files", "-s", "file").split()[1], self.rev("work:file"))
+        self.assertEqual(self.status(), "M file")
+
+    def test_branch_of_another_work_tree_is_left(self):
+        def host():
+            self.git("checkout", "-q", "-b", "work")
+            self.git("worktree", "add", "-q", self.top + "/second", "main")
+        self.sandbox(WAIT + "echo 1 >>file; git commit -qam inside", host=host)
+        self.assertIn("another work tree", self.imported("conflict", 1)["why"])
+        self.assertEqual(self.git("status", "--porcelain", cwd=self.top + "/second"), "")
+
+    def test_merge_in_progress_is_left(self):
+        def host():
+            self.git("checkout", "-q", "-b", "side")
+            self.commit_on_host("side\n", name="sidefile")
+            self.git("checkout", "-q", "main")
+            self.git("merge", "-q", "--no-ff", "--no-commit", "side")
+        self.sandbox(WAIT + "echo 1 >>file; git commit -qam inside", host=host)
+        self.assertIn("in progress", self.imported("conflict", 1)["why"])
+        self.git("commit", "-q", "--no-edit")
+        self.assertEqual(self.git("show", "main:sidefile"), "side")
+
+    def test_index_in_use_moves_nothing(self):
+        self.sandbox(WAIT + "echo 1 >>file; git commit -qam inside",
+                     host=lambda: open(self.ws + "/.git/index.lock", "w").close())
+        self.assertIn("index.lock", self.imported("conflict", 1)["why"])
+        self.assertEqual(self.rev("main"), self.base)
+
+    def test_branch_deleted_here_stays_deleted(self):
+        def host():
+            self.git("checkout", "-q", "-b", "work")
+            self.git("branch", "-q", "-D", "main")
+        self.sandbox(WAIT + "echo 1 >>file; git commit -qam inside", host=host)
+        self.imported("imported", 1)
+        self.assertNotIn("refs/heads/main", self.refs())
+
+    def test_commits_that_are_here_already_are_none(self):
+        self.sandbox("echo 1 >>file; git commit -qam two", opts=["--keep"])
+        self.commit_on_host("host\n", name="later")
+        tip = self.rev("main")
+        r = subprocess.run([AIRLOCK, "exec", self.record["run"], "--", "sh", "-c", "true"], cwd=self.ws, env=self.env,
+                           capture_output=True, timeout=DEADLINE)
+        self.assertIn(b"history: none: the branch has the commits already", r.stderr)
+        self.assertEqual(self.rev("main"), tip)
+
+
+class Names(Case):
+    def test_F27_odd_branch_names(self):
+        for name in ("-x", "a b$(touch pwned)".replace(" ", "_"), "\udcff\udcfe", "x;y", "\u00e4/\u00f6"):
+            with self.subTest(name=name):
+                ref = "refs/heads/" + name
+                self.git("update-ref", ref, self.base)
+                self.git("symbolic-ref", "HEAD", ref)
+                self.git("reset", "-q", "--hard")
+                self.sandbox("echo 1 >>file; git commit -qam inside")
+                self.history("fast_forwarded", commits=1)
+                self.assertEqual(self.git("log", "-1", "--format=%s"), "inside")
+                self.assertEqual(self.git("symbolic-ref", "HEAD"), ref)
+                self.assertEqual(self.status(), "")
+
+    def test_F27_branch_names_of_the_sandbox_never_come(self):
+        self.sandbox("git checkout -q -b evil; git update-ref refs/heads/-evil HEAD; git tag v9; echo 1 >>file; "
+                     "git commit -qam inside; git update-ref refs/airlock/imported/x HEAD")
+        self.history("fast_forwarded", branch="refs/heads/main")
+        self.assertEqual(set(self.refs()), {"refs/heads/main"})
+
+    def test_F27_huge_message_and_foreign_author(self):
+        self.sandbox(sh("head -c 65536 /dev/zero | tr '\\0' x >/tmp/m", "printf '\\n\\n\\033[31m\\377' >>/tmp/m",
+                        "echo 1 >>file", "git add -A",
+                        "GIT_AUTHOR_NAME=$(printf '\\377-x') git -c i18n.commitEncoding=latin1 commit -q -F /tmp/m",
+                        "echo 2 >>file", "git commit -qam next"))
+        self.history("fast_forwarded", commits=2)
+        self.assertGreater(len(self.git("log", "--format=%B", "-1", "main^")), 65536)
+        self.nothing_left()
+
+
+def pack(*objects):
+    """A pack of (type, bytes)."""
+    kinds = {"commit": 1, "tree": 2, "blob": 3, "tag": 4}
+    out = b"PACK" + struct.pack(">II", 2, len(objects))
+    for kind, data in objects:
+        n, first = len(data), True
+        byte = kinds[kind] << 4 | n & 15
+        n >>= 4
+        while n:
+            out += bytes([byte | 0x80])
+            byte, n = n & 0x7f, n >> 7
+        out += bytes([byte]) + zlib.compress(data)
+    return out + hashlib.sha1(out).digest()
+
+
+def oid(kind, data):
+    return hashlib.sha1(("%s %d" % (kind, len(data))).encode() + b"\0" + data).hexdigest()
+
+
+class Hostile(Case):
+    def bundle(self, text, packed):
+        self.write("evil", text.encode() + packed)
+
+    def commit(self, tree, parent=None, extra=b""):
+        parent = self.base if parent is None else parent
+        who = b"E <e@example.org> 1700000000 +0000"
+        return (b"tree " + tree.encode() + b"\n" + (b"parent " + parent.encode() + b"\n" if parent else b"") +
+                b"author " + who + b"\ncommitter " + who + b"\n" + extra + b"\nevil\n")
+
+    def refused(self, word):
+        refs = self.refs()
+        before = self.objects()
+        self.sandbox(FAKE)
+        h = self.history("failed", ref="")
+        self.assertIn(word, h["why"])
+        self.assertEqual(self.refs(), refs)
+        self.assertEqual(self.objects(), before)
+        self.assertEqual(self.read("file"), "new\n", "files do not depend on history")
+        # What was refused is kept for a look.
+        run = os.path.join(self.env["XDG_STATE_HOME"], "airlock/runs", self.record["run"])
+        self.assertEqual(os.stat(run + "/commits.bundle").st_mode & 0o777, 0o600)
+        self.assertFalse(os.path.exists(run + "/quarantine"))
+        self.assertEqual(self.record["lease_state"], "released")
+        self.git("checkout", "-q", "file")
+
+    def objects(self):
+        return sorted(os.path.join(d, f) for d, _, files in os.walk(self.ws + "/.git/objects") for f in files)
+
+    def good(self):
+        tree = self.rev("main^{tree}")
+        c = self.commit(tree)
+        return oid("commit", c), pack(("commit", c))
+
+    def test_the_fake_git_can_deliver(self):
+        """The control of the tests below: the same way with an honest bundle works."""
+        c, p = self.good()
+        self.bundle("# v2 git bundle\n-%s x\n%s HEAD\n\n" % (self.base, c), p)
+        self.sandbox(FAKE)
+        self.history("fast_forwarded", commits=1)
+        self.assertEqual(self.rev("main"), c)
+
+    def test_F8_extra_references(self):
+        c, p = self.good()
+        for extra in ("refs/tags/v9", "refs/heads/main", "HEAD"):
+            with self.subTest(extra=extra):
+                self.bundle("# v2 git bundle\n-%s x\n%s HEAD\n%s %s\n\n" % (self.base, c, c, extra), p)
+                self.refused("more than one reference")
+        self.bundle("# v2 git bundle\n-%s x\n%s refs/heads/main\n\n" % (self.base, c), p)
+        self.refused("another name")
+
+    def test_F9_malformed_trees(self):
+        blob = oid("blob", b"x\n")
+        entry = lambda mode, name: mode + b" " + name + b"\0" + bytes.fromhex(blob)
+        rows = {"hasDotgit": entry(b"100644", b".git"), "hasDotdot": entry(b"100644", b".."),
+                "duplicateEntries": entry(b"100644", b"a") * 2, "fullPathname": entry(b"100644", b"a/b"),
+                "treeNotSorted": entry(b"100644", b"b") + entry(b"100644", b"a"),
+                "hasDot": entry(b"100644", b"."), "emptyName": entry(b"100644", b"")}
+        for word, tree in rows.items():
+            with self.subTest(word=word):
+                c = self.commit(oid("tree", tree))
+                self.bundle("# v2 git bundle\n-%s x\n%s HEAD\n\n" % (self.base, oid("commit", c)),
+                            pack(("blob", b"x\n"), ("tree", tree), ("commit", c)))
+                self.refused("refused")
+
+    def test_F9_objects_that_are_missing(self):
+        c = self.commit("1" * 40)
+        self.bundle("# v2 git bundle\n-%s x\n%s HEAD\n\n" % (self.base, oid("commit", c)), pack(("commit", c)))
+        self.refused("refused")
+        c, p = self.good()
+        self.bundle("# v2 git bundle\n%s HEAD\n\n" % ("3" * 40), p)
+        self.refused("git cat-file")
+        self.bundle("# v2 git bundle\n-%s x\n%s HEAD\n\n" % ("3" * 40, c), p)
+        self.refused("no commit of this repository")
+        self.bundle("# v2 git bundle\n-%s x\n%s HEAD\n\n" % (self.rev("main:file"), c), p)
+        self.refused("no commit of this repository")
+
+    def test_F9_head_that_is_no_commit(self):
+        self.bundle("# v2 git bundle\n%s HEAD\n\n" % oid("blob", b"x\n"), pack(("blob", b"x\n")))
+        self.refused("no commit")
+        tag = b"object " + self.base.encode() + b"\ntype commit\ntag t\ntagger E <e@e> 1 +0000\n\nx\n"
+        self.bundle("# v2 git bundle\n-%s x\n%s HEAD\n\n" % (self.base, oid("tag", tag)), pack(("tag", tag)))
+        self.refused("no commit")
+
+    def test_broken_packs(self):
+        c, p = self.good()
+        head = "# v2 git bundle\n-%s x\n%s HEAD\n\n" % (self.base, c)
+        for what, bad in (("cut", p[:-25]), ("sum", p[:-1] + b"\0"), ("more", p[:8] + b"\xff" * 4 + p[12:])):
+            with self.subTest(what=what):
+                self.bundle(head, bad)
+                self.refused("refused")
+        for what, text in (("none", "fatal: no\n"), ("nothing but text", head[:30])):
+            with self.subTest(what=what):
+                self.bundle(text, b"")
+                self.refused("refused")
+
+    def test_objects_that_head_does_not_reach_stay_outside(self):
+        c, p = self.good()
+        tree = self.rev("main^{tree}")
+        commit = self.commit(tree)
+        self.bundle("# v2 git bundle\n-%s x\n%s HEAD\n\n" % (self.base, c), pack(("blob", b"stowaway"), ("commit", commit)))
+        self.sandbox(FAKE)
+        self.history("fast_forwarded")
+        self.assertEqual(self.git("cat-file", "-t", oid("blob", b"stowaway"), ok=False), "")
+
+    def test_F17_repository_removed_or_broken(self):
+        for script in ("rm -rf .git", "echo garbage >.git/HEAD", "rm -rf .git; ln -s /etc .git", "rm -rf .git; echo x >.git",
+                       "rm -rf .git; mkdir .git; mkfifo .git/HEAD"):
+            with self.subTest(script=script):
+                self.write("file", LINES)
+                self.sandbox(script + "; echo 1 >>file")
+                self.history("failed")
+                self.assertEqual(self.read("file"), LINES + "1\n")
+                self.assertEqual(self.rev("main"), self.base)
+                self.assertEqual(self.record["lease_state"], "released")
+                self.git("status")
+
+    def test_F17_broken_objects_keep_the_sandbox(self):
+        """Commits may be there and could not be had: the storage stays, recover tries again."""
+        self.sandbox("echo 1 >>file; git commit -qam two; o=$(git rev-parse HEAD:file); "
+                     "rm -f .git/objects/$(echo $o | cut -c1-2)/$(echo $o | cut -c3-)")
+        self.history("failed")
+        self.assertEqual(self.read("file"), LINES + "1\n")
+        self.assertEqual(self.record["lease_state"], "recoverable")
+
+    def test_F1_F7_nothing_planted_runs_here(self):
+        """Hooks, fsmonitor, filters, merge drivers: planted inside and present in the host's own repository."""
+        marker = self.top + "/marker"
+        tool = self.top + "/tool"
+        with open(tool, "w") as f:
+            f.write("#!/bin/sh\necho \"$0 $*\" >>%s\ncat\n" % marker)
+        os.chmod(tool, 0o755)
+        self.write(".gitattributes", "* filter=x merge=x diff=x\n")
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "attributes")
+        hooks = self.ws + "/.git/hooks/"
+        os.makedirs(hooks, exist_ok=True)
+        for h in ("reference-transaction", "post-index-change", "post-merge", "post-checkout", "pre-receive", "update",
+                  "post-rewrite", "post-commit", "fsmonitor-watchman", "pre-auto-gc", "push-to-checkout"):
+            os.symlink(tool, hooks + h)
+        for k in ("core.fsmonitor", "filter.x.clean", "filter.x.smudge", "filter.x.process", "merge.x.driver", "diff.x.command",
+                  "diff.x.textconv", "diff.external", "core.pager", "core.editor", "gpg.program", "core.alternateRefsCommand",
+                  "uploadpack.packObjectsHook", "merge.default", "core.askPass", "credential.helper", "core.sshCommand"):
+            self.git("-c", "core.hooksPath=/dev/null", "config", k, tool if k != "merge.default" else "x")
+        self.git("config", "commit.gpgSign", "true")
+        self.git("config", "merge.renormalize", "true")
+        with open(self.ws + "/.git/info/attributes", "w") as f:
+            f.write("* merge=x filter=x\n")
+
+        def host():
+            # Plumbing that runs none of it.
+            quiet = ["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"]
+            blob = self.git(*quiet, "hash-object", "-w", "--no-filters", "--stdin", input=(LINES.replace("line 18\n", "host\n")).encode())
+            self.git(*quiet, "update-index", "--cacheinfo", "100644,%s,file" % blob)
+            tree = self.git(*quiet, "write-tree")
+            c = self.git(*quiet, "commit-tree", "--no-gpg-sign", "-p", "HEAD", "-m", "host", tree)
+            self.git(*quiet, "update-ref", "HEAD", c)
+            self.write("file", LINES.replace("line 18\n", "host\n"))
+            if os.path.exists(marker):
+                os.unlink(marker)
+
+        script = ("for h in post-commit post-checkout; do printf '#!/bin/sh\\nid\\n' >.git/hooks/$h; done 2>/dev/null || "
+                  "{ mkdir .git/hooks; printf '#!/bin/sh\\nid\\n' >.git/hooks/post-checkout; }; "
+                  "git config core.fsmonitor 'touch /tmp/x'; git config alias.x '!id'; git config core.fsmonitor false; "
+                  "printf '[submodule \"m\"]\\n\\tpath = m\\n\\turl = ext::sh -c id\\n' >.gitmodules; "
+                  "sed -i 's/line 3$/inside/' file; git add -A; git commit -qm inside")
+        self.sandbox(WAIT + script, host=host)
+        self.history("merged")
+        self.assertFalse(os.path.exists(marker), os.path.exists(marker) and open(marker).read())
+        self.assertFalse(os.path.exists(hooks + "post-checkout") and not os.path.islink(hooks + "post-checkout"))
+        refused = {c["path"]: c["rule"] for c in self.record["sync_out"]["changes"] if c["action"] == "refuse"}
+        self.assertEqual(refused.get(".git/config"), "git_metadata")
+        self.assertEqual(refused.get(".git/hooks/post-checkout"), "git_metadata")
+        self.assertIn(".git/hooks/post-checkout: git's own files", self.err)
+        self.assertEqual(self.git("-c", "core.fsmonitor=false", "config", "--get", "alias.x", ok=False), "")
+
+    def test_F1_plain_commit_refuses_nothing(self):
+        self.sandbox("echo 1 >>file; git commit -qam two; git checkout -q -b x; git gc -q; git stash list")
+        self.assertEqual(self.record["sync_out"]["counts"]["refuse"], 0)
+
+    def test_strict_sandbox_that_touched_config_is_rejected_whole(self):
+        self.sandbox("git config x.y z; echo 1 >>file; git commit -qam two", opts=["--strict"], code=125)
+        self.assertTrue(self.record["sync_out"]["rejected"])
+        self.assertEqual(self.read("file"), LINES)
+        self.assertIn("files did not come back", self.imported("imported", 1)["why"])
+        self.assertEqual(self.rev("main"), self.base)
+
+
+class Cut(Case):
+    """The host's git is a wrapper that kills Airlock, or acts, at a chosen call."""
+
+    def wrapper(self, body):
+        d = self.top + "/bin"
+        os.makedirs(d, exist_ok=True)
+        with open(d + "/git", "w") as f:
+            f.write("#!/bin/sh\n" + body + "exec /usr/bin/git \"$@\"\n")
+        os.chmod(d + "/git", 0o755)
+        return dict(self.env, PATH=d + ":" + self.env["PATH"])
+
+    def recover(self, env=None):
+        r = subprocess.run([AIRLOCK, "recover", "last"], cwd=self.ws, env=env or self.env, capture_output=True, timeout=DEADLINE)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        return r.stderr.decode()
+
+    def test_killed_at_every_git_call_recover_finishes(self):
+        at = 0
+        while True:
+            at += 1
+            count = self.top + "/count"
+            for p in (self.ws, count, self.env["XDG_STATE_HOME"]):
+                shutil.rmtree(p, ignore_errors=True)
+                if os.path.exists(p):
+                    os.unlink(p)
+            os.mkdir(self.ws)
+            self.repo()
+            env = self.wrapper("""if ls %s/airlock/runs/*/commits.bundle >/dev/null 2>&1; then
+\techo "$*" >>%s; [ "$(wc -l <%s)" != %d ] || { kill -9 $PPID; exit 1; }
+fi
+""" % (self.env["XDG_STATE_HOME"], count, count, at))
+            cmd = [AIRLOCK, "run", "--provider", "native", "--", "sh", "-c", WAIT +
+                   "sed -i 's/line 3$/inside/' file; echo n >new; git add -A; git commit -qm inside"]
+            p = subprocess.Popen(cmd, cwd=self.ws, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE)
+            self.assertEqual(p.stdout.readline(), b"ready\n")
+            self.commit_on_host(LINES.replace("line 18\n", "host\n"))
+            out, err = p.communicate(b"go\n", timeout=DEADLINE)
+            if p.returncode == 0:
+                break
+            self.assertEqual(p.returncode, -9, err)
+            with self.subTest(at=at):
+                text = LINES.replace("line 18\n", "host\n").replace("line 3\n", "inside\n")
+                self.assertEqual(self.read("file"), text, "files came first")
+                self.recover()
+                self.assertEqual(self.git("log", "-1", "--format=%s", "main^2"), "inside")
+                self.assertEqual(self.git("log", "--format=%s", "--merges").count("\n"), 0, "one merge")
+                self.assertEqual(self.status(), "")
+                self.assertEqual(self.read("file"), text)
+                self.assertEqual(set(self.refs()), {"refs/heads/main"})
+                self.git("fsck", "--strict")
+        self.assertGreater(at, 12, "fewer calls than steps: the wrapper was not used")
+
+    def test_killed_while_the_sandbox_packs_commits(self):
+        script = ("mkdir -p ~/.local/bin; printf '#!/bin/sh\\nif [ ! -e /home/agent/once ]; then "
+                  ">/home/agent/once; exec sleep 1000; fi; exec /usr/bin/git \"$@\"\\n' >~/.local/bin/git; chmod +x ~/.local/bin/git; "
+                  "echo 1 >>file; /usr/bin/git commit -qam two")
+        p = subprocess.Popen([AIRLOCK, "run", "--provider", "native", "--", "sh", "-c", script], cwd=self.ws, env=self.env,
+                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        while p.poll() is None and not glob.glob(self.env["XDG_STATE_HOME"] + "/airlock/leases/*/home/once"):
+            try:
+                p.wait(0.05)
+            except subprocess.TimeoutExpired:
+                pass
+        p.kill()
+        self.assertEqual(p.wait(), -9, p.communicate())
+        p.communicate()
+        self.assertEqual(self.status(), "M file", "the work shows as uncommitted")
+        self.assertIn("history: fast-forwarded 1 commit on main", self.recover())
+        self.assertEqual(self.git("log", "-1", "--format=%s"), "two")
+        self.assertEqual(self.status(), "")
+
+    def test_branch_that_moves_under_the_swap_is_merged(self):
+        once = self.top + "/once"
+        env = self.wrapper("""case "$*" in *update-ref*refs/heads/main*) if [ ! -e %s ]; then
+\t>%s; (cd %s; unset GIT_DIR GIT_WORK_TREE GIT_CONFIG_COUNT; echo h >hostfile; /usr/bin/git add hostfile; /usr/bin/git commit -qm host hostfile); fi ;; esac
+""" % (once, once, self.ws))
+        self.sandbox("echo 1 >>file; git commit -qam inside", env=env)
+        self.assertTrue(os.path.exists(once))
+        self.history("merged")
+        self.assertEqual(self.git("log", "-1", "--format=%s", "main^1"), "host")
+        self.assertEqual(self.git("show", "main:hostfile"), "h")
+        self.assertEqual(self.status(), "")
+
+
+if __name__ == "__main__":
+    del sys.argv[1]
+    unittest.main()
