@@ -10,11 +10,12 @@ it was. No case depends on time: airlock waits at a gate (gate.c, where the phas
 helper at a FIFO (a script in its place that waits and then becomes it), a command on a sleep that is seen from
 outside. The cases run side by side, each with its own state, workspace and programs.
 """
-import concurrent.futures, json, os, shutil, signal, stat, subprocess, sys, tempfile, threading, time, unittest
+import concurrent.futures, os, shutil, signal, subprocess, sys, time, unittest
+
+from run_box import DEADLINE, Host, alive, link, look, parent, pids, snapshot, until
 
 AIRLOCK, GATE = os.path.realpath(sys.argv[1]), os.path.realpath(sys.argv[2])
 PROGS = os.path.dirname(AIRLOCK)
-DEADLINE = 60
 SIDE_BY_SIDE = 4
 SIGNALS = {"int": (signal.SIGINT, 1), "int2": (signal.SIGINT, 2), "term": (signal.SIGTERM, 1), "hup": (signal.SIGHUP, 1)}
 # Not a shell: dash opens the signal mask that a helper is started with.
@@ -39,68 +40,18 @@ PHASES = ["resolve", "sync_in", "start", "probe", "install", "execute", "sync_ou
 next_mark = iter(range(70001, 80000))
 
 
-def until(what, cond, seconds=DEADLINE):
-    end = time.monotonic() + seconds
-    while True:
-        v = cond()
-        if v:
-            return v
-        if time.monotonic() > end:
-            raise AssertionError("waited %d s for: %s" % (seconds, what() if callable(what) else what))
-        threading.Event().wait(0.01)
-
-
-def look(pid, name):
-    try:
-        with open("/proc/%d/%s" % (pid, name), "rb") as f:
-            return f.read()
-    except OSError:
-        return b""
-
-
-def link(pid, name):
-    try:
-        return os.readlink("/proc/%d/%s" % (pid, name))
-    except OSError:
-        return ""
-
-
-def pids():
-    return [int(p) for p in os.listdir("/proc") if p.isdigit()]
-
-
-def alive(pid):
-    s = look(pid, "stat")
-    return s and s.rsplit(b")", 1)[1].split()[0] not in (b"Z", b"X")
-
-
-def parent(pid):
-    s = look(pid, "stat")
-    return int(s.rsplit(b")", 1)[1].split()[1]) if s else 0
-
-
-class Case:
+class Case(Host):
     """One run, to be hit by one blow."""
 
     def __init__(self, phase, place, blow):
+        super().__init__(PROGS, "airlock-phases-", BEFORE)
         self.phase, self.place, self.blow = phase, place, blow
-        self.top = tempfile.mkdtemp(prefix="airlock-phases-")
-        os.chmod(self.top, 0o755)
-        self.ws, self.bin, self.gate, self.out = (os.path.join(self.top, n) for n in ("ws", "bin", "gate", "out"))
-        for d in self.ws, self.bin, self.gate, self.top + "/home", self.bin + "/real", self.top + "/path":
+        self.gate = self.top + "/gate"
+        for d in self.gate, self.bin + "/real", self.top + "/path":
             os.mkdir(d)
-        for name, data in BEFORE.items():
-            os.makedirs(os.path.dirname(os.path.join(self.ws, name)), exist_ok=True)
-            with open(os.path.join(self.ws, name), "wb") as f:
-                f.write(data)
-        self.env = {k: v for k, v in os.environ.items() if not k.startswith(("XDG_", "LD_", "GIT_"))}
-        self.env.update(XDG_STATE_HOME=self.top + "/state", HOME=self.top + "/home")
-        self.state = self.top + "/state/airlock"
+        os.mkfifo(self.gate + "/open")
         self.mark, self.inside, self.proc, self.stopper = str(next(next_mark)), set(), None, None
         self.airlock_program = self.bin + "/airlock"
-        for p in "airlock", "airlock-launch", "airlock-unpack", "airlock-guest":
-            shutil.copy(os.path.join(PROGS, p), self.bin)
-        os.mkfifo(self.gate + "/open")
 
     def __str__(self):
         return "%s/%s/%s" % (self.phase, self.place, self.blow)
@@ -148,7 +99,7 @@ class Case:
                     f.write("#!/bin/sh\n" + sleep + "\n")
                 os.chmod(self.ws + "/b/mkdir", 0o755)
                 opts += ["--setenv", "PATH=/workspace/b:/usr/bin:/bin", "--setenv", "XDG_CACHE_HOME=/tmp/none"]
-        self.host = self.snapshot()
+        self.host = snapshot(self.ws)
         self.command = [self.airlock_program, "run", "--provider", "native", *opts, "--", script]
         self.start_env = env
 
@@ -242,40 +193,12 @@ class Case:
         if not ok:
             raise AssertionError(" ".join(str(w) for w in what))
 
-    def airlock(self, *words):
-        return subprocess.run([self.airlock_program, *words], cwd=self.ws, env=self.env, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=DEADLINE)
-
-    def rows(self):
-        r = self.airlock("ps", "-a", "--json")
-        self.check(r.returncode == 0, r.stderr)
-        return json.loads(r.stdout)
-
-    def snapshot(self):
-        found = {}
-        for here, dirs, files in os.walk(self.ws):
-            if here == self.ws and ".git" in dirs:
-                dirs.remove(".git")
-            for n in files + [d for d in dirs if os.path.islink(os.path.join(here, d))]:
-                p = os.path.join(here, n)
-                st = os.lstat(p)
-                if stat.S_ISLNK(st.st_mode):
-                    found[os.path.relpath(p, self.ws)] = (os.readlink(p), None)
-                else:
-                    with open(p, "rb") as f:
-                        found[os.path.relpath(p, self.ws)] = (f.read(), (st.st_mode, st.st_ino, st.st_mtime_ns))
-        return found
-
-    def left(self):
-        """Processes of this case: programs and files below its directory, its pid namespaces, its marks."""
-        top = self.top.encode()
-        return [(p, look(p, "cmdline")) for p in pids() if p != os.getpid() and alive(p) and (
-            link(p, "exe").startswith(self.top) or top in look(p, "cmdline") or top in look(p, "environ")
-            or b"sleep\0" + self.mark.encode() + b"\0" == look(p, "cmdline")
-            or ("AIRLOCK_RUN_ID=" + self.run["run"]).encode() in look(p, "environ") or link(p, "ns/pid") in self.inside)]
+    def ours(self, pid):
+        return (look(pid, "cmdline") == b"sleep\0" + self.mark.encode() + b"\0" or link(pid, "ns/pid") in self.inside
+                or ("AIRLOCK_RUN_ID=" + self.run["run"]).encode() in look(pid, "environ"))
 
     def nothing_runs(self):
-        until(lambda: "nothing is left, but there is %s" % self.left(), lambda: not self.left(), 20)
+        until(lambda: "nothing is left, but there is %s" % self.left(self.ours), lambda: not self.left(self.ours), 20)
         with open("/proc/self/mountinfo") as f:
             self.check(self.top not in f.read(), "a mount is left")
         for here, dirs, _ in os.walk("/sys/fs/cgroup"):
@@ -299,10 +222,8 @@ class Case:
         row = self.rows()[0]
         self.check(row["run"] == self.run["run"], row)
         code, ran = self.proc.returncode, PHASES.index(self.phase) >= PHASES.index("execute")
-        if self.phase == "execute" and self.place == "row":
-            ran = False  # the row comes before the command; once it is let go it runs unless it was stopped
-            if self.holds(self.snapshot(), AFTER):
-                ran = True
+        # The row comes before the command, which then begins and is stopped somewhere.
+        partly = self.phase == "execute" and self.place == "row"
         late = self.phase in ("sync_out", "release")
         if self.blow == "kill":
             self.check(code == -9 and row["state"] in ("dead", "finished"), code, row)
@@ -314,19 +235,22 @@ class Case:
         else:
             self.check(code == 125 or (self.phase in ("release", "execute") and code in (0, 137)), "exit status", code, out)
             self.check(row["state"] in ("failed", "finished"), row, out)
-        self.untouched(self.snapshot())
+        self.untouched(snapshot(self.ws))
         if row["lease_state"] == "recoverable" or row["state"] == "dead":
             r = self.airlock("recover", self.run["run"])
-            if ran:
-                self.check(r.returncode == 0 or self.holds(self.snapshot(), AFTER), r.stderr)
+            if ran and not partly:
+                self.check(r.returncode == 0 or self.holds(snapshot(self.ws), AFTER), r.stderr)
             row = self.rows()[0]
             self.check(row["state"] in ("recovered", "interrupted"), row, r.stderr)
             self.check(r.returncode == 0 or b"no work" in r.stderr, r.stderr)
             self.nothing_runs()
         self.check(row["lease_state"] == "released", row)
-        now = self.snapshot()
+        now = snapshot(self.ws)
         self.untouched(now)
-        if ran:
+        if partly:
+            for n in set(BEFORE) | set(AFTER) | set(now):
+                self.check(now.get(n, (None,))[0] in (BEFORE.get(n), AFTER.get(n)) or n == "new/dir/big", n, now.get(n))
+        elif ran:
             self.check(self.holds(now, AFTER), "the work is lost", row, sorted(now), out)
         else:
             self.check({n: v for n, v in now.items()} == self.host, "the workspace changed", sorted(now))
@@ -356,9 +280,7 @@ class Case:
             if p:
                 p.kill()
                 p.communicate()
-        self.airlock("rm", "--all", "--force")
-        subprocess.run(["chmod", "-R", "u+rwX", self.top], stderr=subprocess.DEVNULL)
-        shutil.rmtree(self.top, ignore_errors=True)
+        self.remove()
 
 
 OF_AIRLOCK = ["int", "int2", "term", "hup", "stop", "kill"]

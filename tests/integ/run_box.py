@@ -1,0 +1,122 @@
+"""What tests that look at airlock from outside share: processes, waiting, a host with a workspace and a state directory."""
+import json
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+import threading
+import time
+
+DEADLINE = 60
+PROGRAMS = "airlock", "airlock-launch", "airlock-unpack", "airlock-guest"
+
+
+def until(what, cond, seconds=DEADLINE):
+    end = time.monotonic() + seconds
+    while True:
+        v = cond()
+        if v:
+            return v
+        if time.monotonic() > end:
+            raise AssertionError("waited %d s for: %s" % (seconds, what() if callable(what) else what))
+        threading.Event().wait(0.01)
+
+
+def look(pid, name):
+    try:
+        with open("/proc/%d/%s" % (pid, name), "rb") as f:
+            return f.read()
+    except OSError:
+        return b""
+
+
+def link(pid, name):
+    try:
+        return os.readlink("/proc/%d/%s" % (pid, name))
+    except OSError:
+        return ""
+
+
+def pids():
+    return [int(p) for p in os.listdir("/proc") if p.isdigit()]
+
+
+def alive(pid):
+    s = look(pid, "stat")
+    return s and s.rsplit(b")", 1)[1].split()[0] not in (b"Z", b"X")
+
+
+def parent(pid):
+    s = look(pid, "stat")
+    return int(s.rsplit(b")", 1)[1].split()[1]) if s else 0
+
+
+def snapshot(top):
+    """Every file and link below top but .git: contents or target, and for files mode, inode and time."""
+    found = {}
+    for here, dirs, files in os.walk(top):
+        if here == top and ".git" in dirs:
+            dirs.remove(".git")
+        for n in files + [d for d in dirs if os.path.islink(os.path.join(here, d))]:
+            p = os.path.join(here, n)
+            st = os.lstat(p)
+            if stat.S_ISLNK(st.st_mode):
+                found[os.path.relpath(p, top)] = (os.readlink(p), None)
+            elif stat.S_ISREG(st.st_mode):
+                with open(p, "rb") as f:
+                    found[os.path.relpath(p, top)] = (f.read(), (st.st_mode, st.st_ino, st.st_mtime_ns))
+            else:
+                found[os.path.relpath(p, top)] = (None, st.st_mode)
+    return found
+
+
+class Host:
+    """A directory with a workspace, a home, a state directory and programs of its own."""
+
+    def __init__(self, programs, prefix, files):
+        self.programs = programs
+        self.top = tempfile.mkdtemp(prefix=prefix)
+        os.chmod(self.top, 0o755)
+        self.ws, self.bin = self.top + "/ws", self.top + "/bin"
+        for d in self.ws, self.bin, self.top + "/home":
+            os.mkdir(d)
+        for name, data in files.items():
+            self.write(name, data)
+        for p in PROGRAMS:
+            shutil.copy(os.path.join(programs, p), self.bin)
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(("XDG_", "LD_", "GIT_"))}
+        self.env.update(XDG_STATE_HOME=self.top + "/state", HOME=self.top + "/home")
+        self.state = self.top + "/state/airlock"
+
+    def write(self, name, data):
+        path = os.path.join(self.ws, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as f:
+            f.write(data)
+
+    def read(self, name):
+        with open(os.path.join(self.ws, name), "rb") as f:
+            return f.read()
+
+    def airlock(self, *words, **kw):
+        kw = {"cwd": self.ws, "env": self.env, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE,
+              "stderr": subprocess.PIPE, "timeout": DEADLINE, **kw}
+        return subprocess.run([self.bin + "/airlock", *words], check=False, **kw)
+
+    def rows(self):
+        r = self.airlock("ps", "-a", "--json")
+        if r.returncode:
+            raise AssertionError(r.stderr)
+        return json.loads(r.stdout)
+
+    def left(self, more=lambda pid: False):
+        """Living processes whose program, arguments or variables are below the directory, or that `more` knows."""
+        top = self.top.encode()
+        return [(p, look(p, "cmdline")) for p in pids() if p != os.getpid() and alive(p) and (
+            link(p, "exe").startswith(self.top) or top in look(p, "cmdline") or top in look(p, "environ") or more(p))]
+
+    def remove(self):
+        self.airlock("rm", "--all", "--force")
+        subprocess.run(["chmod", "-R", "u+rwX", self.top], stderr=subprocess.DEVNULL, check=False)
+        shutil.rmtree(self.top, ignore_errors=True)
