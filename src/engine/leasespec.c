@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -143,14 +144,16 @@ int leasespec_put(const struct lease_spec *s, char **ret, struct err *e)
 		(void)json_array_append_new(binds, json_pack("[o,o]", bytes_json(s->binds[i].src),
 							     bytes_json(s->binds[i].dst)));
 	j = json_pack(
-	    "{s:i,s:o,s:o,s:o,s:i,s:i,s:I,s:I,s:I,s:b,s:b,s:b,s:b,s:i,s:i,s:o,s:o,s:b,s:o,s:o}",
+	    "{s:i,s:o,s:o,s:o,s:i,s:i,s:I,s:I,s:I,s:b,s:b,s:b,s:b,s:i,s:i,s:o,s:o,s:b,s:o,s:o,s:I,s:I,s:s}",
 	    "version", 1, "layers", vector_json(s->layers), "manifest", bytes_json(s->manifest),
 	    "binds", binds, "net", (int)s->net, "without", (int)s->without, "memory",
 	    (json_int_t)s->limits.memory_bytes, "pids", (json_int_t)s->limits.pids, "cpu_milli",
 	    (json_int_t)s->limits.cpu_milli, "keep", s->keep, "strict", s->strict, "bash", s->bash,
 	    "executed", s->executed, "on_conflict", (int)s->on_conflict, "git", (int)s->git,
 	    "include", vector_json(s->include), "exclude", vector_json(s->exclude), "repo", s->repo,
-	    "head", bytes_json(s->head), "branch", bytes_json(s->branch));
+	    "head", bytes_json(s->head), "branch", bytes_json(s->branch), "root_dev",
+	    (json_int_t)s->root_dev, "root_ino", (json_int_t)s->root_ino, "root_boot",
+	    s->root_boot);
 	*ret = j ? json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
 	json_decref(j);
 	return *ret ? 0 : err_set(e, ERR_NOMEM, "lease: out of memory");
@@ -164,6 +167,13 @@ static uint64_t number(const json_t *j, const char *key)
 static bool flag(const json_t *j, const char *key)
 {
 	return json_is_true(json_object_get(j, key));
+}
+
+static const char *text_of(const json_t *j, const char *key)
+{
+	const char *t = json_string_value(json_object_get(j, key));
+
+	return t ? t : "";
 }
 
 int leasespec_get(const char *text, struct lease_spec *s, struct err *e)
@@ -183,6 +193,9 @@ int leasespec_get(const char *text, struct lease_spec *s, struct err *e)
 	s->head = json_bytes(json_object_get(j, "head"));
 	s->branch = json_bytes(json_object_get(j, "branch"));
 	s->repo = flag(j, "repo");
+	s->root_dev = number(j, "root_dev");
+	s->root_ino = number(j, "root_ino");
+	(void)snprintf(s->root_boot, sizeof(s->root_boot), "%s", text_of(j, "root_boot"));
 	json_array_foreach(json_object_get(j, "binds"), i, b)
 	{
 		_cleanup_free_ char *src = json_bytes(json_array_get(b, 0));

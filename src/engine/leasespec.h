@@ -10,8 +10,10 @@
 #include "store/lease.h"
 
 struct lease_spec {
-	char **layers;	/* owned, top first; NULL before sync_in */
-	char *manifest; /* owned, NULL before sync_in */
+	char **layers;			 /* owned, top first; NULL before sync_in */
+	char *manifest;			 /* owned, NULL before sync_in */
+	uint64_t root_dev, root_ino;	 /* the directory that was copied in; ino 0: not known */
+	char root_boot[BOOT_ID_LEN + 1]; /* boot in which root_dev is its device number */
 	struct bind_ro binds[32];
 	size_t binds_len;
 	enum net_mode net;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -48,6 +49,9 @@ int transfer_in(struct state *st, const struct request *q, struct lease_spec *s,
 	for (size_t i = 0; r == 0 && t->in.layers && t->in.layers[i]; i++)
 		r = strv_add(&s->layers, t->in.layers[i]);
 	s->manifest = strdup(t->in.manifest_path);
+	s->root_dev = t->in.root_dev;
+	s->root_ino = t->in.root_ino;
+	(void)snprintf(s->root_boot, sizeof(s->root_boot), "%s", st->self.boot);
 	s->repo = t->in.has_repo;
 	s->head = strdup(t->in.head);
 	s->branch = t->in.branch ? strdup(t->in.branch) : NULL;
@@ -99,6 +103,14 @@ static int wait_packed(struct sandbox *sb, uint32_t id, struct transfer *t, stru
 	}
 }
 
+/* Device numbers are given out anew at each boot: work recovered after one goes by the inode. */
+static uint64_t device_of(const struct lease_spec *s)
+{
+	struct proc_id me;
+
+	return proc_self(&me, NULL) == 0 && strcmp(me.boot, s->root_boot) == 0 ? s->root_dev : 0;
+}
+
 int transfer_out(struct sandbox *sb, const struct lease_spec *s, const struct lease_row *l,
 		 const char *run_dir, const struct run_ui *ui, struct transfer *t, struct err *e)
 {
@@ -110,6 +122,8 @@ int transfer_out(struct sandbox *sb, const struct lease_spec *s, const struct le
 				 .group = (gid_t)-1}};
 	struct unpack_opts o = {
 	    .root = l->workspace,
+	    .root_dev = device_of(s),
+	    .root_ino = s->root_ino,
 	    .run_dir = run_dir,
 	    .manifest_path = s->manifest,
 	    .layers = s->layers,

@@ -430,6 +430,7 @@ static int run(struct job *j, struct err *e)
 int sync_in(const struct sync_in_opts *o, struct sync_in_result *ret, struct err *e)
 {
 	struct job *j = calloc(1, sizeof(*j));
+	struct stat st = {0};
 	int r;
 
 	*ret = (struct sync_in_result){.hold_fd = -1};
@@ -444,6 +445,10 @@ int sync_in(const struct sync_in_opts *o, struct sync_in_result *ret, struct err
 	j->res = ret;
 	j->root_fd = j->store.fd = j->store.layers_fd = j->store.lock_fd = -1;
 	r = open_workspace(o, &j->root_fd, e);
+	if (!r && fstat(j->root_fd, &st) < 0)
+		r = err_sys(e, errno, "workspace %s", o->workspace);
+	ret->root_dev = r ? 0 : st.st_dev;
+	ret->root_ino = r ? 0 : st.st_ino;
 	if (!r)
 		r = store_open(o->store, o->cancel, &j->store, e);
 	if (!r)

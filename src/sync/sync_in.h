@@ -62,9 +62,10 @@ struct sync_note {  /* one path that did not travel as is */
 };
 
 struct sync_in_result {
-	char **layers;	     /* owned vector: absolute layer directories, top first */
-	char *manifest_path; /* owned */
-	int hold_fd;	     /* owned: keeps the stack from being collected while open */
+	char **layers;		     /* owned vector: absolute layer directories, top first */
+	char *manifest_path;	     /* owned */
+	uint64_t root_dev, root_ino; /* the directory that was read */
+	int hold_fd;		     /* owned: keeps the stack from being collected while open */
 	bool is_git;
 	bool has_repo; /* a repository went in: a layer of .git is among the layers */
 	char head[65]; /* commit sent, hex; "" when unborn or not git */

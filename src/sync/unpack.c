@@ -68,14 +68,33 @@ static void client_done(struct client *c)
 	free(c->helper);
 }
 
-/* A symlinked workspace is resolved once, here; from then on the descriptor is what counts. */
+static int moved(const struct client *c, struct err *e)
+{
+	return err_set(
+	    e, ERR_CONFLICT,
+	    "workspace %s is another directory than when the run began: nothing was published; put it "
+	    "back and bring the results back again",
+	    c->o->root);
+}
+
+/*
+ * A symlinked workspace is resolved once, here; from then on the descriptor is what counts. What it
+ * holds must be the directory that was copied in: a link or a new directory may be in its place.
+ */
 static int open_root(struct client *c, const char *root, struct err *e)
 {
+	const struct unpack_opts *o = c->o;
+	struct stat st;
+
 	c->root = realpath(root, NULL);
 	if (!c->root)
 		return err_sys(e, errno, "open workspace %s", root);
 	c->root_fd = open(c->root, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	return c->root_fd < 0 ? err_sys(e, errno, "open workspace %s", c->root) : 0;
+	if (c->root_fd < 0 || fstat(c->root_fd, &st) < 0)
+		return err_sys(e, errno, "open workspace %s", c->root);
+	if (o->root_ino && (st.st_ino != o->root_ino || (o->root_dev && st.st_dev != o->root_dev)))
+		return moved(c, e);
+	return 0;
 }
 
 static int root_in_place(const struct client *c, struct err *e)
@@ -85,11 +104,7 @@ static int root_in_place(const struct client *c, struct err *e)
 	if (fstat(c->root_fd, &a) == 0 && lstat(c->root, &b) == 0 && a.st_dev == b.st_dev &&
 	    a.st_ino == b.st_ino)
 		return 0;
-	return err_set(
-	    e, ERR_CONFLICT,
-	    "workspace %s is another directory than when the run began: nothing was published; put it "
-	    "back and bring the results back again",
-	    c->root);
+	return moved(c, e);
 }
 
 static int start_helper(struct client *c, struct err *e)

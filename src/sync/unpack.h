@@ -45,8 +45,10 @@ struct unpack_change {
 };
 
 struct unpack_opts {
-	int stream_fd;	     /* outbound tar stream; borrowed, read to its end */
-	const char *root;    /* workspace */
+	int stream_fd;	  /* outbound tar stream; borrowed, read to its end */
+	const char *root; /* workspace */
+	/* It must be this directory still (B15). ino 0: any; dev 0: only the inode counts. */
+	uint64_t root_dev, root_ino;
 	const char *run_dir; /* absolute: conflicts/, trash/, changes.jsonl, plan go here */
 	const char *manifest_path;
 	char *const *layers; /* base layers, top first: content of B for text merges */

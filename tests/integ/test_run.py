@@ -541,6 +541,37 @@ class Results(Case):
         self.assertIn(b"CONFLICTS", err)
         self.assertEqual(self.read("a"), b"host\n")
 
+    @native_only("works in place")
+    def test_B15_workspace_exchanged_during_the_run(self):
+        victim, old = os.path.join(self.top, "victim"), os.path.join(self.top, "old")
+        os.mkdir(victim)
+
+        def by_link():
+            os.rename(self.ws, old)
+            os.symlink("victim", self.ws)
+
+        def by_directory():
+            os.rename(self.ws, old)
+            os.rename(victim, self.ws)
+        for exchange, back in ((by_link, lambda: os.unlink(self.ws)), (by_directory, lambda: os.rename(self.ws, victim)),
+                               (lambda: os.rename(self.ws, old), lambda: None)):
+            p = self.start("echo sandbox > w; echo begun; cat", stdin=subprocess.PIPE)
+            self.assertEqual(p.stdout.readline(), b"begun\n")
+            exchange()
+            p.stdin.close()
+            p.stdin = None
+            self.assertEqual(p.wait(DEADLINE), 125)
+            self.assertIn(os.fsencode(self.ws), p.stderr.read())
+            back()
+            self.assertEqual(os.listdir(victim), [])
+            os.rename(old, self.ws)
+            self.assertFalse(os.path.exists(self.ws + "/w"))
+            self.assertEqual(self.runs()[0]["lease_state"], "recoverable")
+            r = self.airlock("recover", "last")
+            self.assertEqual(r.returncode, 0, r.stderr)
+            self.assertEqual(self.read("w"), b"sandbox\n")
+            os.unlink(self.ws + "/w")
+
     def test_two_runs_at_once(self):
         ps = [self.start("echo %d > f%d; echo begun; cat" % (i, i), stdin=subprocess.PIPE) for i in range(2)]
         for p in ps:
