@@ -184,6 +184,9 @@ _airlock() {
 	shell:--log-limit)
 		return
 		;;
+	recover:--exclude)
+		return
+		;;
 	esac
 	case $verb in
 	run) words="--workspace --env --provider --net --keep --strict --on-conflict --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --log-limit --json --quiet --help" ;;
@@ -192,7 +195,7 @@ _airlock() {
 	ps) words="--all --json --help" ;;
 	logs) words="--follow --help $(_airlock_runs)" ;;
 	stop) words="--help $(_airlock_runs)" ;;
-	recover) words="--help $(_airlock_runs)" ;;
+	recover) words="--no-strict --exclude --help $(_airlock_runs)" ;;
 	rm) words="--all --force --help $(_airlock_runs)" ;;
 	env) words="--force --help create list show rm" ;;
 	doctor) words="--quick --json --help" ;;

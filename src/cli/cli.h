@@ -46,6 +46,6 @@ struct _IO_FILE;
 void cli_usage(const struct verb *v, struct _IO_FILE *f);
 
 extern const struct opt opts_help[], opts_run[], opts_exec[], opts_shell[], opts_ps[], opts_logs[],
-    opts_rm[], opts_env[], opts_doctor[];
+    opts_rm[], opts_env[], opts_doctor[], opts_recover[];
 
 #endif

@@ -21,6 +21,7 @@ static const struct opt *const t_ps[] = {opts_ps, opts_help, NULL};
 static const struct opt *const t_logs[] = {opts_logs, opts_help, NULL};
 static const struct opt *const t_rm[] = {opts_rm, opts_help, NULL};
 static const struct opt *const t_env[] = {opts_env, opts_help, NULL};
+static const struct opt *const t_recover[] = {opts_recover, opts_help, NULL};
 static const struct opt *const t_plain[] = {opts_help, NULL};
 static const struct opt *const t_help[] = {opts_help_verb, opts_help, NULL};
 static const struct opt *const t_doctor[] = {opts_doctor, opts_help, NULL};
@@ -47,8 +48,8 @@ static const struct verb verbs[] = {
     {"logs", cmd_logs, "[-f] RUN", "what a run printed", t_logs, NULL},
     {"stop", cmd_stop, "RUN", "end a run, in any phase; its results still come back", t_plain,
      NULL},
-    {"recover", cmd_recover, "RUN", "bring back the work of a run that was cut short", t_plain,
-     NULL},
+    {"recover", cmd_recover, "[options] RUN", "bring back the work of a run that was cut short",
+     t_recover, NULL},
     {"rm", cmd_rm, "[--force] RUN | --all", "remove kept sandboxes and the data of runs", t_rm,
      NULL},
     {"env", cmd_env, "create NAME [run options] | list | show NAME | rm NAME",

@@ -9,30 +9,55 @@
 #include "engine/interrupt.h"
 #include "engine/recover.h"
 
-static int help_wanted(void *arg, const struct opt *o, const char *value, struct err *e)
+enum id {
+	O_NO_STRICT = 1,
+	O_EXCLUDE,
+};
+
+const struct opt opts_recover[] = {
+    {"no-strict", 0, NULL,
+     "refuse single members instead of all results, though the run said --strict", O_NO_STRICT},
+    {"exclude", 0, "PATTERN", "leave out what is new or unreadable and matches; may be repeated",
+     O_EXCLUDE},
+    {NULL, 0, NULL, NULL, 0},
+};
+
+struct words {
+	struct recover_opts o;
+	bool help;
+};
+
+static int set(void *arg, const struct opt *o, const char *value, struct err *e)
 {
-	(void)o;
-	(void)value;
-	(void)e;
-	*(bool *)arg = true;
+	struct words *w = arg;
+
+	if (o->id == O_NO_STRICT)
+		w->o.no_strict = true;
+	else if (o->id == O_EXCLUDE)
+		return strv_add(&w->o.exclude, value) < 0
+			   ? err_set(e, ERR_NOMEM, "recover: out of memory")
+			   : 0;
+	else
+		w->help = true;
 	return 0;
 }
 
 int cmd_recover(int argc, char **argv)
 {
-	static const struct opt *const tables[] = {opts_help, NULL};
+	static const struct opt *const tables[] = {opts_recover, opts_help, NULL};
 	_cleanup_state_ struct state st = {0};
 	_cleanup_free_ char *run_dir = NULL;
-	bool help = false;
+	struct words w = {0};
 	struct opt_parse p = {
-	    .tables = tables, .verb = "recover", .permute = true, .set = help_wanted, .arg = &help};
+	    .tables = tables, .verb = "recover", .permute = true, .set = set, .arg = &w};
 	struct transfer t = {0};
 	struct err e = ERR_INIT;
 	struct ui ui;
 	int r = opt_parse(&p, argc - 1, argv + 1, &e);
 
-	if (r == 0 && help) {
+	if (r == 0 && w.help) {
 		strv_free(p.words);
+		strv_free(w.o.exclude);
 		return cmd_help(2, (char *[]){(char *)(uintptr_t) "help", argv[0]});
 	}
 	if (r == 0 && strv_len(p.words) != 1)
@@ -43,12 +68,13 @@ int cmd_recover(int argc, char **argv)
 	if (r == 0)
 		r = state_open(&st, &e);
 	if (r == 0)
-		r = recover_run(&st, p.words[0], &ui.run, &t, &run_dir, &e);
+		r = recover_run(&st, p.words[0], &w.o, &ui.run, &t, &run_dir, &e);
 	ui_done(&ui);
 	summary_results(&t, run_dir ? run_dir : "");
 	transfer_done(&t);
 	if (r >= 0)
 		cli_say("the work of run %s is back", p.words[0]);
 	strv_free(p.words);
+	strv_free(w.o.exclude);
 	return r < 0 ? cli_fail(&e) : 0;
 }

@@ -116,7 +116,8 @@ void summary_results(const struct transfer *t, const char *run_dir)
 		return;
 	if (u->rejected) {
 		cli_say(
-		    "RESULTS REJECTED (rule %s): nothing was written to the workspace; the stream is kept in %s",
+		    "RESULTS REJECTED (rule %s): nothing was written to the workspace; the stream is kept in %s; if the run "
+		    "said --strict, 'airlock recover --no-strict RUN' brings back the rest",
 		    u->rule, run_dir);
 		history(t);
 		return;
@@ -201,6 +202,12 @@ static void where(const struct run_outcome *o)
 	if (o->id[0])
 		cli_say("run %s: airlock logs %s; files in %s", o->id, o->id,
 			o->run_dir ? o->run_dir : "-");
+	if (o->xfer.withheld) {
+		char text[512];
+
+		transfer_withheld_text(&o->xfer, o->id, text, sizeof(text));
+		cli_say("%s", text);
+	}
 	if (o->lease_state == LEASE_RECOVERABLE)
 		cli_say(
 		    "the work is KEPT in the sandbox's storage: 'airlock recover %s' brings it back, 'airlock rm %s' gives it up",

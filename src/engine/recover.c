@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/path.h"
+#include "base/str.h"
 #include "engine/history.h"
 #include "engine/sweep.h"
 #include "store/run.h"
@@ -79,14 +80,30 @@ static int commits(struct sandbox *sb, const struct lease_spec *s, const struct 
 		   : 0;
 }
 
-static int bring_back(struct state *st, struct lease_row *l, bool kept, const char *run_dir,
-		      const struct run_ui *ui, struct transfer *t, struct err *e)
+/* This attempt only: the lease's row stays as the run made it. */
+static int loosen(struct lease_spec *s, const struct recover_opts *o, struct err *e)
 {
+	int r = 0;
+
+	s->strict = s->strict && !o->no_strict;
+	for (size_t i = 0; r == 0 && o->exclude && o->exclude[i]; i++)
+		r = strv_add(&s->exclude, o->exclude[i]);
+	return r < 0 ? err_set(e, ERR_NOMEM, "recover: out of memory") : 0;
+}
+
+static int bring_back(struct state *st, struct lease_row *l, bool kept, const char *run_dir,
+		      const struct recover_opts *o, const struct run_ui *ui, struct transfer *t,
+		      struct err *e)
+{
+	char text[512];
+
 	_cleanup_leasespec_ struct lease_spec s = {0};
 	struct sandbox *sb = NULL;
 	struct err re = ERR_INIT;
 	int r = leasespec_get(l->spec, &s, e), k;
 
+	if (r == 0)
+		r = loosen(&s, o, e);
 	if (r == 0)
 		r = unpack_recover(l->workspace, e);
 	if (r >= 0)
@@ -103,6 +120,10 @@ static int bring_back(struct state *st, struct lease_row *l, bool kept, const ch
 		k = commits(sb, &s, l, run_dir, r == 0, t, r == 0 ? e : &re);
 		r = r == 0 ? k : r;
 	}
+	if (r == 0 && t->withheld) {
+		transfer_withheld_text(t, path_base(run_dir), text, sizeof(text));
+		r = err_set(e, ERR_UNAVAILABLE, "%s", text);
+	}
 	k = sb->ops->release(sb, &re);
 	if (r == 0 && k < 0) {
 		*e = re;
@@ -111,8 +132,8 @@ static int bring_back(struct state *st, struct lease_row *l, bool kept, const ch
 	return r;
 }
 
-int recover_run(struct state *st, const char *word, const struct run_ui *ui, struct transfer *t,
-		char **ret_run_dir, struct err *e)
+int recover_run(struct state *st, const char *word, const struct recover_opts *o,
+		const struct run_ui *ui, struct transfer *t, char **ret_run_dir, struct err *e)
 {
 	struct run_row run = {0};
 	struct lease_row l = {0};
@@ -127,7 +148,7 @@ int recover_run(struct state *st, const char *word, const struct run_ui *ui, str
 		goto out;
 	kept = l.monitor.pid != 0 && proc_alive(&l.monitor);
 	*ret_run_dir = state_path(st, "runs", run.id, NULL);
-	r = *ret_run_dir ? bring_back(st, &l, kept, *ret_run_dir, ui, t, e)
+	r = *ret_run_dir ? bring_back(st, &l, kept, *ret_run_dir, o, ui, t, e)
 			 : err_set(e, ERR_NOMEM, "recover: out of memory");
 	if (r == 0)
 		r = sweep_remove_storage(st, &l, e);

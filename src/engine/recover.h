@@ -11,8 +11,13 @@
 #include "engine/state.h"
 #include "engine/transfer.h"
 
+struct recover_opts {
+	bool no_strict; /* take what is allowed, though the run said --strict */
+	char **exclude; /* borrowed; patterns in addition to the run's own; may be NULL */
+};
+
 /* t is filled also on -EBADMSG; transfer_done it. *ret_run_dir: heap, where losers and trash lie. */
-int recover_run(struct state *st, const char *word, const struct run_ui *ui, struct transfer *t,
-		char **ret_run_dir, struct err *e);
+int recover_run(struct state *st, const char *word, const struct recover_opts *o,
+		const struct run_ui *ui, struct transfer *t, char **ret_run_dir, struct err *e);
 
 #endif

@@ -619,8 +619,9 @@ static void drive(struct runner *r)
 		first_error(r, k, &e);
 		if (r->o->xfer.out_done)
 			history_phase(r, k == 0);
-		/* Commits that could not be fetched may still be had: the storage stays. */
-		results_done = k == 0 && (!r->o->xfer.history.retry || r->q->keep || r->attached);
+		/* Commits that could not be fetched, files that could not be read may still be had: the storage stays. */
+		results_done = k == 0 && ((!r->o->xfer.history.retry && !r->o->xfer.withheld) ||
+					  r->q->keep || r->attached);
 	} else if (!r->o->command_ran && !r->attached) {
 		/* Nothing of the run's own was executed: there is no work to keep. */
 		r->spec.executed = false;

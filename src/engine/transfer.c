@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/limits.h"
 #include "engine/interrupt.h"
 
 void transfer_done(struct transfer *t)
@@ -69,6 +70,44 @@ static int filter(void *arg, char *const *paths, size_t n, bool *skip, struct er
 	const struct filter *f = arg;
 
 	return sync_ignored(&f->o, paths, n, skip, e);
+}
+
+/*
+ * Counts what the packer met and could not send, without what would have stayed in the sandbox anyway. Paths
+ * beyond those that the report lists count as work: better storage kept for nothing than work lost.
+ */
+static int count_withheld(struct transfer *t, const struct filter *f, struct err *e)
+{
+	_cleanup_free_ char **paths = NULL;
+	_cleanup_free_ bool *skip = NULL;
+	size_t n = 0;
+	int r;
+
+	t->withheld = t->unreadable;
+	if (!t->withheld || !t->out.changes_len)
+		return 0;
+	paths = calloc(t->out.changes_len, sizeof(*paths));
+	skip = calloc(t->out.changes_len, sizeof(*skip));
+	if (!paths || !skip)
+		return err_set(e, ERR_NOMEM, "results: out of memory");
+	for (size_t i = 0; i < t->out.changes_len; i++)
+		if (t->out.changes[i].action == UA_REFUSE &&
+		    strcmp(t->out.changes[i].rule, "unreadable") == 0)
+			paths[n++] = t->out.changes[i].path;
+	r = n ? sync_ignored(&f->o, paths, n, skip, e) : 0;
+	for (size_t i = 0; r == 0 && i < n && t->withheld; i++)
+		t->withheld -= skip[i];
+	return r;
+}
+
+void transfer_withheld_text(const struct transfer *t, const char *run, char *out, size_t size)
+{
+	(void)snprintf(
+	    out, size,
+	    "%llu of the results could NOT be brought back: no permission to read, deeper than %d directories, or a "
+	    "path longer than %d bytes; the sandbox's storage is kept: repair what 'airlock recover %s' can read, or "
+	    "leave names out with its --exclude, or give it up with 'airlock rm --force %s'",
+	    (unsigned long long)t->withheld, PATH_DEPTH_MAX, PATH_MEMBER_MAX, run, run);
 }
 
 /* The packer's own word on how it went; the stream's end mark is what unpack goes by. */
@@ -168,5 +207,10 @@ int transfer_out(struct sandbox *sb, const struct lease_spec *s, const struct le
 			*e = pe;
 		return k;
 	}
-	return r;
+	/* Without the packer's word nobody knows whether anything is missing. */
+	if (r == 0 && k < 0) {
+		*e = pe;
+		return k;
+	}
+	return r == 0 ? count_withheld(t, &f, e) : r;
 }

@@ -11,6 +11,8 @@ struct transfer {
 	struct unpack_report out;
 	bool in_done, out_done;
 	uint64_t members, unreadable, left_out; /* as the packer said */
+	uint64_t
+	    withheld; /* unreadable ones that the ignore rules would have let through: lost work */
 	struct history history;
 };
 
@@ -20,9 +22,12 @@ int transfer_in(struct state *st, const struct request *q, struct lease_spec *s,
 		const struct run_ui *ui, struct transfer *t, struct err *e);
 /*
  * Packs inside, judges and publishes outside. Heeds only the second interrupt: the first one may be
- * what brought us here. -EBADMSG: rejected, nothing written.
+ * what brought us here. -EBADMSG: rejected, nothing written. 0 with t->withheld: not all of the work is
+ * here, so the storage must stay (transfer_withheld_text says why).
  */
 int transfer_out(struct sandbox *sb, const struct lease_spec *s, const struct lease_row *l,
 		 const char *run_dir, const struct run_ui *ui, struct transfer *t, struct err *e);
+/* What could not come, why, what to do; one line. */
+void transfer_withheld_text(const struct transfer *t, const char *run, char *out, size_t size);
 
 #endif

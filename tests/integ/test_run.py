@@ -529,6 +529,34 @@ class Results(Case):
         self.run_cmd("echo 2 > x; sleep 600", opts=["--timeout", "1"])
         self.assertEqual(self.read("x"), b"2\n")
 
+    @native_only("works in place")
+    def test_too_deep_a_tree_keeps_the_storage(self):
+        """What the packer cannot send is never given up: the rest comes, the lease stays, the status is the command's."""
+        deep = "i=0; while [ $i -lt 140 ]; do mkdir dd; cd -P dd || exit 9; i=$((i+1)); done; echo w > f"
+        r = self.run_cmd("echo rest > rest; " + deep + "; exit 3")
+        self.assertEqual(r.returncode, 3, r.stderr)
+        self.assertEqual(self.read("rest"), b"rest\n")
+        for word in (b"could NOT be brought back", b"128", b"airlock recover", b"KEPT"):
+            self.assertIn(word, r.stderr)
+        self.assertEqual(self.runs()[0]["lease_state"], "recoverable")
+        r = self.airlock("recover", "last")
+        self.assertEqual(r.returncode, 125, r.stderr)
+        self.assertIn(b"could NOT be brought back", r.stderr)
+        self.assertEqual(self.runs()[0]["lease_state"], "recoverable")
+        r = self.airlock("recover", "--exclude", "dd", "last")
+        self.assertEqual(r.returncode, 0, r.stderr)
+
+    @native_only("works in place")
+    def test_strict_rejection_can_be_recovered(self):
+        r = self.run_cmd("echo x > good; ln -s /etc/passwd bad", opts=["--strict"])
+        self.assertEqual(r.returncode, 125, r.stderr)
+        self.assertFalse(os.path.exists(self.ws + "/good"))
+        self.assertEqual(self.airlock("recover", "last").returncode, 125)
+        r = self.airlock("recover", "--no-strict", "last")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertEqual(self.read("good"), b"x\n")
+        self.assertFalse(os.path.lexists(self.ws + "/bad"))
+
     @native_only("works in place, there is nothing to conflict")
     def test_B083_conflict_keeps_the_host_and_saves_the_other(self):
         p = self.start("echo sandbox > a; echo begun; cat", stdin=subprocess.PIPE)
