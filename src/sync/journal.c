@@ -12,7 +12,7 @@
 #include "base/cursor.h"
 
 #define SUM 16
-#define FIXED (4 + 2 + 4 + 7 * 8 + 4)
+#define FIXED (4 + 2 + 4 + 7 * 8 + 4 + INTENT_HASH + 4)
 #define OVERHEAD (FIXED + SUM + 4)
 #define RECORD_MAX (OVERHEAD + PATH_MEMBER_MAX)
 #define FLUSH_AT (64 << 10)
@@ -63,6 +63,7 @@ static int append(struct journal *j, const struct intent *in)
 	(void)buf_u64(b, in->old.size);
 	(void)buf_u64(b, (uint64_t)in->old.mtime_ns);
 	(void)buf_u64(b, (uint64_t)in->old.ctime_ns);
+	(void)buf_bytes(b, in->old.hash, INTENT_HASH);
 	(void)buf_bytes(b, in->path, in->path_len);
 	if (b->err)
 		return b->err;
@@ -108,7 +109,7 @@ static int parse(const char *p, size_t n, struct intent *ret)
 {
 	struct cursor c;
 	uint8_t sum[SUM];
-	struct view path;
+	struct view path, hash;
 
 	(void)crypto_generichash(sum, sizeof(sum), (const uint8_t *)p, n - SUM - 4, NULL, 0);
 	if (memcmp(sum, p + n - SUM - 4, SUM) != 0 || memcmp(p, p + n - 4, 4) != 0)
@@ -124,9 +125,11 @@ static int parse(const char *p, size_t n, struct intent *ret)
 	ret->old.size = cursor_u64(&c);
 	ret->old.mtime_ns = (int64_t)cursor_u64(&c);
 	ret->old.ctime_ns = (int64_t)cursor_u64(&c);
+	hash = cursor_bytes(&c, INTENT_HASH);
 	path = cursor_bytes(&c, PATH_MEMBER_MAX);
-	if (!cursor_end(&c))
+	if (!cursor_end(&c) || hash.n != INTENT_HASH)
 		return -EBADMSG;
+	memcpy(ret->old.hash, hash.p, INTENT_HASH);
 	memcpy(ret->path, path.n ? path.p : "", path.n);
 	ret->path[path.n] = '\0';
 	ret->path_len = (uint32_t)path.n;

@@ -19,6 +19,8 @@
 #include "base/buf.h"
 #include "base/limits.h"
 
+#define INTENT_HASH 32
+
 enum intent_op {
 	IN_HEADER = 1, /* path: run directory */
 	IN_PUT,	       /* staged `id` becomes path; old.ino 0: path must be absent */
@@ -34,6 +36,7 @@ enum intent_op {
 struct intent_old {
 	uint64_t ino, size; /* ino 0: absent */
 	int64_t mtime_ns, ctime_ns;
+	uint8_t hash[INTENT_HASH]; /* of a file with several names, else zeros */
 };
 
 struct intent {

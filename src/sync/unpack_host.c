@@ -61,17 +61,6 @@ int host_look(struct unpack *u, const char *path, struct host *ret, struct err *
 	return 0;
 }
 
-void host_old(const struct host *h, struct intent_old *ret)
-{
-	*ret = (struct intent_old){0};
-	if (h->side.kind == MK_ABSENT)
-		return;
-	ret->ino = h->st.st_ino;
-	ret->size = (uint64_t)h->st.st_size;
-	ret->mtime_ns = ns(h->st.st_mtim);
-	ret->ctime_ns = ns(h->st.st_ctim);
-}
-
 int hash_fd(int fd, uint8_t ret[MANIFEST_HASH], uint64_t *ret_size)
 {
 	crypto_generichash_state st;
@@ -105,6 +94,20 @@ static int hash_host(struct unpack *u, const char *path, const struct stat *seen
 		return 0;
 	return st.st_ino == seen->st_ino && S_ISREG(st.st_mode) &&
 	       size == (uint64_t)seen->st_size && ns(st.st_mtim) == ns(seen->st_mtim);
+}
+
+void host_old(struct unpack *u, const char *path, const struct host *h, struct intent_old *ret)
+{
+	*ret = (struct intent_old){0};
+	if (h->side.kind == MK_ABSENT)
+		return;
+	ret->ino = h->st.st_ino;
+	ret->size = (uint64_t)h->st.st_size;
+	ret->mtime_ns = ns(h->st.st_mtim);
+	ret->ctime_ns = ns(h->st.st_ctim);
+	/* What this publish does to its other names will change the ctime: then the bytes decide. */
+	if (S_ISREG(h->st.st_mode) && h->st.st_nlink > 1 && !hash_host(u, path, &h->st, ret->hash))
+		memset(ret->hash, 0, sizeof(ret->hash));
 }
 
 static int hash_link(struct unpack *u, const char *path, uint8_t ret[MANIFEST_HASH], size_t *ret_n)

@@ -83,7 +83,7 @@ static int put(struct plan *p, uint64_t id, uint32_t mode, bool over, enum unpac
 
 	stage_name(id, name);
 	if (over)
-		host_old(&p->h, &in.old);
+		host_old(p->u, p->c.path, &p->h, &in.old);
 	if (!p->preview) {
 		give_owner(p, name, &in.old);
 		if (fstatat(p->u->st.content, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -98,7 +98,7 @@ static int clear(struct plan *p, struct err *e)
 {
 	struct intent in = {.op = IN_CLEAR, .action = UA_ACTION_COUNT, .id = p->u->st.next_id++};
 
-	host_old(&p->h, &in.old);
+	host_old(p->u, p->c.path, &p->h, &in.old);
 	return intend_here(p, &in, e);
 }
 
@@ -302,7 +302,7 @@ static int change_mode(struct plan *p, uint32_t mode, struct err *e)
 {
 	struct intent in = {.op = IN_MODE, .action = UA_MODE, .mode = mode};
 
-	host_old(&p->h, &in.old);
+	host_old(p->u, p->c.path, &p->h, &in.old);
 	return intend_here(p, &in, e);
 }
 
@@ -310,7 +310,7 @@ static int remove_path(struct plan *p, enum intent_op op, struct err *e)
 {
 	struct intent in = {.op = (uint8_t)op, .action = UA_DELETE, .id = p->u->st.next_id++};
 
-	host_old(&p->h, &in.old);
+	host_old(p->u, p->c.path, &p->h, &in.old);
 	return intend_here(p, &in, e);
 }
 

@@ -48,6 +48,26 @@ static bool as_expected(const struct stat *st, const struct intent_old *old, boo
 	       (!with_ctime || c == old->ctime_ns);
 }
 
+/* Right before a step. Where only the ctime moved since the plan, the bytes of the file decide. */
+static bool untouched(int dir, const char *base, const struct stat *st,
+		      const struct intent_old *old)
+{
+	static const uint8_t none[INTENT_HASH];
+	_cleanup_fd_ int fd = -1;
+	uint8_t hash[MANIFEST_HASH];
+	struct stat now;
+	uint64_t size;
+
+	_Static_assert(MANIFEST_HASH == INTENT_HASH, "one kind of hash");
+	if (as_expected(st, old, true))
+		return true;
+	if (!as_expected(st, old, false) || !memcmp(old->hash, none, sizeof(none)))
+		return false;
+	fd = openat(dir, base, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	return fd >= 0 && hash_fd(fd, hash, &size) == 0 && fstat(fd, &now) == 0 &&
+	       as_expected(&now, old, false) && !memcmp(hash, old->hash, sizeof(hash));
+}
+
 /* Not replacing; for file systems without RENAME_NOREPLACE by a second name, which cannot replace either. */
 static int rename_new(int from, const char *a, int to, const char *b)
 {
@@ -78,7 +98,7 @@ static int replace(struct unpack *u, const struct intent *in, const char *name, 
 
 	if (fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? RACED : -errno;
-	if (!as_expected(&st, &in->old, true))
+	if (!untouched(dir, base, &st, &in->old))
 		return RACED;
 	/* Safe because: both names are resolved from descriptors, neither is followed, the old one is kept. */
 	if (renameat2(u->st.content, name, dir, base, RENAME_EXCHANGE) < 0) {
@@ -203,7 +223,7 @@ static int do_delete(struct unpack *u, const struct intent *in)
 		return dir;
 	if (fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? NOTHING : -errno;
-	if (!as_expected(&st, &in->old, true))
+	if (!untouched(dir, base, &st, &in->old))
 		return RACED;
 	/* Safe because: it moves one name into the private trash on the same file system; nothing is destroyed. */
 	r = rename_new(dir, base, u->st.trash, name);

@@ -86,7 +86,7 @@ int host_look(struct unpack *u, const char *path, struct host *ret, struct err *
 int host_classify(struct unpack *u, const struct manifest_entry *b, const struct change *c,
 		  struct merge_side *ret_b, struct merge_side *ret_s, struct host *h,
 		  struct err *e);
-void host_old(const struct host *h, struct intent_old *ret);
+void host_old(struct unpack *u, const char *path, const struct host *h, struct intent_old *ret);
 /* True if everything in host directory `path` is in the manifest and as it was sent. 1, 0, errno. */
 int host_dir_clean(struct unpack *u, const char *path, struct err *e);
 /* The bytes of B from the base layers, checked against the manifest's hash. fd or negative errno. */

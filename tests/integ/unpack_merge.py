@@ -415,6 +415,19 @@ class Merge(Box):
         self.assertNotEqual(os.stat(self.path("a")).st_ino, os.stat(self.path("b")).st_ino)
         self.assertEqual(os.stat(self.path("a")).st_nlink, 1)
 
+    def test_hard_links_of_the_host_are_no_change_to_each_other(self):
+        """Taking one name away changes the ctime of the others; their bytes say that nobody wrote."""
+        for n in "ab", "cd", "ef":
+            self.write(n[0], b"1\0")
+            os.link(self.path(n[0]), self.path(n[1]))
+        self.sync_in()
+        self.write("e", b"2\0")
+        res = self.unpack(Stream().file("a", "2").file("b", "3").delete("c").delete("d").file("e", "4").file("f", "5"), "--take")
+        self.assert_ok(res)
+        self.assertEqual(self.did(res), {"a": "change", "b": "change", "c": "delete", "d": "delete",
+                                         "e": "conflict:both_changed", "f": "conflict:both_changed"})
+        self.assertEqual({n: self.read(n) for n in "abef"}, {"a": "2", "b": "3", "e": "4", "f": "5"})
+
     def test_host_hard_link_is_not_written_through(self):
         self.write("a", "1")
         os.link(self.path("a"), os.path.join(self.outside, "a"))

@@ -18,13 +18,15 @@
 
 static void make(struct intent *in, unsigned i)
 {
-	*in = (struct intent){.op = (uint8_t)(i ? IN_PUT : IN_HEADER),
-			      .action = 3,
-			      .mode = 0640 + i,
-			      .id = 100 + i,
-			      .new_ino = 7 * i,
-			      .size = UINT64_MAX - i,
-			      .old = {.ino = i, .size = 5, .mtime_ns = -1, .ctime_ns = INT64_MAX}};
+	*in = (struct intent){
+	    .op = (uint8_t)(i ? IN_PUT : IN_HEADER),
+	    .action = 3,
+	    .mode = 0640 + i,
+	    .id = 100 + i,
+	    .new_ino = 7 * i,
+	    .size = UINT64_MAX - i,
+	    .old = {
+		.ino = i, .size = 5, .mtime_ns = -1, .ctime_ns = INT64_MAX, .hash = {1, [31] = 2}}};
 	in->path_len =
 	    (uint32_t)snprintf(in->path, sizeof(in->path), "%u/\xff%*s", i, (int)(i * 700), "x");
 }
@@ -58,7 +60,8 @@ static void same(const struct intent *in, unsigned i)
 	assert_true(in->op == want.op && in->action == want.action && in->mode == want.mode &&
 		    in->id == want.id && in->new_ino == want.new_ino && in->size == want.size &&
 		    in->old.ino == want.old.ino && in->old.mtime_ns == want.old.mtime_ns &&
-		    in->old.ctime_ns == want.old.ctime_ns);
+		    in->old.ctime_ns == want.old.ctime_ns &&
+		    memcmp(in->old.hash, want.old.hash, INTENT_HASH) == 0);
 }
 
 static void test_both_ways(void **state)
