@@ -98,7 +98,7 @@ static void list(const struct unpack_report *u, enum unpack_action a, const char
 			(unsigned long long)(u->counts[a] - shown));
 }
 
-static void history(const struct transfer *t)
+static void history(const struct transfer *t, const char *run_dir)
 {
 	_cleanup_buf_ struct buf b = BUF_INIT(16384);
 
@@ -106,6 +106,13 @@ static void history(const struct transfer *t)
 		return;
 	history_text(&t->history, &b);
 	cli_say("history: %s", buf_text(&b));
+	if (t->history.others == OTHERS_KEPT)
+		cli_say(
+		    "commits outside HEAD (other branches, tags, stash) are kept, unchecked: %s/" GITBACK_OTHERS
+		    "; look: git bundle list-heads FILE; take: git -c fetch.fsckObjects=true fetch FILE REF",
+		    run_dir);
+	else if (t->history.others == OTHERS_FAILED)
+		cli_say("commits outside HEAD (other branches, tags, stash) could not be packed");
 }
 
 void summary_results(const struct transfer *t, const char *run_dir)
@@ -119,7 +126,7 @@ void summary_results(const struct transfer *t, const char *run_dir)
 		    "RESULTS REJECTED (rule %s): nothing was written to the workspace; the stream is kept in %s; if the run "
 		    "said --strict, 'airlock recover --no-strict RUN' brings back the rest",
 		    u->rule, run_dir);
-		history(t);
+		history(t, run_dir);
 		return;
 	}
 	list(u, UA_CHANGE, "changed");
@@ -141,7 +148,7 @@ void summary_results(const struct transfer *t, const char *run_dir)
 	if (!u->counts[UA_CHANGE] && !u->counts[UA_ADD] && !u->counts[UA_DELETE] &&
 	    !u->counts[UA_MODE] && !u->counts[UA_MERGE])
 		cli_say("nothing in the workspace changed");
-	history(t);
+	history(t, run_dir);
 }
 
 static void held_back(const struct transfer *t)

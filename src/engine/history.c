@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -20,6 +21,10 @@
 #define MOVED_BACK 72
 #define NO_GIT 73
 
+/* What no way of HEAD brings back. Without a wildcard git would look below refs/stash. */
+#define OTHERS "--branches --tags --glob='refs/stas[h]' --not HEAD ${1:+\"$1\"}"
+#define HAS_OTHERS "airlock: more than HEAD"
+
 /* GIT_DIR is given, so git asks for no owner's trust (FR-B052) and climbs nowhere. */
 static const char script[] =
     "command -v git >/dev/null || exit 73\n"
@@ -29,6 +34,9 @@ static const char script[] =
     "	[ -z \"$1\" ] && git symbolic-ref -q HEAD >/dev/null 2>&1 && exit 0\n"
     "	exit 71\n"
     "}\n"
+    "if [ -n \"$2\" ] && [ -n \"$(git rev-list -n1 " OTHERS " 2>/dev/null)\" ]; then\n"
+    "	echo '" HAS_OTHERS "' >&2\n"
+    "fi\n"
     "[ \"$now\" != \"$1\" ] || exit 0\n"
     "if [ -n \"$1\" ] && git cat-file -e \"$1^{commit}\" 2>/dev/null; then\n"
     "	new=$(git rev-list -n1 \"$now\" --not \"$1\") || exit 70\n"
@@ -36,6 +44,8 @@ static const char script[] =
     "	exec git bundle create -q - HEAD --not \"$1\"\n"
     "fi\n"
     "exec git bundle create -q - HEAD\n";
+
+static const char others_script[] = "exec git bundle create -q - " OTHERS "\n";
 
 static int failed(struct history *h, bool retry, const char *why)
 {
@@ -115,47 +125,90 @@ static int environment(const struct history_opts *o, char ***ret)
 	return r;
 }
 
-/* 1: a bundle lies in the run's directory. 0: decided without one. */
-static int fetch(struct sandbox *sb, const struct history_opts *o, struct history *h)
+struct fetch {
+	const char *script, *leaf; /* what is run, where its output goes in the run's directory */
+	struct command_result end;
+	struct buf said;
+};
+
+/* 0: the script ran; the file is there when f->end.out_bytes is not 0. */
+static int run(struct sandbox *sb, const struct history_opts *o, struct fetch *f, struct err *e)
 {
-	char *argv[] = {(char *)(uintptr_t) "sh",
-			(char *)(uintptr_t) "-c",
-			(char *)(uintptr_t)script,
-			(char *)(uintptr_t) "airlock-history",
+	char *argv[] = {(char *)(uintptr_t) "sh", (char *)(uintptr_t) "-c",
+			(char *)(uintptr_t)f->script, (char *)(uintptr_t) "airlock-history",
 			o->spec->head ? o->spec->head : (char *)(uintptr_t) "",
-			NULL};
-	_cleanup_free_ char *file = path_join(o->run_dir, GITBACK_BUNDLE);
+			/* With the full history the host's own other branches are inside too. */
+			(char *)(uintptr_t)(o->spec->git == GIT_SHALLOW ? "others" : ""), NULL};
+	_cleanup_free_ char *file = path_join(o->run_dir, f->leaf);
 	_cleanup_strv_ char **env = NULL;
-	_cleanup_buf_ struct buf said = BUF_INIT(SAID_MAX);
 	_cleanup_fd_ int fd = -1;
-	struct command_result c;
 	struct command_opts co = {
 	    .argv = argv,
 	    .cwd = "/",
-	    .io = {.in = -1, .err = -1, .capture_err = &said, .out_max = BUNDLE_BYTES_MAX},
+	    .io = {.in = -1, .err = -1, .capture_err = &f->said, .out_max = BUNDLE_BYTES_MAX},
 	    .timeout_ns = GIT_TIMEOUT_MS * NS_PER_MS,
 	    .cancel = interrupt_second()};
-	struct err e = ERR_INIT;
+	struct stat st;
+	int r;
 
 	if (!file || environment(o, &env) < 0)
-		return failed(h, true, "out of memory");
+		return err_set(e, ERR_NOMEM, "out of memory");
 	(void)unlink(file); /* of an attempt that was cut */
 	fd = open(file, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
-		return failed(h, true, strerror(errno));
+		return err_sys(e, errno, "%s", file);
 	co.env = env;
 	co.io.out = fd;
-	if (command_run(sb, &co, &c, &e) < 0)
-		(void)failed(h, true, e.text);
-	else if (judge(&c, &said, h) == 0 && c.out_bytes) {
-		off_t size = lseek(fd, 0, SEEK_END);
+	r = command_run(sb, &co, &f->end, e);
+	if (r == 0 && f->end.out_bytes <= BUNDLE_BYTES_MAX &&
+	    (fstat(fd, &st) < 0 || (uint64_t)st.st_size != f->end.out_bytes))
+		r = err_set(e, ERR_NO_SPACE, "the disk here is full");
+	if (r < 0 || !f->end.out_bytes)
+		(void)unlink(file);
+	return r;
+}
 
-		if (size >= 0 && (uint64_t)size == c.out_bytes)
-			return 1;
-		(void)failed(h, true, "the disk here is full");
-	}
-	(void)unlink(file);
-	return 0;
+static void drop(const struct history_opts *o, const char *leaf)
+{
+	_cleanup_free_ char *file = path_join(o->run_dir, leaf);
+
+	if (file)
+		(void)unlink(file);
+}
+
+/* 1: a bundle lies in the run's directory. 0: decided without one. */
+static int fetch(struct sandbox *sb, const struct history_opts *o, struct history *h)
+{
+	struct fetch f = {script, GITBACK_BUNDLE, {0}, BUF_INIT(SAID_MAX)};
+	struct err e = ERR_INIT;
+	int r = run(sb, o, &f, &e);
+
+	if (r < 0)
+		(void)failed(h, true, e.text);
+	else if (judge(&f.end, &f.said, h) < 0)
+		drop(o, GITBACK_BUNDLE), r = -1;
+	else if (strstr(buf_text(&f.said), HAS_OTHERS))
+		h->others = OTHERS_FAILED; /* until they are here */
+	buf_done(&f.said);
+	return r == 0 && f.end.out_bytes > 0;
+}
+
+/*
+ * Commits of other branches, tags and the stash are not for us to place, but they must not die with
+ * the sandbox: kept as bytes beside the run, which nothing here reads.
+ */
+static void keep_others(struct sandbox *sb, const struct history_opts *o, struct history *h)
+{
+	struct fetch f = {others_script, GITBACK_OTHERS, {0}, BUF_INIT(SAID_MAX)};
+	struct history sink = {0};
+
+	if (h->others == OTHERS_NONE)
+		return;
+	if (run(sb, o, &f, NULL) == 0 && judge(&f.end, &f.said, &sink) == 0 && f.end.out_bytes)
+		h->others = OTHERS_KEPT;
+	else
+		drop(o, GITBACK_OTHERS), h->retry = true;
+	buf_done(&f.said);
 }
 
 void history_out(struct sandbox *sb, const struct history_opts *o, struct transfer *t)
@@ -175,4 +228,5 @@ void history_out(struct sandbox *sb, const struct history_opts *o, struct transf
 	t->history.asked = true;
 	if (fetch(sb, o, &t->history) == 1)
 		gitback_import(&g, &t->history);
+	keep_others(sb, o, &t->history);
 }

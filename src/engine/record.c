@@ -155,9 +155,13 @@ static json_t *history(const struct history *h)
 {
 	if (!h->asked)
 		return json_null();
-	return json_pack("{s:s,s:I,s:o,s:s,s:s,s:o}", "outcome", history_outcome_name(h->outcome),
-			 "commits", (json_int_t)h->commits, "branch", text(h->branch), "head",
-			 h->head, "ref", h->ref, "why", text(h->why));
+	return json_pack("{s:s,s:I,s:o,s:s,s:s,s:o,s:s}", "outcome",
+			 history_outcome_name(h->outcome), "commits", (json_int_t)h->commits,
+			 "branch", text(h->branch), "head", h->head, "ref", h->ref, "why",
+			 text(h->why), "others",
+			 h->others == OTHERS_KEPT     ? "kept"
+			 : h->others == OTHERS_FAILED ? "failed"
+						      : "none");
 }
 
 char *record_text(const struct request *q, const struct run_outcome *o)

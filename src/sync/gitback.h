@@ -16,7 +16,8 @@
  * between, the same call with the same bundle finishes: an index that is ahead of its branch shows the
  * sandbox's work as staged, and the second time its entries are there already.
  *
- * Not done: other branches, tags, notes and stashes made inside; objects of submodules and LFS.
+ * Not done: placing other branches, tags and stashes made inside (the engine keeps them as bytes when
+ * the sandbox had a shallow history); notes; objects of submodules and LFS.
  */
 #ifndef AIRLOCK_SYNC_GITBACK_H
 #define AIRLOCK_SYNC_GITBACK_H
@@ -28,7 +29,9 @@
 #include "base/err.h"
 #include "wire/bundle.h"
 
-#define GITBACK_BUNDLE "commits.bundle" /* in the run's directory */
+/* In the run's directory; the second is never read here. */
+#define GITBACK_BUNDLE "commits.bundle"
+#define GITBACK_OTHERS "others.bundle"
 
 enum history_outcome {
 	HISTORY_NONE,	  /* nothing new, or the branch has it already */
@@ -40,13 +43,17 @@ enum history_outcome {
 	HISTORY_OUTCOME_COUNT
 };
 
+/* Commits of other branches, tags and the stash. */
+enum history_others { OTHERS_NONE, OTHERS_KEPT, OTHERS_FAILED };
+
 struct history {
 	bool asked; /* the workspace is a repository that went in */
 	enum history_outcome outcome;
 	uint64_t commits; /* new to the branch that moved, else over the one that was sent */
 	char head[BUNDLE_OID_MAX + 1]; /* of the sandbox, when a bundle came */
 	char ref[96];		       /* imported ref that is there now, or "" */
-	char *branch;		       /* owned; refs/heads/..., may be NULL */
+	enum history_others others;
+	char *branch;  /* owned; refs/heads/..., may be NULL */
 	bool retry;    /* failed here or on the way: the sandbox may still hold commits */
 	char why[768]; /* printable; "" when there is nothing to say */
 };
@@ -62,7 +69,7 @@ struct gitback_opts {
 	const volatile int *cancel;
 };
 
-/* Fills all of ret but `asked`. The bundle is removed unless the outcome is HISTORY_FAILED. */
+/* Fills all of ret but `asked` and `others`. The bundle is removed unless the outcome is HISTORY_FAILED. */
 void gitback_import(const struct gitback_opts *o, struct history *ret);
 void history_done(struct history *h);
 /* "none", "fast_forwarded", "merged", "imported", "conflict", "failed". */

@@ -293,6 +293,34 @@ class Forward(Case):
         self.assertEqual(self.status(), "")
 
 
+class Others(Case):
+    def kept(self):
+        f = os.path.join(self.env["XDG_STATE_HOME"], "airlock/runs", self.record["run"], "others.bundle")
+        self.assertEqual(self.record["history"]["others"], "kept", self.err)
+        self.assertIn(f, self.err)
+        self.assertEqual(os.stat(f).st_mode & 0o777, 0o600)
+        return f
+
+    def test_other_branch_and_stash_are_kept_beside_the_run(self):
+        self.sandbox(sh("git checkout -q -b topic", "echo 1 >>file", "git commit -qam topic", "git checkout -q main",
+                        "echo 2 >>other", "git stash -q", "echo 3 >>d/deep", "git commit -qam inside"))
+        self.history("fast_forwarded", commits=1)
+        f = self.kept()
+        self.assertEqual(set(self.refs()), {"refs/heads/main"})
+        self.git("-c", "fetch.fsckObjects=true", "fetch", "-q", f, "refs/heads/topic:refs/heads/got", "refs/stash:refs/kept/stash")
+        self.assertEqual(self.git("show", "got:file") + "\n", LINES + "1\n")
+        self.assertEqual(self.git("show", "refs/kept/stash:other"), "other\n2")
+
+    def test_head_that_did_not_move_still_gives_the_others(self):
+        self.sandbox(sh("git checkout -q -b topic", "echo 1 >>file", "git commit -qam topic", "git checkout -q main"))
+        self.history("none")
+        self.kept()
+
+    def test_branches_that_head_contains_are_no_others(self):
+        self.sandbox("git checkout -q -b topic; echo 1 >>file; git commit -qam topic; git tag t")
+        self.assertEqual(self.history("fast_forwarded")["others"], "none")
+
+
 class HostMovedOn(Case):
     def test_F12_different_hunks_are_merged(self):
         self.sandbox(WAIT + "sed -i 's/line 3$/inside/' file; echo n >new; git add -A; git commit -qm inside",
