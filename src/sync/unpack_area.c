@@ -87,15 +87,26 @@ int stage_open(struct unpack *u, struct err *e)
 	}
 	s->next_id = 1;
 	u->fold_case = r == 0 && faccessat(s->dir, "JOURNAL", F_OK, AT_SYMLINK_NOFOLLOW) == 0;
-	if (r == -EROFS || r == -EACCES || r == -EPERM)
-		return err_sys(
-		    e, -r,
-		    "the workspace cannot be written (staging place %s): make it writable, "
-		    "or use --review to keep the results beside the run",
+	/* A run that changed nothing may end well in a workspace that nobody can write. */
+	if ((r == -EROFS || r == -EACCES || r == -EPERM) && s->dir < 0 && u->s.mode == UM_STREAM) {
+		(void)err_sys(
+		    &s->refused, -r,
+		    "the workspace cannot be written (staging place %s, nothing was changed): make it "
+		    "writable and bring the results back again",
 		    s->path);
+		return 0;
+	}
 	if (r < 0)
 		return err_sys(e, -r, "make staging place %s", s->path);
 	return 0;
+}
+
+int stage_ready(const struct unpack *u, struct err *e)
+{
+	if (u->st.dir >= 0 || u->st.refused.code == ERR_NONE)
+		return 0;
+	*e = u->st.refused;
+	return -EACCES;
 }
 
 void stage_close(struct unpack *u, bool keep)
@@ -131,6 +142,8 @@ int stage_space(const struct unpack *u, uint64_t need, struct err *e)
 	struct statfs f;
 	uint64_t room;
 
+	if (u->st.dir < 0) /* nothing is staged there */
+		return 0;
 	if (fstatfs(u->st.dir, &f) < 0)
 		return err_sys(e, errno, "ask for free space");
 	room = (uint64_t)f.f_bavail * (uint64_t)f.f_bsize;
@@ -149,8 +162,10 @@ int stage_space(const struct unpack *u, uint64_t need, struct err *e)
 int stage_create(struct unpack *u, uint64_t *ret_id, struct err *e)
 {
 	char name[20];
-	int fd;
+	int fd = stage_ready(u, e);
 
+	if (fd < 0)
+		return fd;
 	stage_name(u->st.next_id, name);
 	fd = openat(u->st.content, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)

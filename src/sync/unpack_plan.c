@@ -53,6 +53,9 @@ static int intend(struct plan *p, struct intent *in, const char *path, size_t n,
 	if (p->preview)
 		return in->action < UA_ACTION_COUNT ? tell(p->u, in->action, path, rule, NULL, e)
 						    : 0;
+	r = stage_ready(p->u, e);
+	if (r < 0)
+		return r;
 	in->path_len = (uint32_t)n;
 	memcpy(in->path, path, n + 1);
 	r = journal_add(p->j, in);

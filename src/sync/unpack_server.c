@@ -250,7 +250,7 @@ static int read_all(struct unpack *u, struct err *e)
 		r = manifest_open(u->manifest_fd, &u->m, e);
 	if (r == 0)
 		r = stage_open(u, e);
-	if (r == 0 && chlist_new(u->st.dir, &u->list) < 0)
+	if (r == 0 && chlist_new(u->st.dir < 0 ? u->run_fd : u->st.dir, &u->list) < 0)
 		r = err_set(e, ERR_NOMEM, "out of memory");
 	if (r < 0)
 		return r;

@@ -33,6 +33,8 @@ struct stage { /* the staging directory of this publish, on the workspace's file
 	int trash;				     /* owned: t/ */
 	int journal; /* owned, and flocked: says that its maker lives */
 	uint64_t next_id;
+	struct err
+	    refused; /* dir -1: why there is none; matters once there is something to write */
 };
 
 struct unpack {
@@ -60,6 +62,8 @@ int unpack_serve(int fd);
 
 /* unpack_area.c: makes the staging directory and holds it; removes it. */
 int stage_open(struct unpack *u, struct err *e);
+/* 0, or why this workspace takes nothing: to be asked before anything is staged or intended. */
+int stage_ready(const struct unpack *u, struct err *e);
 void stage_close(struct unpack *u, bool keep);
 /* "c/" or "t/" entry name of a number. out at least 20 bytes. */
 void stage_name(uint64_t id, char out[20]);

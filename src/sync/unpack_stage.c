@@ -205,6 +205,8 @@ static int take_link(struct intake *k, const struct tar_member *m, struct err *e
 				 {.tv_sec = k->c.mtime_ns / NS_PER_S,
 				  .tv_nsec = k->c.mtime_ns % NS_PER_S}};
 
+	int r;
+
 	if (m->target.n == 0 || m->target.n > LINK_TARGET_MAX)
 		return reject(k, "target_too_long", "link target", m->path, e);
 	memcpy(target, m->target.p, m->target.n);
@@ -215,6 +217,9 @@ static int take_link(struct intake *k, const struct tar_member *m, struct err *e
 	if (k->c.kind == MK_LINK && k->have_base && k->base.kind == 'l' &&
 	    k->base.target_len == m->target.n && !memcmp(k->base.target, target, m->target.n))
 		return add(k, e);
+	r = stage_ready(k->u, e);
+	if (r < 0)
+		return r;
 	k->c.id = k->u->st.next_id++;
 	stage_name(k->c.id, name);
 	/* Safe because: it lies in the private staging directory and nothing follows links there. */

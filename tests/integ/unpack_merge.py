@@ -436,6 +436,30 @@ class Merge(Box):
         with open(os.path.join(self.outside, "a"), encoding="utf-8") as f:
             self.assertEqual((f.read(), self.read("a")), ("1", "2"))
 
+    def as_nobody(self, stream):
+        cmd = self.command()
+        os.chown(self.run_dir, 65534, 65534)
+        return self.unpack(stream, cmd=cmd, user=65534, group=65534, extra_groups=[])
+
+    def test_workspace_of_another_user(self):
+        """Where nothing is to be written, nothing needs to be writable."""
+        if os.geteuid() != 0:
+            self.skipTest("needs root to make files of another user")
+        self.write("a", "1")
+        os.symlink("a", self.path("l"))
+        self.sync_in()
+        before = sig(self.root)
+        for s in Stream(), Stream().file("a", "1").link("l", "a").delete("never-sent"):
+            res = self.as_nobody(s)
+            self.assert_ok(res)
+            self.assertEqual(res["changes"], [])
+        for s in (Stream().file("a", "2"), Stream().link("l2", "a"), Stream().file("a", "1", 0o755), Stream().delete("a"),
+                  Stream().dir("d"), Stream().file("a", "1").hard("h", "a")):
+            res = self.as_nobody(s)
+            self.assertLess(res["ret"], 0)
+            self.assertIn("cannot be written", res["text"])
+        self.assertEqual(sig(self.root), before)
+
     # --- ways to run --------------------------------------------------------------------------
 
     def test_dry_run_writes_nothing(self):
