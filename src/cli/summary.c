@@ -8,26 +8,48 @@
 #include "base/str.h"
 #include "cli/cli.h"
 
-/* Stable rule words of door 1 in plain words, with what to do. Unknown ones are shown as they are. */
-static const struct {
-	const char *rule, *words;
-} rules[] = {
-    {"escaping_link", "a link that points outside the workspace; make it relative and inside"},
-    {"link_escape", "a link that points outside the workspace; make it relative and inside"},
-    {"absolute_link", "an absolute link; make it relative"},
-    {"git_internals", "git's own files are never written from a sandbox"},
-    {"git_metadata", "git's own files, hooks and configuration never come back"},
-
-    {"device", "device files never come back"},
-    {"special", "devices, FIFOs and sockets never come back"},
-    {"fifo", "FIFOs never come back"},
-    {"socket", "sockets never come back"},
-    {"reserved_name", "a name that Airlock or the system reserves; rename it"},
+struct word {
+	const char *token, *words;
 };
 
-static const struct {
-	const char *reason, *words;
-} reasons[] = {
+/* Stable rule words of door 1 in plain words, with what to do. Unknown ones are shown as they are. */
+static const struct word rules[] = {
+    /* refused */
+    {"link_escape", "a link that points outside the workspace; make it relative and inside"},
+    {"link_hops", "a link through too many other links"},
+    {"limit", "a link that takes too many steps to follow"},
+    {"through_link", "lies behind a link; what a link leads to is not written"},
+    {"git_metadata", "git's own files, hooks and configuration never come back"},
+    {"special_file", "devices, FIFOs and sockets never come back"},
+    {"hardlink_refused", "a hard link to a file that was refused"},
+    {"hardlink_target", "a hard link to a file that did not come back"},
+    {"reserved_name", "a name that Airlock or the system reserves; rename it"},
+    {"case_collision", "differs from another name only in case, which is one file here; rename it"},
+    {"name_too_long", "the name is too long; shorten it"},
+    {"target_too_long", "the link's target is too long"},
+    {"unreadable", "could not be read in the sandbox; here it is as it was"},
+    {"too_large", "the file is too large"},
+    /* conflicts */
+    {"both_added", "added here and in the sandbox"},
+    {"both_changed", "changed here and in the sandbox"},
+    {"deleted_in_sandbox", "deleted in the sandbox, but changed here"},
+    {"type_changed", "became another kind of file on one side, changed on the other"},
+    {"host_special", "is a device, FIFO or socket here"},
+    {"changed_meanwhile", "was changed here while the results came back"},
+    {"dir_has_changes", "became a file in the sandbox, but the directory here has changes"},
+    {"parent_link", "a directory above it is a link here; nothing is written through links"},
+    {"parent_not_dir", "what should be a directory above it is a file here"},
+    /* failures */
+    {"permission_denied", "you may not write it here"},
+    {"other_filesystem", "lies on another file system than the workspace"},
+    {"no_space", "the disk or the quota is full"},
+    {"busy", "is in use here"},
+    {"io_error", "the system reported an error"},
+    {"base_missing", "the copy that was sent in is damaged"},
+    {"dir", "directory"},
+};
+
+static const struct word reasons[] = {
     {"secret", "looks like a credential; send it with --include"},
     {"unreadable", "cannot be read by you"},
     {"socket", "is a socket"},
@@ -35,23 +57,23 @@ static const struct {
     {"device", "is a device"},
     {"too_long", "has a name that is too long"},
     {"changed", "kept changing while it was read"},
-    {"submodule_git", "is a submodule's git directory"},
+    {"vanished", "went away while it was read"},
+    {"mount", "is another file system mounted here"},
+    {"submodule_git", "is a submodule's git directory; its files were sent"},
+    {"git_pointer",
+     "points to a repository that does not point back; files were sent, history was not"},
+    {"git_missing", "git is not installed; files were sent, history was not"},
+    {"git_failed", "git could not read the repository; files were sent, history was not"},
+    {"git_timeout", "git took too long; files were sent, history was not"},
+    {"no_match", "matches nothing"},
 };
 
-static const char *plain_rule(const char *rule)
+static const char *plain(const struct word *w, size_t n, const char *token)
 {
-	for (size_t i = 0; i < ARRAY_LEN(rules); i++)
-		if (strcmp(rules[i].rule, rule) == 0)
-			return rules[i].words;
-	return rule;
-}
-
-static const char *plain_reason(const char *reason)
-{
-	for (size_t i = 0; i < ARRAY_LEN(reasons); i++)
-		if (strcmp(reasons[i].reason, reason) == 0)
-			return reasons[i].words;
-	return reason;
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(w[i].token, token) == 0)
+			return w[i].words;
+	return token;
 }
 
 static void say_path(const char *before, const char *path, const char *after)
@@ -66,21 +88,37 @@ static void say_path(const char *before, const char *path, const char *after)
 	buf_done(&b);
 }
 
-static void list(const struct unpack_report *u, enum unpack_action a, const char *title)
+/* A conflict in which the host's version is the one that lost. */
+static bool is_taken(const struct unpack_change *c)
+{
+	return c->action == UA_CONFLICT && c->detail && str_starts(c->detail, "conflicts/host/");
+}
+
+static uint64_t count_taken(const struct unpack_report *u)
+{
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < u->changes_len; i++)
+		n += is_taken(&u->changes[i]);
+	return n;
+}
+
+static void list_of(const struct unpack_report *u, enum unpack_action a, bool taken, uint64_t count,
+		    const char *title)
 {
 	size_t shown = 0;
 
-	if (!u->counts[a])
+	if (!count)
 		return;
-	cli_say("%s: %llu", title, (unsigned long long)u->counts[a]);
+	cli_say("%s: %llu", title, (unsigned long long)count);
 	for (size_t i = 0; i < u->changes_len && shown < SUMMARY_NAMES; i++) {
 		const struct unpack_change *c = &u->changes[i];
 		_cleanup_buf_ struct buf after = BUF_INIT(65536);
 
-		if (c->action != a)
+		if (c->action != a || is_taken(c) != taken)
 			continue;
 		if (c->rule[0])
-			(void)buf_puts(&after, a == UA_REFUSE ? plain_rule(c->rule) : c->rule);
+			(void)buf_puts(&after, plain(rules, ARRAY_LEN(rules), c->rule));
 		if (c->detail && *c->detail) {
 			(void)buf_puts(&after, after.len ? " (" : "(");
 			(void)str_printable(&after, c->detail, strlen(c->detail));
@@ -93,9 +131,14 @@ static void list(const struct unpack_report *u, enum unpack_action a, const char
 		say_path("", c->path, buf_text(&after));
 		shown++;
 	}
-	if (u->counts[a] > shown)
+	if (count > shown)
 		cli_say("  ... and %llu more (changes.jsonl in the run's directory has all)",
-			(unsigned long long)(u->counts[a] - shown));
+			(unsigned long long)(count - shown));
+}
+
+static void list(const struct unpack_report *u, enum unpack_action a, const char *title)
+{
+	list_of(u, a, false, u->counts[a], title);
 }
 
 static void history(const struct transfer *t, const char *run_dir)
@@ -118,9 +161,11 @@ static void history(const struct transfer *t, const char *run_dir)
 void summary_results(const struct transfer *t, const char *run_dir)
 {
 	const struct unpack_report *u = &t->out;
+	uint64_t taken;
 
 	if (!t->out_done)
 		return;
+	taken = count_taken(u);
 	if (u->rejected) {
 		cli_say(
 		    "RESULTS REJECTED (rule %s): nothing was written to the workspace; the stream is kept in %s; if the run "
@@ -135,7 +180,10 @@ void summary_results(const struct transfer *t, const char *run_dir)
 	list(u, UA_MODE, "mode changed");
 	list(u, UA_DELETE, "deleted");
 	list(u, UA_REFUSE, "refused");
-	list(u, UA_CONFLICT, "CONFLICTS (both sides changed; the losing version is saved)");
+	list_of(u, UA_CONFLICT, true, taken,
+		"conflicts, the sandbox's version taken (yours is saved)");
+	list_of(u, UA_CONFLICT, false, u->counts[UA_CONFLICT] - taken,
+		"CONFLICTS (both sides changed; the losing version is saved)");
 	list(u, UA_FAIL, "NOT WRITTEN (the host refused)");
 	if (u->counts[UA_IGNORE])
 		cli_say("stayed in the sandbox because ignored: %llu (bring them with --include)",
@@ -146,7 +194,7 @@ void summary_results(const struct transfer *t, const char *run_dir)
 	if (u->mass_delete)
 		cli_say("MASS DELETION: the deleted files lie in %s/trash", run_dir);
 	if (!u->counts[UA_CHANGE] && !u->counts[UA_ADD] && !u->counts[UA_DELETE] &&
-	    !u->counts[UA_MODE] && !u->counts[UA_MERGE])
+	    !u->counts[UA_MODE] && !u->counts[UA_MERGE] && !taken)
 		cli_say("nothing in the workspace changed");
 	history(t, run_dir);
 }
@@ -158,8 +206,15 @@ static void held_back(const struct transfer *t)
 	if (!t->in_done || !t->in.notes_len)
 		return;
 	cli_say("not sent: %zu", t->in.notes_len);
-	for (size_t i = 0; i < t->in.notes_len && shown < SUMMARY_NAMES; i++, shown++)
-		say_path("", t->in.notes[i].path, plain_reason(t->in.notes[i].reason));
+	for (size_t i = 0; i < t->in.notes_len && shown < SUMMARY_NAMES; i++, shown++) {
+		const struct sync_note *n = &t->in.notes[i];
+		_cleanup_buf_ struct buf path = BUF_INIT((size_t)1 << 20);
+
+		/* The note names the submodule; what stayed behind is its .git only. */
+		(void)buf_putf(&path, "%s%s", n->path,
+			       strcmp(n->reason, "submodule_git") == 0 ? "/.git" : "");
+		say_path("", buf_text(&path), plain(reasons, ARRAY_LEN(reasons), n->reason));
+	}
 	if (t->in.notes_len > shown)
 		cli_say("  ... and %zu more (the record has all)", t->in.notes_len - shown);
 }

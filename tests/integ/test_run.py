@@ -567,7 +567,36 @@ class Results(Case):
         self.assertEqual(p.wait(DEADLINE), 0)
         err = p.stderr.read()
         self.assertIn(b"CONFLICTS", err)
+        self.assertIn(b"a: changed here and in the sandbox (conflicts/sandbox/a)", err)
         self.assertEqual(self.read("a"), b"host\n")
+
+    @native_only("works in place, there is nothing to conflict")
+    def test_B083_taking_the_sandbox_version_is_a_change(self):
+        p = self.start("echo sandbox > a; echo begun; cat", stdin=subprocess.PIPE, opts=["--on-conflict", "take-sandbox"])
+        self.assertEqual(p.stdout.readline(), b"begun\n")
+        self.write("a", "host\n")
+        p.stdin.close()
+        p.stdin = None
+        self.assertEqual(p.wait(DEADLINE), 0)
+        err = p.stderr.read()
+        self.assertEqual(self.read("a"), b"sandbox\n")
+        self.assertIn(b"conflicts, the sandbox's version taken (yours is saved): 1", err)
+        self.assertIn(b"conflicts/host/a", err)
+        self.assertNotIn(b"nothing in the workspace changed", err)
+        self.assertNotIn(b"CONFLICTS", err)
+
+    @native_only("works in place")
+    def test_what_stays_behind_is_said_in_words(self):
+        self.write("nest/x", "x\n")
+        subprocess.run(["git", "init", "-q", "nest"], cwd=self.ws, check=True)
+        subprocess.run(["git", "init", "-q"], cwd=self.ws, check=True)
+        r = self.run_cmd("mkfifo f; mkdir e", opts=["--include", "nosuch*"])
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertIn(b"f: devices, FIFOs and sockets never come back", r.stderr)
+        self.assertIn(b"nest/.git: is a submodule's git directory", r.stderr)
+        self.assertIn(b"nosuch*: matches nothing", r.stderr)
+        self.assertIn(b"e: directory", r.stderr)
+        self.assertNotRegex(r.stderr, rb": (special_file|no_match|submodule_git|dir)\b")
 
     @native_only("works in place")
     def test_B15_workspace_exchanged_during_the_run(self):
