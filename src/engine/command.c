@@ -58,6 +58,7 @@ static void on_exit_event(struct watch *w, const struct sandbox_event *ev)
 	r->leftovers = ev->leftovers;
 	r->cpu_ns = ev->cpu_ns;
 	r->maxrss_kib = ev->maxrss_kib;
+	r->oom_kills = ev->oom_kills;
 	if (!w->reason)
 		r->end = ev->signo ? END_SIGNALED : END_EXITED;
 	pump_end_input(&w->pump);

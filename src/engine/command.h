@@ -43,7 +43,7 @@ struct command_result {
 	enum command_end end;
 	int code, signo; /* of the main process, when it ended */
 	bool killed;	 /* KILL was needed */
-	unsigned leftovers;
+	unsigned leftovers, oom_kills;
 	int sys;
 	char step[32];
 	int64_t duration_ns;

@@ -10,8 +10,9 @@
 #define AIRLOCK_ENGINE_RUNENV_H
 
 #include "engine/request.h"
+#include "wire/guest.h"
 
-#define INSIDE_WORKSPACE "/workspace"
+#define INSIDE_WORKSPACE GUEST_WORKSPACE
 #define INSIDE_HOME "/home/agent"
 #define PATH_SYSTEM "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/path.h"
+#include "base/str.h"
 #include "engine/history.h"
 #include "engine/interrupt.h"
 #include "engine/probe.h"
@@ -317,6 +318,23 @@ static int shell_words(const struct request *q, char ***ret)
 	return r;
 }
 
+/* Whatever the main process made of it: a build may go on without the compiler that was killed. */
+static void say_oom(struct runner *r)
+{
+	unsigned n = r->o->cmd.oom_kills;
+	char text[256], size[16];
+
+	if (!n)
+		return;
+	str_human_size(r->q->memory.v, size, sizeof(size));
+	(void)snprintf(
+	    text, sizeof(text),
+	    "limit memory: the kernel killed %u process%s at %s (set by %s); change it with --memory",
+	    n, n == 1 ? "" : "es", r->q->memory.v ? size : "the host's limit",
+	    r->q->memory.source[0] ? r->q->memory.source : "default");
+	note(r, true, text);
+}
+
 static void say_end(struct runner *r)
 {
 	const struct command_result *c = &r->o->cmd;
@@ -348,7 +366,7 @@ static void say_end(struct runner *r)
 	case END_SIGNALED:
 		(void)snprintf(text, sizeof(text), "the command was ended by signal %d (%s)%s",
 			       c->signo, strsignal(c->signo),
-			       c->signo == SIGKILL && r->q->memory.v
+			       c->signo == SIGKILL && r->q->memory.v && !c->oom_kills
 				   ? "; the memory limit may have done that"
 				   : "");
 		break;
@@ -415,6 +433,7 @@ static int execute_phase(struct runner *r, struct err *e)
 	if (o.tty && r->ui->terminal)
 		r->ui->terminal(r->ui->arg, false);
 	if (k == 0) {
+		say_oom(r);
 		say_end(r);
 		k = command_failed(r, e);
 	}

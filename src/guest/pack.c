@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -22,16 +23,23 @@
 #define CHUNK (1 << 20)
 #define NAMES_BUDGET (3u << 20) /* bytes of names over all open directories, roughly */
 #define NAMES_LEAST 16384
+/* struct open_how, openat2(2); the guest is built without the kernel's headers */
+struct how {
+	uint64_t flags, mode, resolve;
+};
+#define BENEATH 0x0e /* RESOLVE_BENEATH, RESOLVE_NO_SYMLINKS, RESOLVE_NO_MAGICLINKS */
 
 struct level {
 	int fd;
 	struct names names;
 	size_t next;
 	size_t path_len;
+	mode_t own_mode;
+	bool lent; /* own_mode is to be put back when it is closed */
 };
 
 struct pack {
-	int out;
+	int out, work;
 	struct buf stream;
 	struct pack_result *res;
 	char path[PATH_MEMBER_MAX + PATH_SEGMENT_MAX + 2];
@@ -220,17 +228,55 @@ static int put_special(struct pack *p, size_t path_len, const struct stat *st)
 	return put_member(p, &m);
 }
 
-static int put_file(struct pack *p, int dir, const char *name, size_t path_len)
+/*
+ * Sets the mode of p->path[0..path_len) through the workspace, for the layer is mounted read-only here. By
+ * /proc, because chmod by name would follow a link that has just taken the place.
+ */
+static bool set_mode(struct pack *p, size_t path_len, mode_t mode)
 {
+	struct how how = {.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC, .resolve = BENEATH};
+	_cleanup_fd_ int fd = -1;
+	char proc[40];
+
+	if (p->work < 0)
+		return false;
+	p->path[path_len] = '\0';
+	/* The top itself needs no walk, for which it might lack the right. */
+	if (path_len)
+		fd = (int)syscall(SYS_openat2, p->work, p->path, &how, sizeof(how));
+	if (path_len && fd < 0)
+		return false;
+	(void)snprintf(proc, sizeof(proc), "/proc/self/fd/%d", path_len ? fd : p->work);
+	return chmod(proc, mode & 07777) == 0;
+}
+
+/*
+ * The command may have taken the right to read from its own files; their contents are results all the same.
+ * True: the bits in `need` were added, and the caller puts st_mode back. A packer that is killed in
+ * between leaves them added.
+ */
+static bool lend(struct pack *p, size_t path_len, const struct stat *st, mode_t need)
+{
+	return (st->st_mode & need) != need && set_mode(p, path_len, st->st_mode | need);
+}
+
+static int put_file(struct pack *p, int dir, const char *name, size_t path_len,
+		    const struct stat *before)
+{
+	bool lent = lend(p, path_len, before, S_IRUSR);
 	/* Non-blocking: the name may be a FIFO by now. */
 	_cleanup_fd_ int fd =
 	    openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	int error = errno;
 	struct tar_member m;
 	struct stat st;
 	int r;
 
+	if (lent)
+		(void)set_mode(p, path_len, before->st_mode);
+
 	if (fd < 0)
-		return put_unopened(p, path_len, TAR_FILE, errno);
+		return put_unopened(p, path_len, TAR_FILE, error);
 	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
 		return put_op(p, path_len, TAR_FILE, TAR_OP_UNREADABLE);
 	if (st.st_size == 0 &&
@@ -268,7 +314,8 @@ static size_t names_limit(const struct pack *p)
 
 /* Opens a level below the last one. Its first names are read before its member is written, for
  * a directory that turns out to be unreadable must not have been announced as a plain one. */
-static int put_dir(struct pack *p, int dir, const char *name, size_t path_len)
+static int put_open_dir(struct pack *p, int dir, const char *name, size_t path_len,
+			const struct stat *before, bool lent)
 {
 	_cleanup_fd_ int fd =
 	    openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -292,6 +339,8 @@ static int put_dir(struct pack *p, int dir, const char *name, size_t path_len)
 		names_done(&names);
 		return put_op(p, path_len, TAR_DIR, TAR_OP_UNREADABLE);
 	}
+	if (lent)
+		st.st_mode = before->st_mode;
 	m = member_of(p, path_len, TAR_DIR, &st);
 	if (has_mark(fd, "user.overlay.opaque", "trusted.overlay.opaque", 'y'))
 		m.op = TAR_OP_OPAQUE;
@@ -300,9 +349,26 @@ static int put_dir(struct pack *p, int dir, const char *name, size_t path_len)
 		names_done(&names);
 		return r;
 	}
-	*l = (struct level){.fd = TAKE_FD(fd), .names = names, .path_len = path_len};
+	*l = (struct level){.fd = TAKE_FD(fd),
+			    .names = names,
+			    .path_len = path_len,
+			    .own_mode = before->st_mode,
+			    .lent = lent};
 	p->depth++;
 	return 0;
+}
+
+static int put_dir(struct pack *p, int dir, const char *name, size_t path_len,
+		   const struct stat *before)
+{
+	bool lent = lend(p, path_len, before, S_IRUSR | S_IXUSR);
+	size_t depth = p->depth;
+	int r = put_open_dir(p, dir, name, path_len, before, lent);
+
+	/* Otherwise close_level does it. */
+	if (lent && p->depth == depth)
+		(void)set_mode(p, path_len, before->st_mode);
+	return r;
 }
 
 /*
@@ -388,9 +454,9 @@ static int put_entry(struct pack *p, const struct level *l, const char *name)
 		return put_unopened(p, at, TAR_FILE, errno);
 	switch (st.st_mode & S_IFMT) {
 	case S_IFREG:
-		return put_file(p, l->fd, name, at);
+		return put_file(p, l->fd, name, at, &st);
 	case S_IFDIR:
-		return put_dir(p, l->fd, name, at);
+		return put_dir(p, l->fd, name, at, &st);
 	case S_IFLNK:
 		return put_link(p, l->fd, name, at, &st);
 	case S_IFCHR:
@@ -429,6 +495,8 @@ static void close_level(struct pack *p)
 
 	names_done(&l->names);
 	(void)close(l->fd);
+	if (l->lent)
+		(void)set_mode(p, l->path_len, l->own_mode);
 }
 
 static int walk(struct pack *p)
@@ -453,10 +521,16 @@ static int walk(struct pack *p)
 
 static int open_top(struct pack *p, int upper)
 {
-	_cleanup_fd_ int fd = openat(upper, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_fd_ int fd = -1;
 	struct level *l = &p->levels[0];
+	struct stat st;
 	int r;
 
+	if (fstat(upper, &st) < 0)
+		return -errno;
+	l->own_mode = st.st_mode;
+	l->lent = lend(p, 0, &st, S_IRUSR | S_IXUSR);
+	fd = openat(upper, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
 	r = names_read(&l->names, fd, NULL, names_limit(p));
@@ -467,7 +541,7 @@ static int open_top(struct pack *p, int upper)
 	return 0;
 }
 
-int pack_write(int upper, int out, struct pack_result *ret)
+int pack_write(int upper, int work, int out, struct pack_result *ret)
 {
 	struct pack *p = calloc(1, sizeof(*p));
 	int r;
@@ -475,6 +549,7 @@ int pack_write(int upper, int out, struct pack_result *ret)
 	if (!p)
 		return -ENOMEM;
 	p->out = out;
+	p->work = work;
 	p->res = ret;
 	buf_init(&p->stream, STREAM_MAX);
 	r = open_top(p, upper);

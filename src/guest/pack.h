@@ -19,7 +19,11 @@ struct pack_result {
 	uint64_t members, unreadable, shrunk, left_out;
 };
 
-/* Both descriptors are borrowed; out is blocking. 0 or the negative errno that ended the stream. */
-int pack_write(int upper, int out, struct pack_result *ret);
+/*
+ * Descriptors are borrowed; out is blocking. work: the same tree, writable, or -1: through it what the owner
+ * may not read gets the missing bits while it is read; the stream has the mode that it had. 0 or the
+ * negative errno that ended the stream.
+ */
+int pack_write(int upper, int work, int out, struct pack_result *ret);
 
 #endif

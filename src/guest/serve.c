@@ -1,6 +1,7 @@
 #include "guest/serve.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -258,11 +259,12 @@ static _Noreturn void run_packer(int ctl, int upper, int out)
 	struct holder_msg m = {.type = HM_PACKED};
 	struct pack_result res = {0};
 	int keep[3] = {ctl, upper, out};
-	int r;
+	int r, work;
 
 	close_others(keep, ARRAY_LEN(keep));
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	r = pack_write(upper, out, &res);
+	work = open(GUEST_WORKSPACE, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	r = pack_write(upper, work, out, &res);
 	(void)close(out);
 	m.a = (uint32_t)-r;
 	m.n[0] = res.members;

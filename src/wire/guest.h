@@ -42,6 +42,7 @@ enum guest_msg {
 };
 
 #define GUEST_PROTOCOL 1
+#define GUEST_WORKSPACE "/workspace" /* where the workspace is, inside */
 
 /*
  * How airlock-launch starts the guest: argv {"airlock-guest"}, empty environment, pid 1, cwd "/",

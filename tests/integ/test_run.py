@@ -546,6 +546,27 @@ class Results(Case):
         r = self.airlock("recover", "--exclude", "dd", "last")
         self.assertEqual(r.returncode, 0, r.stderr)
 
+    @native_only("has no memory limit of its own")
+    def test_memory_limit_is_named_when_it_killed(self):
+        r = self.run_cmd("sh -c 'head -c 300m /dev/zero | tail' >/dev/null; exit 4", opts=["--memory", "40M"])
+        self.assertEqual(r.returncode, 4, r.stderr)
+        for word in (b"limit memory", b"killed 1 process", b"40.0 MiB", b"--memory"):
+            self.assertIn(word, r.stderr)
+
+    @native_only("works in place")
+    def test_unreadable_work_comes_back(self):
+        """Modes without the right to read are modes, not a way to lose work."""
+        r = self.run_cmd("echo p > p; chmod 0 p; echo s > s; chmod 200 s; mkdir -p q/r; echo t > q/r/t; chmod 0 q/r/t;"
+                         "chmod 0 q/r; chmod 300 q; echo k > a; chmod 0 a; mkdir x; echo y > x/y; chmod 400 x; chmod 0 .")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertNotIn(b"could not be read", r.stderr)
+        modes = {n: stat.S_IMODE(os.stat(os.path.join(self.ws, n)).st_mode) for n in ("p", "s", "a")}
+        self.assertEqual(modes, {"p": 0, "s": 0o200, "a": 0})
+        subprocess.run(["chmod", "-R", "u+rwX", self.ws], check=True)
+        for name, text in (("p", b"p\n"), ("s", b"s\n"), ("q/r/t", b"t\n"), ("a", b"k\n"), ("x/y", b"y\n")):
+            self.assertEqual(self.read(name), text)
+        self.assertEqual(self.runs()[0]["lease_state"], "released")
+
     @native_only("works in place")
     def test_strict_rejection_can_be_recovered(self):
         r = self.run_cmd("echo x > good; ln -s /etc/passwd bad", opts=["--strict"])
