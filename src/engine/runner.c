@@ -549,6 +549,18 @@ static int final_status(const struct runner *r)
 	}
 }
 
+/* A run that left nothing behind, here or in the sandbox: only its own record would be lost. */
+static bool left_nothing(const struct run_outcome *o)
+{
+	if (o->state != RUN_FINISHED || o->lease_state == LEASE_KEPT ||
+	    o->lease_state == LEASE_RECOVERABLE || !o->xfer.out_done || o->xfer.history.asked)
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(o->xfer.out.counts); i++)
+		if (o->xfer.out.counts[i])
+			return false;
+	return true;
+}
+
 static void finish(struct runner *r)
 {
 	struct run_outcome *o = r->o;
@@ -588,6 +600,8 @@ static void finish(struct runner *r)
 	k = db_end(r->st->store, k, &e);
 	if (k < 0 && r->ui->note)
 		r->ui->note(r->ui->arg, true, e.text);
+	if (left_nothing(o))
+		db_relax(r->st->store);
 	if (record)
 		record_save(o->run_dir, record);
 }

@@ -229,7 +229,7 @@ static int migrate(struct db *s, struct err *e)
 
 static int open_db(struct db *s, const char *path, struct err *e)
 {
-	int rc, have = 0, r;
+	int rc, have = 0, persist = 1, r;
 	mode_t old;
 
 	s->path = strdup(path);
@@ -241,6 +241,12 @@ static int open_db(struct db *s, const char *path, struct err *e)
 	(void)umask(old);
 	if (rc != SQLITE_OK)
 		return sql_fail(s, rc, "open", e);
+	/*
+	 * The log stays when the last process closes: to make it anew costs each run four syncs. Whoever opens
+	 * first reads it once, so it is kept short.
+	 */
+	(void)sqlite3_file_control(s->db, "main", SQLITE_FCNTL_PERSIST_WAL, &persist);
+	(void)sqlite3_wal_autocheckpoint(s->db, STORE_WAL_PAGES);
 	(void)sqlite3_busy_timeout(s->db, STORE_BUSY_MS);
 	(void)sqlite3_extended_result_codes(s->db, 1);
 	r = sql_exec(
@@ -266,6 +272,11 @@ int db_open(const char *path, struct db **ret, struct err *e)
 		return r;
 	*ret = TAKE_PTR(s);
 	return 0;
+}
+
+void db_relax(struct db *s)
+{
+	(void)sqlite3_db_config(s->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
 }
 
 void db_close(struct db *s)

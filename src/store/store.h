@@ -16,12 +16,19 @@
 #include "base/err.h"
 
 #define STORE_BUSY_MS 30000 /* another process's transaction; beyond: ERR_CONFLICT */
+#define STORE_WAL_PAGES 250 /* of the log, before it is copied into the file */
 
 struct db;
 
 /* Opens or creates `path` (mode 0600; its directory must exist). */
 int db_open(const char *path, struct db **ret, struct err *e);
+/* The last process to close brings all commits to the disk, unless db_relax was called. */
 void db_close(struct db *s);
+/*
+ * A power cut may undo what was committed through this handle: nothing that anybody would miss. It
+ * spares the close two syncs.
+ */
+void db_relax(struct db *s);
 void db_closep(struct db **s);
 #define _cleanup_store_ __attribute__((cleanup(db_closep)))
 /* One transaction around several calls: db_begin, ..., r = db_end(s, r, e). */

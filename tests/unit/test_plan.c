@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "provider/native/step.h" /* before cmocka: both have a `fail` */
+
 #include <cmocka.h>
 
 #include "base/cleanup.h"
@@ -259,13 +261,46 @@ static void test_codec(void **state)
 	plan_done(&q);
 }
 
+static void test_failure_codec(void **state)
+{
+	static const struct {
+		uint32_t step, sys;
+		const char *object;
+		size_t extra;
+		int r;
+	} rows[] = {
+	    {STEP_OVERLAY, EPERM, "/home/u/x", 0, 0},
+	    {STEP_EXEC, ENOENT, "", 0, 0},
+	    {STEP_NONE, EPERM, "x", 0, -EPROTO},
+	    {STEP_COUNT, EPERM, "x", 0, -EPROTO},
+	    {STEP_ROOT, 0, "x", 0, -EPROTO},
+	    {STEP_ROOT, UINT32_MAX, "x", 0, -EPROTO},
+	    {STEP_OVERLAY, EPERM, "trailing", 1, -EPROTO},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		_cleanup_buf_ struct buf b = BUF_INIT(4096);
+		struct failure f = {.step = rows[i].step, .sys = (int32_t)rows[i].sys}, got;
+
+		(void)snprintf(f.object, sizeof(f.object), "%s", rows[i].object);
+		assert_int_equal(failure_put(&b, &f), 0);
+		assert_int_equal(buf_put(&b, "\0", rows[i].extra), 0);
+		assert_int_equal(failure_get((struct view){b.data, b.len}, &got), rows[i].r);
+		if (rows[i].r == 0)
+			assert_memory_equal(&got, &f, sizeof(f));
+		/* Cut anywhere, it is refused. */
+		for (size_t n = 0; n < b.len - rows[i].extra; n++)
+			assert_int_equal(failure_get((struct view){b.data, n}, &got), -EPROTO);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_bad),
-	    cmocka_unit_test(test_good),
-	    cmocka_unit_test(test_values),
-	    cmocka_unit_test(test_codec),
+	    cmocka_unit_test(test_bad),		  cmocka_unit_test(test_good),
+	    cmocka_unit_test(test_values),	  cmocka_unit_test(test_codec),
+	    cmocka_unit_test(test_failure_codec),
 	};
 
 	return cmocka_run_group_tests_name("plan", tests, NULL, NULL);

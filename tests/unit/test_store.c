@@ -114,6 +114,33 @@ static void test_lease_round_trip(void **state)
 	db_close(s);
 }
 
+/* A close brings commits into the file; a relaxed one leaves them in the log, where the next opening finds them. */
+static void test_relaxed_close(void **state)
+{
+	char wal[PATH_MAX];
+
+	(void)state;
+	(void)snprintf(wal, sizeof(wal), "%s-wal", path);
+	for (int relaxed = 0; relaxed < 2; relaxed++) {
+		for (int cut = 0; cut < 2; cut++) {
+			struct db *s = open_ok();
+			struct lease_row l, got = {0};
+			struct err e = ERR_INIT;
+
+			make_lease(s, &l);
+			if (relaxed)
+				db_relax(s);
+			db_close(s);
+			if (cut)
+				assert_int_equal(unlink(wal), 0);
+			s = open_ok();
+			assert_int_equal(lease_get(s, l.id, &got, &e) == 0, !relaxed || !cut);
+			lease_row_done(&got);
+			db_close(s);
+		}
+	}
+}
+
 static void test_claim_is_for_one(void **state)
 {
 	struct db *s = open_ok();
@@ -371,6 +398,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(test_lease_round_trip, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_relaxed_close, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_claim_is_for_one, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_run_find_and_end, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_run_needs_its_lease, setup, teardown),

@@ -28,6 +28,7 @@
 #define GUEST_FRAME_MAX 256	 /* no event of a guest is longer */
 #define SEND_WAIT_MS 1000	 /* a peer that reads nothing for so long is given up */
 #define SHUTDOWN_WAIT_MS 1500	 /* asked to end; then killed */
+#define SMALL_BUF 64		 /* the first capacity of a struct buf */
 #define OWNER 0
 
 enum job_state {
@@ -57,6 +58,7 @@ struct broker {
 	uint32_t guest_version; /* 0: not ready yet */
 	int64_t kill_ns;	/* INT64_MAX: no deadline */
 	bool asked, killed;
+	void *held;
 };
 
 static int64_t send_deadline(void)
@@ -562,6 +564,11 @@ int broker_run(struct launch *l)
 	if (!b)
 		return -ENOMEM;
 	b->l = l;
+	/*
+	 * musl gives the page of an empty size class back at once, and each small buffer would cost a mapping: one
+	 * that is held keeps the class.
+	 */
+	b->held = malloc(SMALL_BUF);
 	b->next_id = 1;
 	b->kill_ns = clock_mono_ns() + START_TIMEOUT_MS * NS_PER_MS;
 	for (int i = 0; i < CLIENTS_MAX; i++)
@@ -572,8 +579,6 @@ int broker_run(struct launch *l)
 		;
 	status = reap(b);
 	tell_ended(b, status);
-	for (int i = 0; i < CLIENTS_MAX; i++)
-		chan_done(&b->clients[i].ch);
-	free(b);
+	/* The end of the process gives back the rest: to unmap it piece by piece keeps the owner waiting. */
 	return status;
 }

@@ -134,14 +134,17 @@ static bool orphaned(int sync)
 	return recv(sync, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
-_Noreturn void child_main(struct child *c)
+int child_main(void *arg)
 {
+	struct child *c = arg;
 	static char name[] = "airlock-guest";
 	char *argv[] = {name, NULL}, *env[] = {NULL};
 	struct failure f = {0};
 	int sync = c->sync;
 	char go;
 
+	/* Its own copy of launch's end would hide launch's death from it. */
+	(void)close(c->peer);
 	if (recv(c->sync, &go, 1, 0) != 1)
 		_exit(1);
 	if (!c->collected && image_collect(c->image, c->plan, &f) < 0)

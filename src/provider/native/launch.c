@@ -4,10 +4,10 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
-#include <linux/sched.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -25,6 +25,9 @@
 
 #define SANDBOX_NAMESPACES \
 	(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP)
+#define CHILD_STACK 262144 /* only what is touched becomes memory */
+#define CHILD_GUARD 4096
+#define CHILD_ARGS 64 /* room for a struct child, keeps the stack aligned */
 
 static int write_proc(pid_t pid, const char *name, const char *text)
 {
@@ -55,17 +58,26 @@ static int write_maps(pid_t pid, const struct plan *p, struct failure *f)
 	return r < 0 ? fail(f, STEP_IDMAP, -r, "gid_map") : 0;
 }
 
-static pid_t clone_child(const struct plan *p, int *ret_pidfd)
+/*
+ * The child borrows this process's memory until it becomes the guest, as vfork would have it: to copy
+ * a page at each first write costs more than its mounts. It has descriptors of its own.
+ * Safe because: until then it runs only this program's code, and afterwards it has memory of its own.
+ */
+static pid_t clone_child(struct launch *l, const struct child *c)
 {
-	struct clone_args a = {
-	    .flags = SANDBOX_NAMESPACES | CLONE_PIDFD,
-	    .pidfd = (uintptr_t)ret_pidfd,
-	    .exit_signal = SIGCHLD,
-	};
+	int flags = SANDBOX_NAMESPACES | CLONE_PIDFD | CLONE_VM | SIGCHLD;
+	char *stack = mmap(NULL, CHILD_STACK, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK | MAP_NORESERVE, -1, 0);
+	struct child *mine;
 
-	if (p->net == NET_NONE)
-		a.flags |= CLONE_NEWNET;
-	return (pid_t)syscall(SYS_clone3, &a, sizeof(a));
+	if (stack == MAP_FAILED || mprotect(stack, CHILD_GUARD, PROT_NONE) < 0)
+		return -1;
+	/* Above its stack, where no frame of ours can come to lie. */
+	mine = (struct child *)(void *)(stack + CHILD_STACK - CHILD_ARGS);
+	*mine = *c;
+	if (l->plan.net == NET_NONE)
+		flags |= CLONE_NEWNET;
+	return clone(child_main, mine, flags, mine, &l->pidfd);
 }
 
 /* Until the child has become the guest (end of stream) or says why not. */
@@ -128,17 +140,10 @@ static int run_child(struct launch *l, struct image *im, bool collected, struct 
 		return err_sys(e, errno, "start sandbox: socket pair");
 	chan_init(&l->guest, pair[0], false);
 	sock_in = pair[1];
-	l->pid = clone_child(&l->plan, &l->pidfd);
+	l->pid = clone_child(l, &(struct child){&l->plan, im, collected, sync_in, sync, sock_in});
 	if (l->pid < 0) {
-		(void)fail(f, STEP_NAMESPACES, errno, "clone3");
+		(void)fail(f, STEP_NAMESPACES, errno, "clone");
 		return failed(l, e);
-	}
-	if (l->pid == 0) {
-		struct child c = {&l->plan, im, collected, sync_in, sock_in};
-
-		/* Its own copy of launch's end would hide launch's death from it. */
-		cleanup_fd(&sync);
-		child_main(&c);
 	}
 	cleanup_fd(&sync_in);
 	cleanup_fd(&sock_in);
@@ -161,6 +166,8 @@ static bool setgroups_denied(void)
 
 	return fd >= 0 && read(fd, word, sizeof(word) - 1) > 0 && word[0] == 'd';
 }
+
+_Static_assert(sizeof(struct child) <= CHILD_ARGS, "room above the child's stack");
 
 int launch_start(struct launch *l, struct err *e)
 {
@@ -204,6 +211,11 @@ int launch_start(struct launch *l, struct err *e)
 			end_child(l);
 		cgroup_remove(&l->cgroup);
 	}
+	/* What the child has opened are numbers of its own table. The strings stay, once. */
+	if (collected)
+		im->aside = -1;
+	else if (l->pid > 0)
+		image_init(im);
 	l->landlock = l->plan.without & WITHOUT_LANDLOCK ? 0 : landlock_abi();
 out:
 	image_done(im);
@@ -306,8 +318,8 @@ int launch_main(void)
 	/* Again, by this process: whoever connects then reads launch's pid as the peer's. */
 	if (l.listen_fd >= 0)
 		(void)listen(l.listen_fd, 16);
-	(void)syscall(SYS_close_range,
-		      l.listen_fd < 0 ? LAUNCH_FD_LISTEN : LAUNCH_FD_LISTEN + 1, ~0U, 0);
+	(void)syscall(SYS_close_range, l.listen_fd < 0 ? LAUNCH_FD_LISTEN : LAUNCH_FD_LISTEN + 1,
+		      ~0U, 0);
 	(void)fcntl(LAUNCH_FD_OWNER, F_SETFD, FD_CLOEXEC);
 	if (l.listen_fd >= 0)
 		(void)fcntl(l.listen_fd, F_SETFD, FD_CLOEXEC);
@@ -324,8 +336,5 @@ int launch_main(void)
 	if (e.code != ERR_NONE)
 		tell_error(&l, &e);
 	cgroup_remove(&l.cgroup);
-	chan_done(&l.guest);
-	chan_done(&l.owner);
-	plan_done(&l.plan);
 	return r < 0 ? 1 : r;
 }

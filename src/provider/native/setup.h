@@ -67,10 +67,14 @@ struct child {
 	struct image *image;
 	bool collected; /* launch has opened everything (host root) */
 	int sync;	/* to launch: waits for the id maps, reports a failure */
+	int peer;	/* launch's end of that: closed at once */
 	int guest_sock;
 };
 
-/* Body of pid 1 of the sandbox. Never returns. */
-_Noreturn void child_main(struct child *c);
+/*
+ * Body of pid 1 of the sandbox, c a struct child. Never returns. Runs in launch's memory on a stack of its own
+ * until it becomes the guest, as after vfork; launch waits meanwhile and touches nothing of c.
+ */
+int child_main(void *c);
 
 #endif
