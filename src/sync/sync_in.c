@@ -102,6 +102,11 @@ static int on_entry(void *arg, const struct select_entry *s, struct err *e)
 	return diff_add(&j->diff, s, e);
 }
 
+static bool has(int dir, const char *name)
+{
+	return faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
 static int open_workspace(const struct sync_in_opts *o, int *ret_fd, struct err *e)
 {
 	int fd;
@@ -113,6 +118,12 @@ static int open_workspace(const struct sync_in_opts *o, int *ret_fd, struct err 
 	if (fd < 0)
 		return err_sys(e, errno, "workspace %s", o->workspace);
 	*ret_fd = fd;
+	if (!has(fd, ".git") && has(fd, "HEAD") && has(fd, "objects") && has(fd, "refs"))
+		return err_set(
+		    e, ERR_INVALID,
+		    "workspace %s is a bare git repository (or a .git directory): nothing is "
+		    "written into one; clone it and run in the clone",
+		    o->workspace);
 	return 0;
 }
 

@@ -506,6 +506,11 @@ static int decide(struct plan *p, uint64_t i, struct err *e)
 		return note(p, UA_IGNORE, "ignored", NULL, e);
 	n = p->c.path_len;
 	memcpy(path, p->c.path, n + 1);
+	r = p->c.kind == MK_ABSENT ? 0 : gitdir_refuses(u, path, n, &p->other);
+	if (r < 0)
+		return err_sys(e, -r, "look around %s", path);
+	if (r > 0)
+		return note(p, UA_REFUSE, "git_metadata", NULL, e);
 	p->have_b = u->m && !(p->c.flags & CH_NEW);
 	if (p->have_b) {
 		r = manifest_find(u->m, path, n, &p->b);

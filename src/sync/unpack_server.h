@@ -109,6 +109,9 @@ void give_to(int dir, const char *name, uid_t uid, gid_t gid);
 /* unpack_plan.c: phase 2a, under the lock: every path into the journal or into the report. */
 int plan_paths(struct unpack *u, struct journal *j, struct err *e);
 
+/* unpack_gitdir.c: would this member give orders to git in what is a repository by its layout? 1, 0, errno. */
+int gitdir_refuses(struct unpack *u, const char *path, size_t n, struct change *scratch);
+
 /* unpack_publish.c: phase 2b. */
 int publish_journal(struct unpack *u, struct err *e);
 /* Walks the staging places below root; *ret_n: how many cut publishes were repaired. */

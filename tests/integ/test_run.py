@@ -607,6 +607,13 @@ class Results(Case):
         self.assertNotIn(b"CONFLICTS", err)
 
     @native_only("works in place")
+    def test_bare_repository_is_no_workspace(self):
+        subprocess.run(["git", "init", "-q", "--bare", "bare"], cwd=self.ws, check=True)
+        r = self.run_cmd("true", cwd=self.ws + "/bare")
+        self.assertEqual(r.returncode, 125)
+        self.assertIn(b"is a bare git repository", r.stderr)
+
+    @native_only("works in place")
     def test_what_stays_behind_is_said_in_words(self):
         self.write("nest/x", "x\n")
         subprocess.run(["git", "init", "-q", "nest"], cwd=self.ws, check=True)

@@ -253,6 +253,37 @@ class Merge(Box):
 
     # --- links and swaps on the host side -----------------------------------------------------
 
+    def test_S1_05_FR_B185_git_directories_by_layout(self):
+        def layout(s, top):
+            return s.file(top + "HEAD", "ref: refs/heads/x\n").dir(top + "objects").dir(top + "refs")
+        self.write("mine/HEAD", "ref: refs/heads/x\n")
+        self.write("mine/config", "[core]\n\tbare = true\n")
+        for d in "objects", "refs":
+            os.makedirs(self.path("mine/" + d))
+        self.write("half/config", "[core]\n\tfsmonitor = x\n")
+        self.write("half2/config", "[core]\n\tfsmonitor = x\n")
+        self.write("half2/HEAD", "ref: refs/heads/x\n")
+        self.write("plain/config", "1")
+        self.sync_in()
+        before = tree(self.root)
+        s = layout(Stream(), "docs/").file("docs/config", "[core]\n\tfsmonitor = x\n").file("docs/hooks/post-checkout", "x", 0o755)
+        s.file("mine/config", "[core]\n\tfsmonitor = x\n").file("mine/config.worktree", "x").link("mine/hooks", "../docs")
+        layout(s, "half/")
+        s.dir("half2/objects").file("half2/objects/x", "x").dir("half2/refs").dir("half2/refs/heads")
+        s.file("far/HEAD", "ref: refs/heads/x\n").file("far/commondir", "../plain\n")
+        s.file("plain/config", "2").file("plain/hooks/x", "x").file("plain/HEAD", "x")
+        res = self.unpack(s)
+        self.assert_ok(res)
+        after = tree(self.root)
+        for p in ("docs/config", "docs/hooks", "docs/hooks/post-checkout", "mine/config.worktree", "mine/hooks", "half/HEAD",
+                  "half2/refs", "far/commondir"):
+            self.assertNotIn(p, after)
+        self.assertEqual(after["mine/config"], before["mine/config"])
+        self.assertEqual((self.read("plain/config"), self.read("plain/hooks/x"), self.read("docs/HEAD")), ("2", "x", "ref: refs/heads/x\n"))
+        did = self.did(res)
+        for p in "docs/config", "docs/hooks/post-checkout", "mine/config", "half/HEAD", "half2/refs", "far/commondir":
+            self.assertEqual(did[p], "refuse:git_metadata")
+
     def test_B13_two_runs_through_a_planted_link(self):
         self.write("d/x", "x")
         self.sync_in()

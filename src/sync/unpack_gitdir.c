@@ -1,0 +1,108 @@
+/*
+ * A directory that git takes for a repository by its layout, whatever its name. Part of door 1.
+ *
+ * Policy: git takes any directory with HEAD beside objects and refs (or beside commondir, which says
+ * where those are) for a bare repository, and runs what its config and hooks say on a mere status
+ * below it (CVE-2022-24765 and its kin). Nothing from a sandbox writes config, hooks or commondir
+ * into such a directory, counting what the stream brings and what the host has; and no part of the
+ * layout comes in where the host has config or hooks that the layout would bring to life.
+ * Not done here: names that only a case-blind file system takes for these; .git itself is refused
+ * by name (policy/member.h).
+ */
+#include <string.h>
+#include <strings.h>
+
+#include "sync/unpack_server.h"
+
+struct place { /* a directory and room for a name in it */
+	struct unpack *u;
+	struct change *scratch;
+	char path[PATH_MEMBER_MAX + 32];
+	size_t n;
+};
+
+static void name_in(struct place *p, const char *name)
+{
+	memcpy(p->path + p->n, name, strlen(name) + 1);
+}
+
+static bool on_host(struct place *p, const char *name)
+{
+	struct stat st;
+
+	name_in(p, name);
+	return beneath_stat(&p->u->root, p->path, &st) == 0;
+}
+
+/* 1: the host or the stream has it, 0, errno. */
+static int on_either(struct place *p, const char *name)
+{
+	int r;
+
+	if (on_host(p, name))
+		return 1;
+	r = chlist_find(p->u->list, p->path, strlen(p->path), p->scratch);
+	return r > 0 ? p->scratch->kind != MK_ABSENT : r;
+}
+
+static bool is_name(const char *s, size_t n, const char *const *names)
+{
+	for (; *names; names++)
+		if (strlen(*names) == n && strncasecmp(s, *names, n) == 0)
+			return true;
+	return false;
+}
+
+/* 1: HEAD beside what makes its directory a repository. */
+static int is_layout(struct place *p)
+{
+	int r = on_either(p, "HEAD");
+
+	if (r <= 0)
+		return r;
+	r = on_either(p, "commondir");
+	if (r != 0)
+		return r;
+	r = on_either(p, "objects");
+	return r > 0 ? on_either(p, "refs") : r;
+}
+
+static bool host_is_layout(struct place *p)
+{
+	return on_host(p, "HEAD") &&
+	       (on_host(p, "commondir") || (on_host(p, "objects") && on_host(p, "refs")));
+}
+
+/* Is the segment of `n` bytes at `s`, in the directory p, one that may not come in? 1, 0, errno. */
+static int judge(struct place *p, const char *s, size_t n)
+{
+	static const char *const orders[] = {"config", "config.worktree", "hooks", "commondir",
+					     NULL};
+	static const char *const parts[] = {"HEAD", "objects", "refs", NULL};
+	bool order = is_name(s, n, orders);
+	int r;
+
+	if (!order && !is_name(s, n, parts))
+		return 0;
+	r = is_layout(p);
+	if (r <= 0 || order)
+		return r;
+	return !host_is_layout(p) && (on_host(p, "config") || on_host(p, "config.worktree") ||
+				      on_host(p, "hooks") || on_host(p, "commondir"));
+}
+
+int gitdir_refuses(struct unpack *u, const char *path, size_t n, struct change *scratch)
+{
+	struct place p = {.u = u, .scratch = scratch};
+	int r = 0;
+
+	for (size_t i = 0, start = 0; i <= n && r == 0; i++) {
+		if (i < n && path[i] != '/')
+			continue;
+		memcpy(p.path, path, start);
+		p.n = start;
+		r = judge(&p, path + start, i - start);
+		start = i + 1;
+	}
+	return r;
+}
