@@ -116,6 +116,7 @@ static int judge(struct watch *w, struct err *e)
 	if (r == 0 && !w->ended && now >= w->give_up_at) {
 		/* The release of the sandbox ends it for certain; here nobody waits for ever. */
 		w->ended = true;
+		w->res->deaf = true;
 		w->drain_at = now;
 	}
 	if (now >= w->tick_at) {

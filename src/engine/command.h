@@ -43,6 +43,7 @@ struct command_result {
 	enum command_end end;
 	int code, signo; /* of the main process, when it ended */
 	bool killed;	 /* KILL was needed */
+	bool deaf;	 /* not even that brought an end: the sandbox does not answer */
 	unsigned leftovers, oom_kills;
 	int sys;
 	char step[32];

@@ -642,8 +642,10 @@ static void drive(struct runner *r)
 	r->log.fd = r->log.reserve_fd = -1;
 	k = forward(r, &e);
 	first_error(r, k, &e);
+	if (r->o->cmd.deaf)
+		note(r, true, "the sandbox does not answer: its results are not asked for now");
 	if (r->sb && r->o->command_ran && r->o->cmd.end != END_ABANDONED &&
-	    r->o->cmd.end != END_LOST) {
+	    r->o->cmd.end != END_LOST && !r->o->cmd.deaf) {
 		if (r->o->cmd.end == END_STOPPED && !ops(r)->in_place)
 			note(
 			    r, true,

@@ -197,7 +197,8 @@ int transfer_out(struct sandbox *sb, const struct lease_spec *s, const struct le
 		ui->progress_end(ui->arg);
 	/* A reader that stopped early makes the packer stop too. */
 	(void)close(TAKE_FD(rd));
-	k = wait_packed(sb, id, t, &pe);
+	/* Who sent nothing of the stream will not report its end either. */
+	k = r == -ETIMEDOUT ? r : wait_packed(sb, id, t, &pe);
 	/* A stream that was cut is the packer's failure, not hostility: its reason says more. */
 	if (r == -EBADMSG && k < 0 && strcmp(t->out.rule, "truncated") == 0) {
 		unpack_report_done(&t->out);

@@ -378,7 +378,7 @@ static int digest(struct intake *k, const uint8_t *p, size_t n, struct err *e)
 	}
 }
 
-/* Waits for the stream, or for the parent to go away. >0 bytes, 0 end. */
+/* Waits for the stream, but not for ever, or for the parent to go away. >0 bytes, 0 end. */
 static long read_in(struct intake *k, struct err *e)
 {
 	struct pollfd p[2] = {{.fd = k->u->stream_fd, .events = POLLIN},
@@ -386,8 +386,16 @@ static long read_in(struct intake *k, struct err *e)
 	ssize_t n;
 
 	do {
-		if (poll(p, 2, -1) < 0 && errno != EINTR)
+		int r = poll(p, 2, STREAM_IDLE_MS);
+
+		if (r < 0 && errno != EINTR)
 			return err_sys(e, errno, "wait for the result stream");
+		if (r == 0)
+			return err_set(
+			    e, ERR_TIMEOUT,
+			    "limit results: the sandbox sent nothing for %d s (built-in, "
+			    "STREAM_IDLE_MS); nothing was published",
+			    STREAM_IDLE_MS / 1000);
 		if (p[1].revents & (POLLHUP | POLLERR))
 			return err_set(e, ERR_CANCELLED,
 				       "airlock went away while results were read");
@@ -417,6 +425,7 @@ static int read_stream(struct intake *k, struct err *e)
 {
 	struct tar_out o;
 	bool ended = false;
+	size_t tail = 0;
 	int r = 0;
 
 	for (;;) {
@@ -427,8 +436,16 @@ static int read_stream(struct intake *k, struct err *e)
 		if (n == 0)
 			break;
 		/* After the end mark the rest is drained unread: the writer must not die of a full pipe. */
-		if (ended)
-			continue;
+		if (ended) {
+			tail += (size_t)n;
+			if (tail <= STREAM_TAIL_MAX)
+				continue;
+			return err_set(
+			    e, ERR_LIMIT,
+			    "limit results: the stream goes on for more than %u bytes after its "
+			    "end (STREAM_TAIL_MAX); nothing was published",
+			    STREAM_TAIL_MAX);
+		}
 		keep_raw(k, (size_t)n);
 		r = digest(k, k->in, (size_t)n, e);
 		if (r < 0)

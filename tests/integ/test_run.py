@@ -150,13 +150,13 @@ class Status(Case):
         self.assertIn(b"--timeout", self.airlock("run", "--tiemout", "3", "--", "true").stderr)
         self.assertIn(b"did you mean run", self.airlock("rnu").stderr)
 
-    def test_RT01_one_word_is_a_script_several_are_a_command(self):
+    def test_RT_01_one_word_is_a_script_several_are_a_command(self):
         r = self.run_cmd("echo $((1+1)); echo 'a b'")
         self.assertEqual(r.stdout, b"2\na b\n")
         r = self.run_cmd("printf", "%s|", "$HOME", "a b", "", "*")
         self.assertEqual(r.stdout, b"$HOME|a b||*|")
 
-    def test_RT01_bash_only_when_asked(self):
+    def test_RT_01_bash_only_when_asked(self):
         r = self.run_cmd("echo ${BASH_VERSION:-none}")
         self.assertEqual(r.stdout, b"none\n")
         r = self.run_cmd("echo ${BASH_VERSION:-none}", opts=["--shell", "bash"])
@@ -180,7 +180,7 @@ class Status(Case):
 
 
 class Streams(Case):
-    def test_RT07_bytes_whole_and_apart(self):
+    def test_RT_07_bytes_whole_and_apart(self):
         data = bytes(range(256)) * 4096
         self.write("data", data)
         r = self.run_cmd("cat data; cat data >&2", opts=["-q"])
@@ -300,7 +300,7 @@ class Variables(Case):
         with open(self.top + "/r.json") as f:
             self.assertNotIn("sesame42", f.read())
 
-    def test_RT06_no_profile_is_read_or_written(self):
+    def test_RT_06_no_profile_is_read_or_written(self):
         home = self.env["HOME"]
         for name in (".profile", ".bashrc", ".bash_profile"):
             with open(os.path.join(home, name), "w") as f:
@@ -312,17 +312,17 @@ class Variables(Case):
 
 
 class Tools(Case):
-    def test_RT04_B005_missing_cli_fails_loudly(self):
+    def test_RT_04_B005_missing_cli_fails_loudly(self):
         r = self.run_cmd("echo started", opts=["--cli", "nosuchcli"])
         self.assertEqual(r.returncode, 125)
         self.assertEqual(r.stdout, b"")
         for word in (b"nosuchcli", b"PATH=", b"command -v", PROVIDER.encode()):
             self.assertIn(word, r.stderr)
 
-    def test_RT03_only_used_clis_are_asked_for(self):
+    def test_RT_03_only_used_clis_are_asked_for(self):
         self.assertEqual(self.run_cmd("true", opts=["--cli", "sh", "--cli", "tar"]).returncode, 0)
 
-    def test_RT05_install_flow(self):
+    def test_RT_05_install_flow(self):
         # present: skipped
         r = self.run_cmd("true", opts=["--cli", "sh", "--install", "touch installed"])
         self.assertEqual(r.returncode, 0, r.stderr)
@@ -335,7 +335,7 @@ class Tools(Case):
                                                   "PATH=%s/bin:/usr/bin:/bin" % inside])
         self.assertEqual((r.returncode, r.stdout), (0, b"mine\nx\n"), r.stderr)
 
-    def test_RT05_failed_install_is_logged_not_fatal(self):
+    def test_RT_05_failed_install_is_logged_not_fatal(self):
         r = self.run_cmd("true", opts=["--cli", "nosuchcli", "--install", "echo trying; exit 3"])
         self.assertEqual(r.returncode, 125)
         self.assertIn(b"install command failed with status 3", r.stderr)
@@ -519,7 +519,7 @@ class Results(Case):
             for word in (b"changed: 1", b"added: ", b"deleted: 1", b"layers in force"):
                 self.assertIn(word, r.stderr)
 
-    def test_B09_local_says_so(self):
+    def test_B_09_local_says_so(self):
         r = self.run_cmd("true")
         self.assertEqual(b"NO ISOLATION" in r.stderr, LOCAL)
 
