@@ -233,7 +233,7 @@ class Merge(Box):
         self.assert_ok(self.unpack(Stream().dir("d").file("d/two", "2")))
         self.assertEqual(set(tree(self.root)), {"d", "d/one", "d/two"})
 
-    def test_unreadable_freezes_deletions(self):
+    def test_B_07_unreadable_freezes_deletions(self):
         for n in "d/a", "d/s/b", "e/c":
             self.write(n, n)
         self.sync_in()
