@@ -199,6 +199,8 @@ static int open_host(struct back *k, struct err *e)
 		return err_set(e, ERR_NOT_FOUND, "%s %s", k->o->workspace,
 			       found == GIT_FOUND_NO_GIT ? "needs git on this host"
 							 : "is no git repository any more");
+	if (k->git->head[0])
+		return 0; /* its length has told the format */
 	io.out = &out;
 	r = git_run(k->git, format, NULL, &io, e);
 	k->git->sha256 = !r && str_starts(buf_text(&out), "sha256");

@@ -24,10 +24,9 @@ struct side {
 struct touched {
 	size_t path; /* offset in names */
 	struct side from, to;
-	bool entry;   /* the index has something under this name */
-	bool as_from; /* ... exactly what the old commit has */
-	bool keep;    /* the user's */
-	bool skip;    /* skip-worktree */
+	bool entry; /* the index has something under this name */
+	bool keep;  /* the user's */
+	bool skip;  /* skip-worktree */
 };
 
 struct follow {
@@ -168,9 +167,8 @@ static int on_entry(void *arg, const char *p, size_t n)
 	}
 	put_side(&now, p + 2, p + 9);
 	t->entry = true;
-	t->as_from = tab[-1] == '0' && strcmp(now.text, t->from.text) == 0;
 	t->skip = p[0] == 'S' || p[0] == 's';
-	if (!t->as_from) {
+	if (tab[-1] != '0' || strcmp(now.text, t->from.text) != 0) {
 		t->keep = true;
 		guard(f, tab + 1, len);
 	}
@@ -205,7 +203,7 @@ static int list(struct follow *f, const char *from, const char *to, struct err *
 static bool moves(const struct touched *t)
 {
 	/* Absent in the index and in the old commit: the new file is added. */
-	return !t->keep && (t->entry ? t->as_from : !t->from.text[0]);
+	return !t->keep && (t->entry || !t->from.text[0]);
 }
 
 static int apply(struct follow *f, struct err *e)

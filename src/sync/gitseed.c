@@ -192,9 +192,10 @@ int gitseed_key(const struct gitseed_opts *o, char key[STORE_SEED_MAX], struct e
 struct seed {
 	const struct gitseed_opts *o;
 	const struct manifest *manifest;
-	int fd;		 /* the new .git */
-	char *dir;	 /* its path, for git's own arguments; owned */
-	struct buf held; /* tracked paths that did not travel, NUL-ended */
+	int fd;			    /* the new .git */
+	char *dir;		    /* its path, for git's own arguments; owned */
+	struct timespec index_time; /* of the host's index; 0 without one */
+	struct buf held;	    /* tracked paths that did not travel, NUL-ended */
 	struct manifest_entry entry;
 	struct err *e;
 };
@@ -311,6 +312,7 @@ static void copy_index(struct seed *s)
 	if (from < 0 || fstat(from, &st) < 0 || !S_ISREG(st.st_mode) ||
 	    (uint64_t)st.st_size > INDEX_FILE_MAX)
 		return;
+	s->index_time = st.st_mtim;
 	to = openat(s->fd, "index", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 	for (left = st.st_size; to >= 0 && left > 0;) {
 		ssize_t n = copy_file_range(from, NULL, to, NULL, (size_t)left, 0);
@@ -381,6 +383,7 @@ static int make_index(struct seed *s)
 {
 	const char *const read_tree[] = {"read-tree", "--reset", "HEAD", NULL};
 	struct process_opts io = PROCESS_OPTS_INIT;
+	struct timespec t[2] = {{.tv_nsec = UTIME_OMIT}};
 	int r;
 
 	copy_index(s);
@@ -391,7 +394,16 @@ static int make_index(struct seed *s)
 		(void)unlinkat(s->fd, "index.lock", 0);
 		r = index_run(s, read_tree, &io);
 	}
-	return r ? r : mark_held(s);
+	if (!r)
+		r = mark_held(s);
+	/*
+	 * Inside, git must look at a file again that is as young as the host's index was: without a time
+	 * it never does, and an edit of the same length in that second would miss its commit.
+	 */
+	t[1] = s->index_time.tv_sec ? s->index_time : (struct timespec){.tv_sec = 1};
+	if (!r && utimensat(s->fd, "index", t, AT_SYMLINK_NOFOLLOW) < 0)
+		r = err_sys(s->e, errno, "%s/index", s->dir);
+	return r;
 }
 
 /* Everything below fd to the sandbox's uid: git inside refuses a repository of another owner. */

@@ -166,6 +166,15 @@ class Forward(Case):
         self.history("none", commits=0, ref="", head="")
         self.assertEqual(self.rev("main"), self.base)
 
+    def test_edit_of_the_same_length_in_the_second_of_the_index_is_seen(self):
+        at = 1700000000
+        os.utime(self.ws + "/file", (at, at))
+        self.git("update-index", "--refresh")
+        os.utime(self.ws + "/.git/index", (at, at))
+        self.sandbox("sed -i 's/line 3$/inside/' file; touch -d @%d file; git commit -qam two" % at)
+        self.history("fast_forwarded")
+        self.assertIn("inside", self.git("show", "main:file"))
+
     def test_many_objects_come_as_one_pack(self):
         self.sandbox(sh("for i in $(seq 150); do echo $i >n$i; done", "git add .", "git commit -qm many"))
         self.history("fast_forwarded")
