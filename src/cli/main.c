@@ -8,6 +8,7 @@
 #include "base/str.h"
 #include "base/version.h"
 #include "cli/cli.h"
+#include "os/files.h"
 
 const struct opt opts_help[] = {{"help", 'h', NULL, "this text", 0}, {NULL, 0, NULL, NULL, 0}};
 static const struct opt opts_help_verb[] = {
@@ -193,6 +194,7 @@ int cli_main(int argc, char **argv)
 	struct err e = ERR_INIT;
 	const struct verb *v;
 
+	files_raise();
 	if (argc < 2) {
 		overview(stderr);
 		return 2;

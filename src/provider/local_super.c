@@ -1,3 +1,4 @@
+#include "os/files.h"
 #include "provider/local_super.h"
 
 #include <errno.h>
@@ -126,6 +127,7 @@ child(struct super *s, const struct exec_spec *x, int slave, int report)
 		(void)signal(i, SIG_DFL);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	files_restore();
 	(void)setsid();
 	if (slave >= 0)
 		(void)ioctl(slave, TIOCSCTTY, 0);

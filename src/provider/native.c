@@ -24,6 +24,7 @@
 #include "base/limits.h"
 #include "base/path.h"
 #include "base/str.h"
+#include "os/files.h"
 #include "os/chan.h"
 #include "os/self.h"
 #include "provider/native/launch_fds.h"
@@ -266,6 +267,9 @@ static int start(const struct plan *p, struct native **ret, struct err *e)
 	struct native *n;
 	int pair[2], r;
 
+	r = files_check(e);
+	if (r < 0)
+		return r;
 	r = plan_put(&b, p);
 	if (r < 0)
 		return err_sys(e, -r, "sandbox plan");
