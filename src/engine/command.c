@@ -246,6 +246,8 @@ int command_run(struct sandbox *sb, const struct command_opts *o, struct command
 	r = loop(&w, e);
 	ret->duration_ns = clock_mono_ns() - began;
 	ret->out_bytes = w.pump.out[0].total;
+	ret->out_error = w.pump.out[0].sink_error;
+	ret->err_error = w.pump.out[1].sink_error;
 	ret->err_bytes = w.pump.out[1].total;
 	pump_done(&w.pump);
 	return r;

@@ -45,6 +45,7 @@ struct command_result {
 	bool killed;	 /* KILL was needed */
 	bool deaf;	 /* not even that brought an end: the sandbox does not answer */
 	unsigned leftovers, oom_kills;
+	int out_error, err_error; /* the caller's stream could not be written: errno, 0 */
 	int sys;
 	char step[32];
 	int64_t duration_ns;

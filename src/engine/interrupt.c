@@ -58,6 +58,8 @@ int interrupt_setup(struct err *e)
 		return err_sys(e, errno, "install signal handler");
 	sa.sa_handler = SIG_IGN;
 	(void)sigaction(SIGPIPE, &sa, NULL);
+	/* A file at the limit of file sizes is a full disk (EFBIG), not the end of us. */
+	(void)sigaction(SIGXFSZ, &sa, NULL);
 	return 0;
 }
 

@@ -168,6 +168,19 @@ static void lose_sink(struct pump_out *o)
 	close_fd(&o->pipe);
 }
 
+/* A full disk is no reader that left: the output goes on into the log. */
+static void fail_sink(struct pump_out *o, int error)
+{
+	if (error == EPIPE) {
+		lose_sink(o);
+		return;
+	}
+	o->len = 0;
+	o->sink = -1;
+	close_fd(&o->sink_own);
+	o->sink_error = error;
+}
+
 static void write_sink(struct pump_out *o)
 {
 	while (o->len) {
@@ -178,7 +191,7 @@ static void write_sink(struct pump_out *o)
 		if (k < 0 && (errno == EINTR || errno == EAGAIN))
 			return;
 		if (k < 0) {
-			lose_sink(o);
+			fail_sink(o, errno);
 			return;
 		}
 		o->off += (size_t)k;

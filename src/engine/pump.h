@@ -31,6 +31,7 @@ struct pump_out {
 	char *data; /* PUMP_CHUNK bytes read and not yet taken by the sink */
 	size_t off, len;
 	uint64_t total, max; /* max 0: none */
+	int sink_error; /* errno of the write that lost the sink; the log goes on. 0; never EPIPE */
 };
 
 struct pump {

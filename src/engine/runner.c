@@ -335,6 +335,19 @@ static void say_oom(struct runner *r)
 	note(r, true, text);
 }
 
+static void say_stream(struct runner *r, const char *name, int error)
+{
+	char text[256];
+
+	if (!error)
+		return;
+	(void)snprintf(
+	    text, sizeof(text),
+	    "%s of the command could not be written to its end: %s; the run log has all of it: airlock logs %s",
+	    name, strerror(error), r->run.id);
+	note(r, true, text);
+}
+
 static void say_end(struct runner *r)
 {
 	const struct command_result *c = &r->o->cmd;
@@ -433,6 +446,8 @@ static int execute_phase(struct runner *r, struct err *e)
 	if (o.tty && r->ui->terminal)
 		r->ui->terminal(r->ui->arg, false);
 	if (k == 0) {
+		say_stream(r, "stdout", r->o->cmd.out_error);
+		say_stream(r, "stderr", r->o->cmd.err_error);
 		say_oom(r);
 		say_end(r);
 		k = command_failed(r, e);

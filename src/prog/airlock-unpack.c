@@ -24,5 +24,6 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	(void)signal(SIGPIPE, SIG_IGN);
+	(void)signal(SIGXFSZ, SIG_IGN);
 	return unpack_serve(STDIN_FILENO) < 0 ? 1 : 0;
 }
