@@ -41,8 +41,8 @@ static int report(struct runopts *o, struct run_outcome *out)
 		cli_say("%s%s%s", out->error_phase, out->error_phase[0] ? ": " : "", out->err.text);
 	if (!o->quiet)
 		summary_print(&o->req, out);
-	else if (out->lease_state == LEASE_RECOVERABLE)
-		cli_say("the work is kept: 'airlock recover %s'", out->id);
+	else
+		summary_losses(out);
 	if (r < 0) {
 		cli_say("the record could not be written to %s: %s",
 			o->json_file ? o->json_file : "stdout", strerror(-r));

@@ -158,6 +158,13 @@ static void history(const struct transfer *t, const char *run_dir)
 		cli_say("commits outside HEAD (other branches, tags, stash) could not be packed");
 }
 
+static void losses(const struct unpack_report *u)
+{
+	list(u, UA_REFUSE, "refused");
+	list(u, UA_CONFLICT, "CONFLICTS (both sides changed; the losing version is saved)");
+	list(u, UA_FAIL, "NOT WRITTEN (the host refused)");
+}
+
 void summary_results(const struct transfer *t, const char *run_dir)
 {
 	const struct unpack_report *u = &t->out;
@@ -219,6 +226,13 @@ static void held_back(const struct transfer *t)
 		cli_say("  ... and %zu more (the record has all)", t->in.notes_len - shown);
 }
 
+/* The network layer has a switch of its own. */
+static const char *switched_by(const struct request *q, const char *layer)
+{
+	return q->net == NET_HOST && strcmp(layer, "network namespace") == 0 ? "--net host"
+									     : "--without";
+}
+
 static void isolation(const struct request *q, const struct run_outcome *o)
 {
 	size_t on = 0;
@@ -234,7 +248,8 @@ static void isolation(const struct request *q, const struct run_outcome *o)
 				   : "none");
 	for (size_t i = 0; i < o->isolation_len; i++)
 		if (strcmp(o->isolation[i].state, "switched off") == 0)
-			cli_say("WITHOUT %s: switched off by --without", o->isolation[i].layer);
+			cli_say("WITHOUT %s: switched off by %s", o->isolation[i].layer,
+				switched_by(q, o->isolation[i].layer));
 }
 
 static void phases(const struct run_outcome *o)
@@ -252,6 +267,16 @@ static void phases(const struct run_outcome *o)
 	cli_say("time: %s; sum %s", buf_text(&b), t);
 }
 
+static void withheld(const struct run_outcome *o)
+{
+	char text[512];
+
+	if (!o->xfer.withheld)
+		return;
+	transfer_withheld_text(&o->xfer, o->id, text, sizeof(text));
+	cli_say("%s", text);
+}
+
 static void where(const struct run_outcome *o)
 {
 	if (o->log_error)
@@ -264,12 +289,7 @@ static void where(const struct run_outcome *o)
 	if (o->id[0])
 		cli_say("run %s: airlock logs %s; files in %s", o->id, o->id,
 			o->run_dir ? o->run_dir : "-");
-	if (o->xfer.withheld) {
-		char text[512];
-
-		transfer_withheld_text(&o->xfer, o->id, text, sizeof(text));
-		cli_say("%s", text);
-	}
+	withheld(o);
 	if (o->lease_state == LEASE_RECOVERABLE)
 		cli_say(
 		    "the work is KEPT in the sandbox's storage: 'airlock recover %s' brings it back, 'airlock rm %s' gives it up",
@@ -293,4 +313,22 @@ void summary_print(const struct request *q, const struct run_outcome *o)
 		isolation(q, o);
 	phases(o);
 	where(o);
+}
+
+void summary_losses(const struct run_outcome *o)
+{
+	const struct transfer *t = &o->xfer;
+
+	if (t->out_done && t->out.rejected)
+		summary_results(t, o->run_dir ? o->run_dir : "");
+	else if (t->out_done)
+		losses(&t->out);
+	if (t->out_done && t->history.outcome == HISTORY_FAILED)
+		history(t, o->run_dir ? o->run_dir : "");
+	if (t->out.mass_delete)
+		cli_say("MASS DELETION: the deleted files lie in %s/trash",
+			o->run_dir ? o->run_dir : "");
+	withheld(o);
+	if (o->lease_state == LEASE_RECOVERABLE)
+		cli_say("the work is kept: 'airlock recover %s'", o->id);
 }

@@ -147,9 +147,8 @@ static int load_list(struct unpack *u, int fd, int from_dir, struct err *e)
 	int r;
 
 	if (check_list(fd) < 0 || lseek(fd, sizeof(MAGIC) - 1, SEEK_SET) < 0)
-		return err_set(
-		    e, ERR_INVALID,
-		    "pending/list of the run is damaged or no change set: run again with --review");
+		return err_set(e, ERR_INVALID,
+			       "pending/list of the run is damaged or no change set");
 	while ((r = read_record(fd, &c)) > 0) {
 		if (c.kind == MK_UNKNOWN)
 			u->unknown++;

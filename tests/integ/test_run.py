@@ -6,7 +6,7 @@ usage: test_run.py AIRLOCK local|native [unittest arguments]
 The same suite runs over every provider; what only one of them can show is skipped for the other by
 a decorator, with the reason. No sleeps: every wait has a condition and a deadline.
 """
-import fcntl, json, os, pty, re, select, shutil, signal, stat, struct, subprocess, sys, tempfile, termios, time, unittest
+import fcntl, json, os, pty, re, resource, select, shutil, signal, stat, struct, subprocess, sys, tempfile, termios, time, unittest
 
 AIRLOCK, PROVIDER = os.path.abspath(sys.argv[1]), sys.argv[2]
 LOCAL = PROVIDER == "local"
@@ -218,6 +218,36 @@ class Streams(Case):
             select.select([], [], [], 0.001)
         self.assertEqual(got, 3000000)
         self.assertEqual(p.wait(DEADLINE), 0)
+
+    def test_output_that_cannot_be_written_is_said_and_logged(self):
+        """stdout on a full disk, or at the limit of file sizes: the command goes on, the log has all."""
+        with open("/dev/full", "wb") as full:
+            r = self.run_cmd("head -c 300000 /dev/zero; echo end >&2; exit 3", stdout=full)
+        self.assertEqual(r.returncode, 3, r.stderr)
+        self.assertIn(b"stdout of the command could not be written", r.stderr)
+        self.assertIn(b"No space left", r.stderr)
+        self.assertEqual(self.log().count(b"\0"), 300000)
+        with open(os.path.join(self.top, "out"), "ab") as out:
+            out.write(b"x" * 8000000)
+            out.flush()
+            r = self.run_cmd("echo too much; exit 3", stdout=out, preexec_fn=lambda: resource.setrlimit(
+                resource.RLIMIT_FSIZE, (8000000, 8000000)))
+        self.assertEqual(r.returncode, 3, r.stderr)
+        self.assertIn(b"File too large", r.stderr)
+
+    def test_open_file_limit_is_raised_or_named(self):
+        r = self.run_cmd("ulimit -n", opts=["-q"], preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (32, 4096)))
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertEqual(r.stdout, b"32\n" if LOCAL else b"4096\n")
+        if LOCAL:
+            return
+        for n in (32, 64, 150):
+            r = self.run_cmd("true", opts=["-q"], preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (n, n)))
+            self.assertEqual(r.returncode, 125, r.stderr)
+            for word in (b"limit open files", b"%d" % n, b"192", b"ulimit -n"):
+                self.assertIn(word, r.stderr)
+        r = self.run_cmd("true", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (192, 192)))
+        self.assertEqual(r.returncode, 0, r.stderr)
 
     def test_endless_output_ends_with_its_reader(self):
         p = self.start("yes", opts=["-q"])
@@ -566,6 +596,25 @@ class Results(Case):
         for name, text in (("p", b"p\n"), ("s", b"s\n"), ("q/r/t", b"t\n"), ("a", b"k\n"), ("x/y", b"y\n")):
             self.assertEqual(self.read(name), text)
         self.assertEqual(self.runs()[0]["lease_state"], "released")
+
+    @native_only("works in place")
+    def test_quiet_still_says_what_did_not_come_back(self):
+        p = self.start("echo sandbox > a; ln -s /etc/passwd bad; mkfifo fifo; echo begun; cat", opts=["-q"], stdin=subprocess.PIPE)
+        self.assertEqual(p.stdout.readline(), b"begun\n")
+        self.write("a", "host\n")
+        p.stdin.close()
+        p.stdin = None
+        self.assertEqual(p.wait(DEADLINE), 0)
+        err = p.stderr.read()
+        for word in (b"CONFLICTS", b"refused: 2", b"bad"):
+            self.assertIn(word, err)
+        self.assertNotIn(b"summary", err)
+
+    @native_only("has the host's network")
+    def test_net_host_is_named_as_such(self):
+        err = self.run_cmd("true", opts=["--net", "host"]).stderr
+        self.assertIn(b"switched off by --net host", err)
+        self.assertNotIn(b"--without", err)
 
     @native_only("works in place")
     def test_strict_rejection_can_be_recovered(self):
