@@ -151,6 +151,15 @@ static int send_layers(struct client *c, struct err *e)
 	return r;
 }
 
+/* There is no asking without setting; this process has one thread. */
+static uint32_t user_umask(void)
+{
+	mode_t m = umask(077);
+
+	(void)umask(m);
+	return m;
+}
+
 static int set_up(struct client *c, struct err *e)
 {
 	const struct unpack_opts *o = c->o;
@@ -166,6 +175,7 @@ static int set_up(struct client *c, struct err *e)
 	    .has_manifest = o->manifest_path != NULL,
 	    .total_max = o->total_max ? o->total_max : OUT_BYTES_DEFAULT,
 	    .lock_wait_ms = o->lock_wait_ms ? o->lock_wait_ms : LOCK_WAIT_MS,
+	    .umask = user_umask(),
 	};
 	_cleanup_fd_ int null = -1;
 	int fds[FRAME_FDS_MAX], r = id_new(s.run);
@@ -464,7 +474,8 @@ int unpack_recover(const char *root, struct err *e)
 {
 	struct unpack_opts o = {.root = root};
 	struct unpack_report rep = {0};
-	struct unpack_setup s = {.mode = UM_RECOVER, .lock_wait_ms = LOCK_WAIT_MS};
+	struct unpack_setup s = {
+	    .mode = UM_RECOVER, .lock_wait_ms = LOCK_WAIT_MS, .umask = user_umask()};
 	struct client c;
 	int r;
 

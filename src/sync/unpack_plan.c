@@ -21,6 +21,7 @@
 #include "sync/merge3.h"
 #include "sync/unpack_server.h"
 
+#define FRESH_MODE 0644 /* of a new file inside, where the umask is 022 */
 #define DETAIL_MAX (PATH_MEMBER_MAX + 64)
 
 struct plan {
@@ -75,6 +76,25 @@ static void give_owner(struct plan *p, const char *name, const struct intent_old
 
 	/* Safe because: a file without set-id bits in the private staging directory, not followed. */
 	give_to(p->u->st.content, name, uid, gid);
+}
+
+/* A new entry is as open as the user lets new entries be. */
+static uint32_t new_mode(const struct plan *p, uint32_t mode)
+{
+	return mode & ~p->u->s.umask;
+}
+
+/*
+ * Programs that save by a new file and a rename leave the mode of a new file, which says nothing:
+ * there, group and others keep what they may write and get nothing that they did not have.
+ */
+static uint32_t changed_mode(const struct plan *p, uint32_t mode)
+{
+	uint32_t h = p->h.side.mode;
+
+	if (p->h.side.kind != MK_FILE || p->c.kind != MK_FILE || mode != FRESH_MODE)
+		return mode;
+	return (mode & (h | 0700)) | (h & 022);
 }
 
 static int put(struct plan *p, uint64_t id, uint32_t mode, bool over, enum unpack_action a,
@@ -279,9 +299,9 @@ static int take_sandbox(struct plan *p, struct merge_verdict v, struct err *e)
 		return r;
 	/* The conflict is reported already; what carries it out stays silent unless it fails. */
 	if (p->c.kind != MK_DIR)
-		return put(p, p->c.id, p->c.mode, true, UA_ACTION_COUNT, e);
+		return put(p, p->c.id, changed_mode(p, p->c.mode), true, UA_ACTION_COUNT, e);
 	r = clear(p, e);
-	return r < 0 ? r : make_dir_over(p, v.mode, UA_ACTION_COUNT, e);
+	return r < 0 ? r : make_dir_over(p, new_mode(p, v.mode), UA_ACTION_COUNT, e);
 }
 
 static int create(struct plan *p, uint32_t mode, struct err *e)
@@ -298,7 +318,7 @@ static int create(struct plan *p, uint32_t mode, struct err *e)
 		if (r < 0)
 			return r;
 	}
-	return put(p, p->c.id, mode, false, p->have_b ? UA_CHANGE : UA_ADD, e);
+	return put(p, p->c.id, new_mode(p, mode), false, p->have_b ? UA_CHANGE : UA_ADD, e);
 }
 
 static int change_mode(struct plan *p, uint32_t mode, struct err *e)
@@ -326,7 +346,7 @@ static int dir_to_file(struct plan *p, struct err *e)
 	if (r == 0)
 		return keep_host(p, "dir_has_changes", e);
 	r = clear(p, e);
-	return r < 0 ? r : put(p, p->c.id, p->c.mode, false, UA_CHANGE, e);
+	return r < 0 ? r : put(p, p->c.id, new_mode(p, p->c.mode), false, UA_CHANGE, e);
 }
 
 static int act(struct plan *p, struct merge_verdict v, struct err *e)
@@ -340,11 +360,11 @@ static int act(struct plan *p, struct merge_verdict v, struct err *e)
 	case MA_CREATE:
 		return create(p, v.mode, e);
 	case MA_REPLACE:
-		return put(p, p->c.id, v.mode, true, UA_CHANGE, e);
+		return put(p, p->c.id, changed_mode(p, v.mode), true, UA_CHANGE, e);
 	case MA_MODE:
 		return change_mode(p, v.mode, e);
 	case MA_MKDIR:
-		return make_dir(p, v.mode, UA_ADD, e);
+		return make_dir(p, new_mode(p, v.mode), UA_ADD, e);
 	case MA_DELETE:
 		return remove_path(p, IN_DELETE, e);
 	case MA_RMDIR:
@@ -353,13 +373,13 @@ static int act(struct plan *p, struct merge_verdict v, struct err *e)
 		return dir_to_file(p, e);
 	case MA_FILE_TO_DIR:
 		r = clear(p, e);
-		return r < 0 ? r : make_dir_over(p, v.mode, UA_CHANGE, e);
+		return r < 0 ? r : make_dir_over(p, new_mode(p, v.mode), UA_CHANGE, e);
 	case MA_TEXT:
 		r = merge_text(p, &id, e);
 		if (r < 0)
 			return r;
 		if (r > 0)
-			return put(p, id, v.mode, true, UA_MERGE, e);
+			return put(p, id, changed_mode(p, v.mode), true, UA_MERGE, e);
 		return v.otherwise == MA_TAKE ? take_sandbox(p, v, e) : keep_host(p, v.rule, e);
 	case MA_KEEP:
 		return keep_host(p, v.rule, e);

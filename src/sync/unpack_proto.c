@@ -18,6 +18,7 @@ int unpack_put_setup(struct buf *b, const struct unpack_setup *s)
 	(void)buf_u8(b, s->has_manifest);
 	(void)buf_u64(b, s->total_max);
 	(void)buf_u32(b, s->lock_wait_ms);
+	(void)buf_u32(b, s->umask);
 	return buf_str(b, s->run);
 }
 
@@ -37,6 +38,7 @@ int unpack_get_setup(struct view v, struct unpack_setup *ret)
 	ret->has_manifest = cursor_u8(&c);
 	ret->total_max = cursor_u64(&c);
 	ret->lock_wait_ms = cursor_u32(&c);
+	ret->umask = cursor_u32(&c) & 077; /* what the owner may do is not at stake */
 	run = cursor_bytes(&c, ID_LEN);
 	if (!cursor_end(&c) || ret->mode > UM_RECOVER)
 		return -EPROTO;

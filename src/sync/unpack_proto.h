@@ -55,8 +55,8 @@ struct unpack_setup {
 	uint8_t mode;
 	bool strict, dry_run, take_sandbox, full_tree, without_landlock, has_manifest;
 	uint64_t total_max;
-	uint32_t lock_wait_ms;
-	char run[ID_LEN + 1]; /* name of the staging directory */
+	uint32_t lock_wait_ms, umask; /* umask: of the user; for new entries */
+	char run[ID_LEN + 1];	      /* name of the staging directory */
 };
 
 int unpack_put_setup(struct buf *b, const struct unpack_setup *s);

@@ -87,7 +87,7 @@ static int parent_of(struct unpack *u, const char *path, const char **ret_base)
 	if (dir != -ENOENT)
 		return dir;
 	/* The host deleted the directory, the sandbox edited in it: the edit is kept. */
-	dir = beneath_mkparents(&u->root, path, 0755);
+	dir = beneath_mkparents(&u->root, path, 0755 & ~u->s.umask);
 	return dir < 0 ? dir : beneath_parent(&u->root, path, ret_base);
 }
 

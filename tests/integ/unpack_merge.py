@@ -401,6 +401,19 @@ class Merge(Box):
         self.assertEqual((after.st_ino, after.st_mtime_ns), (before.st_ino, before.st_mtime_ns))
         self.assertEqual(self.did(res)["x"], "mode")
 
+    def test_C2_umask_of_the_caller(self):
+        """New entries obey it; a file saved anew inside opens nothing here; an explicit mode is obeyed."""
+        for n, mode in (("private", 0o600), ("group", 0o664), ("script", 0o755), ("to-x", 0o600), ("chmod", 0o600)):
+            self.write(n, "1", mode)
+        self.sync_in()
+        s = Stream().file("n", "n").file("x", "x", 0o755).dir("d").file("d/f", "f", 0o666).file("private", "2").file("group", "2")
+        s.file("script", "2").file("to-x", "2", 0o755).file("chmod", "1", 0o644)
+        self.assert_ok(self.unpack(s, umask=0o077))
+        mode = {n: oct(os.stat(self.path(n)).st_mode & 0o777) for n in os.listdir(self.root) if n != ".git"}
+        self.assertEqual(mode, {"n": "0o600", "x": "0o700", "d": "0o700", "private": "0o600", "group": "0o664", "script": "0o644",
+                                "to-x": "0o755", "chmod": "0o644"})
+        self.assertEqual(os.stat(self.path("d/f")).st_mode & 0o777, 0o600)
+
     def test_C8_owner_of_the_replaced_file_stays(self):
         if os.geteuid() != 0:
             self.skipTest("needs root to make files of another user")
