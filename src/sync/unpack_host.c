@@ -286,6 +286,32 @@ int host_dir_clean(struct unpack *u, const char *path, struct err *e)
 	return scan_dir(&s, e);
 }
 
+int tell_gone(struct unpack *u, struct beneath *in, const char *as, const char *path, struct err *e)
+{
+	char at[PATH_MEMBER_MAX + 32];
+	struct manifest_entry b;
+	size_t pos = 0, n = strlen(path);
+	struct stat st;
+	int r;
+
+	if (!u->m)
+		return 0;
+	manifest_seek_below(u->m, path, n, &pos);
+	while ((r = manifest_next(u->m, &pos, &b)) > 0) {
+		if (b.path_len <= n || memcmp(b.path, path, n) != 0 || b.path[n] != '/')
+			break;
+		(void)snprintf(at, sizeof(at), "%s%s", as, b.path + n);
+		if (beneath_stat(in, at, &st) < 0)
+			continue;
+		r = tell(u, UA_DELETE, b.path, b.kind == 'd' ? "dir" : "", NULL, e);
+		if (r < 0)
+			return r;
+	}
+	return r < 0
+		   ? err_set(e, ERR_PROTOCOL, "the manifest of this run is damaged below %s", path)
+		   : 0;
+}
+
 /* --- contents --------------------------------------------------------------------------- */
 
 int base_open(struct unpack *u, const struct manifest_entry *b)

@@ -345,6 +345,10 @@ static int dir_to_file(struct plan *p, struct err *e)
 		return r;
 	if (r == 0)
 		return keep_host(p, "dir_has_changes", e);
+	/* Otherwise told once they are gone, from where they lie then. */
+	r = p->preview ? tell_gone(p->u, &p->u->root, p->c.path, p->c.path, e) : 0;
+	if (r < 0)
+		return r;
 	r = clear(p, e);
 	return r < 0 ? r : put(p, p->c.id, new_mode(p, p->c.mode), false, UA_CHANGE, e);
 }

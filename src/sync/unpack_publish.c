@@ -303,6 +303,16 @@ static int settle(struct unpack *u, const struct intent *in, int r, struct err *
 	return tell(u, UA_FAIL, in->path, fail_rule(-r), detail, e);
 }
 
+/* A directory that a file replaces went as a whole: what was in it is named one by one. */
+static int cleared(struct unpack *u, const struct intent *in, struct err *e)
+{
+	struct beneath trash = {.root = u->st.trash, .stepwise = u->root.stepwise};
+	char name[20];
+
+	stage_name(in->id, name);
+	return tell_gone(u, &trash, name, in->path, e);
+}
+
 /* One intent in the forward or the backward pass. */
 static int carry_out(struct unpack *u, const struct intent *in, bool forward, struct err *e)
 {
@@ -344,6 +354,8 @@ static int carry_out(struct unpack *u, const struct intent *in, bool forward, st
 		return settle(u, in, r, e);
 	if (in->op == IN_PUT)
 		u->bytes_written += in->size;
+	if (in->op == IN_CLEAR)
+		return cleared(u, in, e);
 	return in->action < UA_ACTION_COUNT ? tell(u, in->action, in->path, rule, NULL, e) : 0;
 }
 

@@ -112,6 +112,13 @@ int plan_paths(struct unpack *u, struct journal *j, struct err *e);
 /* unpack_gitdir.c: would this member give orders to git in what is a repository by its layout? 1, 0, errno. */
 int gitdir_refuses(struct unpack *u, const char *path, size_t n, struct change *scratch);
 
+/*
+ * The manifest's paths below directory `path` that `in` has below `as`, which is where they are now:
+ * reported as deleted. 0 or negative errno.
+ */
+int tell_gone(struct unpack *u, struct beneath *in, const char *as, const char *path,
+	      struct err *e);
+
 /* unpack_publish.c: phase 2b. */
 int publish_journal(struct unpack *u, struct err *e);
 /* Walks the staging places below root; *ret_n: how many cut publishes were repaired. */

@@ -159,6 +159,18 @@ class Merge(Box):
         self.assert_ok(res)
         self.assertEqual(tree(self.root), {"d": ("f", 0o644, b"file\n")})
 
+    def test_G7_what_a_file_replaces_is_listed_as_deleted(self):
+        for n in "d/a", "d/sub/b", "d-x":
+            self.write(n, n)
+        self.write("d/gone", "g")
+        self.sync_in()
+        os.unlink(self.path("d/gone"))
+        for args in ["--dry-run"], []:
+            res = self.unpack(Stream().file("d", "file"), *args)
+            self.assert_ok(res)
+            self.assertEqual(self.did(res), {"d": "change", "d/a": "delete", "d/sub": "delete:dir", "d/sub/b": "delete"})
+            self.assertEqual(res["counts"]["delete"], 3)
+
     def test_G7_dir_with_host_changes_is_kept_whole(self):
         def ignored():
             self.write("d/.env", "secret")
