@@ -148,7 +148,8 @@ class Case(Host):
 
     def taken(self, n):
         """The n-th signal has been handled, not merely sent: signals of one number merge while pending."""
-        if self.place == "row":
+        # A second one may come while the gate writes down the first: then it interrupts no open(2) that could count it.
+        if self.place == "row" and n == 1:
             def cond():
                 return os.path.exists(self.gate + "/signals") and os.path.getsize(self.gate + "/signals") >= n
         else:
@@ -248,8 +249,9 @@ class Case(Host):
         now = snapshot(self.ws)
         self.untouched(now)
         if partly:
-            for n in set(BEFORE) | set(AFTER) | set(now):
-                self.check(now.get(n, (None,))[0] in (BEFORE.get(n), AFTER.get(n)) or n == "new/dir/big", n, now.get(n))
+            for n, v in now.items():
+                self.check(v[0] == BEFORE.get(n) or AFTER.get(n, v[0])[:len(v[0])] == v[0], n, v)
+            self.check("a" in now, "a file is lost")
         elif ran:
             self.check(self.holds(now, AFTER), "the work is lost", row, sorted(now), out)
         else:
