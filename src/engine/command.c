@@ -135,6 +135,16 @@ static void resize(struct watch *w)
 		(void)w->sb->ops->winsize(w->sb, w->id, ws.ws_row, ws.ws_col);
 }
 
+/* One that finds no command any more is gone: it was not for us. */
+static void pass_signals(struct watch *w)
+{
+	int signo;
+
+	while (w->o->interruptible && (signo = interrupt_passed()) != 0)
+		if (!w->ended)
+			(void)w->sb->ops->signal(w->sb, w->id, signo, NULL);
+}
+
 static bool finished(struct watch *w)
 {
 	if (!w->ended)
@@ -190,6 +200,7 @@ static int loop(struct watch *w, struct err *e)
 		if (v[0].revents)
 			interrupt_ack();
 		resize(w);
+		pass_signals(w);
 		pump_run(&w->pump, v + base, n);
 		prolong(w, total(w) - before);
 		if (v[1].revents)

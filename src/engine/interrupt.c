@@ -15,6 +15,9 @@ static volatile int first, second, winch, first_signo;
 static int wake[2] = {-1, -1};
 
 static const int stops[] = {SIGINT, SIGTERM, SIGHUP};
+/* Meant for the command: dd, servers and schedulers give them a meaning; here they would only kill us. */
+static const int passed[] = {SIGUSR1, SIGUSR2, SIGALRM, SIGCONT};
+static volatile sig_atomic_t to_pass[ARRAY_LEN(passed)];
 
 static void on_signal(int signo)
 {
@@ -32,6 +35,28 @@ static void on_signal(int signo)
 	if (write(wake[1], "", 1) < 0)
 		errno = 0;
 	errno = saved;
+}
+
+static void on_passed(int signo)
+{
+	int saved = errno;
+
+	for (size_t i = 0; i < ARRAY_LEN(passed); i++)
+		if (passed[i] == signo)
+			to_pass[i] = 1;
+	if (write(wake[1], "", 1) < 0)
+		errno = 0;
+	errno = saved;
+}
+
+int interrupt_passed(void)
+{
+	for (size_t i = 0; i < ARRAY_LEN(passed); i++)
+		if (to_pass[i]) {
+			to_pass[i] = 0;
+			return passed[i];
+		}
+	return 0;
 }
 
 int interrupt_setup(struct err *e)
@@ -56,6 +81,9 @@ int interrupt_setup(struct err *e)
 	sa.sa_flags = SA_RESTART;
 	if (sigaction(SIGWINCH, &sa, NULL) < 0)
 		return err_sys(e, errno, "install signal handler");
+	sa.sa_handler = on_passed;
+	for (size_t i = 0; i < ARRAY_LEN(passed); i++)
+		(void)sigaction(passed[i], &sa, NULL);
 	sa.sa_handler = SIG_IGN;
 	(void)sigaction(SIGPIPE, &sa, NULL);
 	/* A file at the limit of file sizes is a full disk (EFBIG), not the end of us. */

@@ -24,6 +24,8 @@ const volatile int *interrupt_second(void);
 int interrupt_signo(void);
 /* True once after the window changed. */
 bool interrupt_winch(void);
+/* A signal that is the command's (USR1, USR2, ALRM, CONT) and has not been passed on yet, or 0. */
+int interrupt_passed(void);
 /* Puts every signal back to its default; for a child between fork and exec. */
 void interrupt_child(void);
 

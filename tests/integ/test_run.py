@@ -454,6 +454,14 @@ class Signals(Case):
                 self.assertEqual(self.read("c"), b"change\n")  # results come back
                 self.assertEqual(self.runs()[0]["state"], "interrupted")
 
+    def test_signals_for_the_command_reach_it(self):
+        for name in ("USR1", "USR2", "ALRM", "CONT"):
+            with self.subTest(name=name):
+                p = self.begun("trap 'echo got; exit 5' %s; echo begun; while :; do sleep 0.05; done" % name)
+                os.kill(p.pid, getattr(signal, "SIG" + name))
+                self.assertEqual(p.stdout.readline(), b"got\n")
+                self.assertEqual(p.wait(DEADLINE), 5, p.stderr.read())
+
     def test_second_signal_stops_at_once(self):
         p = self.begun("echo change > c; trap '' TERM; echo begun; while :; do sleep 61001; done")
         os.kill(p.pid, signal.SIGINT)
