@@ -497,6 +497,10 @@ int runopts_parse(struct runopts *o, struct state *st, const struct opt *const *
 	if (r == 0)
 		r = opt_parse(&p, argc, argv, e);
 	o->req.argv = TAKE_PTR(p.words);
+	if (r == 0 && st && o->req.install && !o->req.clis)
+		r = err_set(
+		    e, ERR_USAGE,
+		    "--install runs only when a --cli is missing, and no --cli was given: add --cli NAME");
 	return r < 0 || !st ? r : resolve(o, e);
 }
 

@@ -138,6 +138,7 @@ class Status(Case):
                 (["run", "--workspace", "/nosuch", "--provider", PROVIDER, "--", "true"], 125),
                 (["exec", "nosuch-run", "--", "true"], 125), (["logs", "0000"], 125), (["run", "--env", "nope", "--", "true"], 125),
                 (["run", "--timeout", "-1", "--", "true"], 2), (["run", "--timeout", "ten", "--", "true"], 2),
+                (["run", "--provider", PROVIDER, "--install", "true", "--", "true"], 2),
                 (["run", "--memory", "x", "--", "true"], 2), (["run", "--pids", "0", "--", "true"], 2)]
         for words, want in rows:
             with self.subTest(words=words):
