@@ -125,10 +125,25 @@ static bool env_file(const char *s, size_t n)
 	return n > 4 && strncasecmp(s + n - 4, ".env", 4) == 0;
 }
 
+/*
+ * Asked of every file of a walk, and most names are none of these: the ends of a name settle it.
+ * The first bytes of secret_files that have no star there, and the last bytes of those that do.
+ */
+static bool file_candidate(const char *s, size_t n)
+{
+	char first = s[0], last = s[n - 1];
+
+	first = first >= 'A' && first <= 'Z' ? (char)(first | 0x20) : first;
+	last = last >= 'A' && last <= 'Z' ? (char)(last | 0x20) : last;
+	return memchr("._cisk", first, 6) || memchr("my2xsekngv", last, 10);
+}
+
 bool secret_looking(const char *name, size_t n, bool is_dir)
 {
 	if (is_dir)
 		return any(secret_dirs, ARRAY_LEN(secret_dirs), name, n);
+	if (!n || !file_candidate(name, n))
+		return false;
 	return (any(secret_files, ARRAY_LEN(secret_files), name, n) || env_file(name, n)) &&
 	       !template(name, n);
 }

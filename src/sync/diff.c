@@ -59,21 +59,29 @@ static struct layer_item *append(struct diff *d, const char *path, size_t n)
 	return it;
 }
 
-static int advance(struct diff *d, struct err *e)
+/* An entry is decoded only where it is asked for: most are the same as in the workspace. */
+static void advance(struct diff *d)
+{
+	d->cur_pos = d->pos;
+	d->have = d->loaded = false;
+}
+
+static int load(struct diff *d, struct err *e)
 {
 	int r;
 
-	d->cur_pos = d->pos;
+	if (d->loaded)
+		return 0;
 	r = d->old ? manifest_next(d->old, &d->pos, &d->cur) : 0;
-
 	d->have = r == 1;
+	d->loaded = true;
 	return r < 0 ? err_set(e, ERR_PROTOCOL, "the manifest of the last sync in is broken") : 0;
 }
 
 int diff_init(struct diff *d, const struct manifest *old, struct err *e)
 {
 	*d = (struct diff){.old = old};
-	return advance(d, e);
+	return load(d, e);
 }
 
 void diff_done(struct diff *d)
@@ -112,7 +120,25 @@ static int went_away(struct diff *d, struct err *e)
 	it->kind = d->cur.kind;
 	it->op = LAYER_WHITEOUT;
 	was(d, it);
-	return advance(d, e);
+	advance(d);
+	return load(d, e);
+}
+
+/* The same as unchanged(), without decoding the entry; false may also mean: look closer. */
+static bool plainly_unchanged(struct diff *d, const struct select_entry *s)
+{
+	const struct manifest_stat st = {
+	    .kind = s->kind,
+	    .mode = s->mode,
+	    .size = s->size,
+	    .mtime_ns = s->mtime_ns,
+	    .ctime_ns = s->ctime_ns,
+	    .ino = s->ino,
+	    .path = s->path,
+	    .path_len = s->path_len,
+	};
+
+	return d->old && !d->loaded && s->kind != 'l' && manifest_skip_same(d->old, &d->pos, &st);
 }
 
 static bool same_content_likely(const struct manifest_entry *m, const struct select_entry *s)
@@ -137,6 +163,14 @@ int diff_add(struct diff *d, const struct select_entry *s, struct err *e)
 	struct layer_item *it;
 	int c = 1, r;
 
+	if (plainly_unchanged(d, s)) {
+		d->same++;
+		advance(d);
+		return 0;
+	}
+	r = load(d, e);
+	if (r < 0)
+		return r;
 	while (d->have) {
 		c = manifest_path_cmp(d->cur.path, d->cur.path_len, s->path, s->path_len);
 		if (c >= 0)
@@ -147,7 +181,8 @@ int diff_add(struct diff *d, const struct select_entry *s, struct err *e)
 	}
 	if (d->have && c == 0 && unchanged(&d->cur, s)) {
 		d->same++;
-		return advance(d, e);
+		advance(d);
+		return 0;
 	}
 	it = append(d, s->path, s->path_len);
 	if (!it)
@@ -172,7 +207,8 @@ int diff_add(struct diff *d, const struct select_entry *s, struct err *e)
 		it->layer = d->cur.layer;
 		memcpy(it->hash, d->cur.hash, sizeof(it->hash));
 	}
-	return advance(d, e);
+	advance(d);
+	return 0;
 }
 
 static const struct layer_item *find(const struct diff *d, const char *path, size_t n)
@@ -208,12 +244,12 @@ static bool hidden_by_parent(const struct diff *d, const struct layer_item *it)
 
 int diff_finish(struct diff *d, struct err *e)
 {
-	while (d->have) {
-		int r = went_away(d, e);
+	int r = load(d, e);
 
-		if (r < 0)
-			return r;
-	}
+	while (!r && d->have)
+		r = went_away(d, e);
+	if (r < 0)
+		return r;
 	for (size_t i = 0; i < d->n; i++)
 		if (d->items[i].op == LAYER_WHITEOUT && hidden_by_parent(d, &d->items[i]))
 			d->items[i].outcome = LAYER_GONE;

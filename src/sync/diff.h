@@ -21,6 +21,7 @@ struct diff_text; /* chunk of strings */
 struct diff {
 	const struct manifest *old; /* borrowed; NULL: everything is new */
 	size_t pos, cur_pos;	    /* after and at cur */
+	bool loaded;		    /* cur and have are of pos, else not read yet */
 	bool have;		    /* cur is the next entry of old */
 	struct manifest_entry cur;
 	struct layer_item *items; /* owned; added, changed and gone paths, in path order */

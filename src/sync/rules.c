@@ -373,13 +373,13 @@ static int tracked(struct rules *r, size_t len, bool is_dir, struct err *e)
 }
 
 static enum rules_why left_out(struct rules *r, size_t len, const char *name, size_t name_n,
-			       bool is_dir)
+			       bool is_dir, bool secret)
 {
 	struct repo_ctx *ctx = r->depth ? r->frames[r->depth - 1].ctx : NULL;
 
 	if (git_ignored(r, len, is_dir))
 		return WHY_IGNORED;
-	if (secret_looking(name, name_n, is_dir))
+	if (secret)
 		return WHY_SECRET;
 	if (is_dir && !ctx && secret_heavy_dir(name, name_n))
 		return WHY_HEAVY;
@@ -391,45 +391,55 @@ static void take(struct rules_verdict *v, bool is_dir, enum rules_mode below)
 	*v = (struct rules_verdict){.take = true, .descend = is_dir, .below = below};
 }
 
-int rules_judge(struct rules *r, const char *path, size_t n, bool is_dir, enum rules_mode mode,
-		struct rules_verdict *ret, struct err *e)
+/* Up to the point where git's index must be asked: 1 decided, 0 ask. */
+static int judge(struct rules *r, const char *path, size_t n, bool is_dir, enum rules_mode mode,
+		 struct rules_verdict *ret)
 {
 	const char *slash = memrchr(path, '/', n);
 	const char *name = slash ? slash + 1 : path;
 	size_t name_n = n - (size_t)(name - path), len = r->prefix_len + n;
 	bool secret;
-	int has;
 
 	*ret = (struct rules_verdict){.below = mode};
 	if (n > PATH_MEMBER_MAX)
-		return 0;
+		return 1;
 	memcpy(r->full + r->prefix_len, path, n);
 	r->full[len] = '\0';
 	if (pattern_list_match(&r->exclude, path, n, is_dir) == PATTERN_MATCH) {
 		ret->why = WHY_EXCLUDED;
-		return 0;
+		return 1;
 	}
 	secret = secret_looking(name, name_n, is_dir);
 	if (pattern_list_match(&r->include, path, n, is_dir) == PATTERN_MATCH) {
 		take(ret, is_dir, secret ? RULES_RELEASED : RULES_ALL);
-		return 0;
+		return 1;
 	}
 	if (own_ignored(r, len, is_dir)) {
 		ret->why = WHY_EXCLUDED;
-		return 0;
+		return 1;
 	}
 	if (mode == RULES_RELEASED || (mode == RULES_ALL && !secret)) {
 		take(ret, is_dir, mode);
-		return 0;
+		return 1;
 	}
 	ret->why = mode == RULES_REST  ? WHY_IGNORED
 		   : mode == RULES_ALL ? WHY_SECRET
-				       : left_out(r, len, name, name_n, is_dir);
+				       : left_out(r, len, name, name_n, is_dir, secret);
 	if (ret->why == WHY_NONE) {
 		take(ret, is_dir, RULES_NORMAL);
-		return 0;
+		return 1;
 	}
-	has = tracked(r, len, is_dir, e);
+	return 0;
+}
+
+int rules_judge(struct rules *r, const char *path, size_t n, bool is_dir, enum rules_mode mode,
+		struct rules_verdict *ret, struct err *e)
+{
+	int has;
+
+	if (judge(r, path, n, is_dir, mode, ret))
+		return 0;
+	has = tracked(r, r->prefix_len + n, is_dir, e);
 	if (has < 0)
 		return has;
 	if (has) {
@@ -439,6 +449,25 @@ int rules_judge(struct rules *r, const char *path, size_t n, bool is_dir, enum r
 		ret->below = RULES_REST;
 	}
 	return 0;
+}
+
+size_t rules_level(const struct rules *r)
+{
+	return r->depth;
+}
+
+bool rules_surely_takes(struct rules *r, size_t level, const char *dir, size_t n,
+			enum rules_mode mode, enum rules_mode *ret_below)
+{
+	struct rules_verdict v;
+	size_t depth = r->depth;
+	int done;
+
+	r->depth = level;
+	done = judge(r, dir, n, true, mode, &v);
+	r->depth = depth;
+	*ret_below = v.below;
+	return done && v.take;
 }
 
 void rules_unused(const struct rules *r, void (*fn)(void *arg, const char *pattern), void *arg)

@@ -68,6 +68,14 @@ void rules_leave(struct rules *r);
 /* Judges an entry of the current directory. 0 or negative errno (git failed: never a guess). */
 int rules_judge(struct rules *r, const char *path, size_t n, bool is_dir, enum rules_mode mode,
 		struct rules_verdict *ret, struct err *e);
+/*
+ * Is this directory sure to be taken and walked as any other? Asked of directories ahead of the
+ * walk: `level` says which directories' rules count, as rules_level told when it was in the
+ * innermost of them. Asks no index, so it never waits for git; false when that would be needed.
+ */
+size_t rules_level(const struct rules *r);
+bool rules_surely_takes(struct rules *r, size_t level, const char *dir, size_t n,
+			enum rules_mode mode, enum rules_mode *ret_below);
 /* --include and --exclude patterns that decided nothing, through fn. */
 void rules_unused(const struct rules *r, void (*fn)(void *arg, const char *pattern), void *arg);
 /* The index of the outermost repository; NULL outside git. Owned by r. */

@@ -6,51 +6,35 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/limits.h"
+#include "sync/ahead.h"
+#include "sync/listing.h"
 
-#define LIST_PIECE (64 << 10)
-#define NAMES_MAX (UINT64_C(1) << 30) /* bytes of names in one directory */
+#define AHEAD_MIN 128 /* items listed; in a smaller tree a thread costs more than it brings */
 
-struct kernel_dirent {
-	uint64_t ino;
-	int64_t off;
-	uint16_t reclen;
-	uint8_t type;
-	char name[];
-};
-
-/* A name of the listing. A directory has two places in byte order: "x" and, for its contents, "x/". */
-struct item {
-	const char *name; /* followed by '/' */
-	uint32_t len;	  /* with the '/' for the contents' place */
-	bool contents;
-	struct dir_state *dir; /* set for both places of a directory */
-	uint8_t type;
-};
-
-struct dir_state {
-	int fd; /* owned, -1: not entered */
-	enum rules_mode below;
-};
-
-struct listing {
-	struct buf names;
-	struct item *items;	/* owned */
-	struct dir_state *dirs; /* owned */
-	size_t n, dirs_n;
-	bool has_git;
+/* A directory that the walk is in. */
+struct level {
+	struct level *up;
+	struct listing *l;
+	int fd; /* borrowed */
+	size_t n, depth, rules_level;
+	enum rules_mode mode;
+	size_t at, offered; /* items visited; items looked at for what to read ahead */
 };
 
 struct walk {
 	struct select_opts *o;
 	struct err *e;
-	char *list_buf; /* owned, LIST_PIECE; free between listings */
+	char *list_buf; /* owned, LISTING_PIECE; free between listings */
+	struct ahead *ahead; /* owned; NULL: not started */
+	bool alone;	     /* there can be no thread */
+	size_t listed;
+	struct level *level;
+	char next[PATH_MEMBER_MAX + PATH_SEGMENT_MAX + 2]; /* path that is offered */
 	char path[PATH_MEMBER_MAX + PATH_SEGMENT_MAX + 2];
 	char target[LINK_TARGET_MAX + 1];
 	unsigned depth;
@@ -58,132 +42,25 @@ struct walk {
 	bool found;
 };
 
-static int walk_dir(struct walk *w, int fd, size_t n, enum rules_mode mode);
+static int walk_dir(struct walk *w, int fd, size_t n, enum rules_mode mode,
+		    struct ahead_dir *ready);
 
 static int note(struct walk *w, size_t n, const char *reason)
 {
 	return w->probe ? 0 : w->o->note(w->o->arg, w->path, n, reason);
 }
 
-static int add_name(struct listing *l, const struct kernel_dirent *d)
-{
-	size_t len = strlen(d->name);
-
-	if (len == 1 && d->name[0] == '.')
-		return 0;
-	if (len == 2 && d->name[0] == '.' && d->name[1] == '.')
-		return 0;
-	if (len == 4 && memcmp(d->name, ".git", 4) == 0) {
-		l->has_git = true;
-		return 0;
-	}
-	l->n++;
-	(void)buf_putc(&l->names, (char)d->type);
-	(void)buf_put(&l->names, d->name, len);
-	return buf_put(&l->names, "/", 2); /* with the NUL */
-}
-
-static int read_names(struct walk *w, int fd, struct listing *l)
-{
-	for (;;) {
-		long got = syscall(SYS_getdents64, fd, w->list_buf, LIST_PIECE);
-
-		if (got < 0)
-			return -errno;
-		if (got == 0)
-			return 0;
-		for (long at = 0; at < got;) {
-			const struct kernel_dirent *d =
-			    (const struct kernel_dirent *)(const void *)(w->list_buf + at);
-			int r = add_name(l, d);
-
-			if (r < 0)
-				return r;
-			at += d->reclen;
-		}
-	}
-}
-
-static int by_name(const void *a, const void *b)
-{
-	const struct item *x = a, *y = b;
-	size_t n = x->len < y->len ? x->len : y->len;
-	int r = memcmp(x->name, y->name, n);
-
-	return r ? r : (x->len > y->len) - (x->len < y->len);
-}
-
-/* d_type may be unknown on old file systems; then the stat says it. */
-static uint8_t sure_type(int fd, const char *rec)
-{
-	char name[PATH_SEGMENT_MAX + 1];
-	size_t len = strlen(rec + 1) - 1;
-	struct stat st;
-
-	if ((uint8_t)rec[0] != 0 || len > PATH_SEGMENT_MAX)
-		return (uint8_t)rec[0];
-	memcpy(name, rec + 1, len);
-	name[len] = '\0';
-	if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return 0;
-	return (uint8_t)(st.st_mode >> 12 & 017);
-}
-
-static int list(struct walk *w, int fd, struct listing *l)
-{
-	size_t count, k = 0;
-	char *p;
-	int r = read_names(w, fd, l);
-
-	if (r < 0)
-		return r;
-	count = l->n;
-	l->items = calloc(2 * count + 1, sizeof(*l->items));
-	l->dirs = calloc(count + 1, sizeof(*l->dirs));
-	if (!l->items || !l->dirs)
-		return -ENOMEM;
-	p = l->names.data;
-	for (size_t i = 0; i < count; i++, p += strlen(p + 1) + 2) {
-		size_t len = strlen(p + 1) - 1;
-		uint8_t type = sure_type(fd, p);
-		struct dir_state *d = NULL;
-
-		if (type == DT_DIR) {
-			d = &l->dirs[l->dirs_n++];
-			d->fd = -1;
-			l->items[k++] = (struct item){p + 1, (uint32_t)len + 1, true, d, type};
-		}
-		l->items[k++] = (struct item){p + 1, (uint32_t)len, false, d, type};
-	}
-	l->n = k;
-	qsort(l->items, l->n, sizeof(*l->items), by_name);
-	return 0;
-}
-
-static void listing_done(struct listing *l)
-{
-	for (size_t i = 0; i < l->dirs_n; i++)
-		cleanup_fd(&l->dirs[i].fd);
-	free(l->items);
-	free(l->dirs);
-	buf_done(&l->names);
-}
-
-static int64_t ns_of(struct statx_timestamp t)
-{
-	return t.tv_sec * NS_PER_S + t.tv_nsec;
-}
-
-static int give(struct walk *w, size_t n, char kind, const struct statx *st, size_t target_len)
+static int give(struct walk *w, size_t n, char kind, const struct listing_stat *st,
+		size_t target_len)
 {
 	struct select_entry s = {
 	    .kind = kind,
-	    .mode = st->stx_mode & 0777,
+	    .mode = st->mode & 0777,
 	    .path = w->path,
 	    .path_len = n,
 	    .target = w->target,
 	    .target_len = target_len,
-	    .ino = st->stx_ino,
+	    .ino = st->ino,
 	};
 
 	if (w->probe) {
@@ -191,14 +68,15 @@ static int give(struct walk *w, size_t n, char kind, const struct statx *st, siz
 		return 1;
 	}
 	if (kind == 'f') {
-		s.size = st->stx_size;
-		s.mtime_ns = ns_of(st->stx_mtime);
-		s.ctime_ns = ns_of(st->stx_ctime);
+		s.size = st->size;
+		s.mtime_ns = st->mtime_ns;
+		s.ctime_ns = st->ctime_ns;
 	}
 	return w->o->emit(w->o->arg, &s, w->e);
 }
 
-static int give_link(struct walk *w, int fd, const char *name, size_t n, const struct statx *st)
+static int give_link(struct walk *w, int fd, const char *name, size_t n,
+		     const struct listing_stat *st)
 {
 	ssize_t len = readlinkat(fd, name, w->target, sizeof(w->target));
 
@@ -220,25 +98,24 @@ static int probe_below(struct walk *w, int fd, size_t n, enum rules_mode mode)
 		return 0;
 	w->probe = true;
 	w->found = false;
-	r = walk_dir(w, dup, n, mode);
+	r = walk_dir(w, dup, n, mode, NULL);
 	w->probe = false;
 	(void)close(dup);
 	return r < 0 ? r : w->found;
 }
 
-static int visit_dir(struct walk *w, int fd, const struct item *it, size_t n,
-		     const struct rules_verdict *v)
+/* Opens the directory: 1, or what the note returned. */
+static int enter_dir(struct walk *w, int fd, const struct listing_item *it, size_t n,
+		     struct listing_stat *ret)
 {
 	const char *name = w->path + n - it->len;
 	struct statx st;
-	int r;
 
-	it->dir->below = v->below;
 	/* O_NOFOLLOW: a directory swapped for a link is not followed out of the workspace. */
 	it->dir->fd = openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (it->dir->fd < 0)
 		return note(w, n, errno == EACCES || errno == EPERM ? "unreadable" : "vanished");
-	if (statx(it->dir->fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &st) < 0)
+	if (statx(it->dir->fd, "", AT_EMPTY_PATH, LISTING_STAT_MASK, &st) < 0)
 		return note(w, n, "unreadable");
 	if ((st.stx_attributes & STATX_ATTR_MOUNT_ROOT) ||
 	    (st.stx_ino == w->o->skip_ino &&
@@ -249,6 +126,101 @@ static int visit_dir(struct walk *w, int fd, const struct item *it, size_t n,
 	if (w->depth + 1 >= PATH_DEPTH_MAX) {
 		cleanup_fd(&it->dir->fd);
 		return note(w, n, "too_long");
+	}
+	listing_from_statx(&st, ret);
+	return 1;
+}
+
+/* The nearest directories that are sure to be walked, `like` their parent, from items[*at] on. */
+static void offer(struct walk *w, const struct listing *l, size_t *at, struct ahead_dir *like,
+		  size_t n, enum rules_mode mode, bool near)
+{
+	size_t name_at = n + (n ? 1 : 0);
+
+	if (n)
+		w->next[n] = '/';
+	for (; *at < l->n; ++*at) {
+		const struct listing_item *it = &l->items[*at];
+		size_t len = name_at + it->len;
+
+		if (!it->dir || it->contents || it->len > PATH_SEGMENT_MAX ||
+		    len >= PATH_MEMBER_MAX)
+			continue;
+		if (w->ahead && !ahead_room(w->ahead, near))
+			return;
+		memcpy(w->next + name_at, it->name, it->len);
+		w->next[len] = '\0';
+		if (!rules_surely_takes(w->o->rules, like->rules_level, w->next, len, mode,
+					&like->below))
+			continue;
+		if (!w->ahead)
+			w->ahead = ahead_new(w->o->skip_dev, w->o->skip_ino);
+		w->alone = !w->ahead;
+		if (w->alone)
+			return;
+		like->key = it->dir;
+		ahead_offer(w->ahead, like, w->next, len, name_at);
+	}
+}
+
+/* What lies below directories that are read already comes first: it is nearer. */
+static void feed(struct walk *w)
+{
+	struct ahead_dir *d = NULL;
+
+	if (w->alone || w->probe || w->listed < AHEAD_MIN)
+		return;
+	while (w->ahead && ahead_room(w->ahead, false) && (d = ahead_next_read(w->ahead, d))) {
+		struct ahead_dir like = {.parent_fd = d->fd,
+					 .rules_level = d->rules_level,
+					 .depth = d->depth + 1};
+
+		/* Its own ignore files are read when the walk is there: too early to judge. */
+		if (d->l.has_git || d->l.has_rules || d->depth + 2 >= PATH_DEPTH_MAX) {
+			d->offered = d->l.n;
+			continue;
+		}
+		memcpy(w->next, d->path, d->path_len);
+		offer(w, &d->l, &d->offered, &like, d->path_len, d->below, false);
+	}
+	for (struct level *lv = w->level; lv && !w->alone; lv = lv->up) {
+		struct ahead_dir like = {
+		    .parent_fd = lv->fd, .rules_level = lv->rules_level, .depth = lv->depth};
+
+		if (lv->offered <= lv->at)
+			lv->offered = lv->at + 1;
+		if (lv->offered >= lv->l->n || lv->mode == RULES_REST ||
+		    lv->depth + 1 >= PATH_DEPTH_MAX)
+			continue;
+		memcpy(w->next, w->path, lv->n);
+		offer(w, lv->l, &lv->offered, &like, lv->n, lv->mode, true);
+	}
+}
+
+/* The directory as the other thread read it, if it did. */
+static bool take_ready(struct walk *w, const struct listing_item *it, struct listing_stat *ret)
+{
+	struct ahead_dir *d = ahead_take(w->ahead, it->dir, w->list_buf);
+
+	if (!d)
+		return false;
+	it->dir->ready = d;
+	it->dir->fd = TAKE_FD(d->fd);
+	*ret = d->st;
+	return true;
+}
+
+static int visit_dir(struct walk *w, int fd, const struct listing_item *it, size_t n,
+		     const struct rules_verdict *v)
+{
+	struct listing_stat st;
+	int r;
+
+	it->dir->below = v->below;
+	if (!w->ahead || w->probe || v->only_if_below || !take_ready(w, it, &st)) {
+		r = enter_dir(w, fd, it, n, &st);
+		if (r <= 0)
+			return r;
 	}
 	if (v->only_if_below && !w->probe) {
 		r = probe_below(w, it->dir->fd, n, v->below);
@@ -262,18 +234,22 @@ static int visit_dir(struct walk *w, int fd, const struct item *it, size_t n,
 	return give(w, n, 'd', &st, 0);
 }
 
-static int visit_other(struct walk *w, int fd, const struct item *it, size_t n)
+static int visit_other(struct walk *w, int fd, const struct listing_item *it, size_t n,
+		       const struct listing_stat *ready)
 {
 	const char *name = w->path + n - it->len;
-	struct statx st;
+	struct listing_stat now;
+	const struct listing_stat *st = ready ? ready : &now;
 
-	if (statx(fd, name, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, STATX_BASIC_STATS, &st) < 0)
-		return note(w, n, errno == ENOENT ? "vanished" : "unreadable");
-	switch (st.stx_mode & S_IFMT) {
+	if (!ready)
+		listing_stat_one(fd, name, &now);
+	if (st->err)
+		return note(w, n, st->err == ENOENT ? "vanished" : "unreadable");
+	switch (st->mode & S_IFMT) {
 	case S_IFREG:
-		return give(w, n, 'f', &st, 0);
+		return give(w, n, 'f', st, 0);
 	case S_IFLNK:
-		return give_link(w, fd, name, n, &st);
+		return give_link(w, fd, name, n, st);
 	case S_IFSOCK:
 		return note(w, n, "socket");
 	case S_IFIFO:
@@ -285,8 +261,11 @@ static int visit_other(struct walk *w, int fd, const struct item *it, size_t n)
 	}
 }
 
-static int visit(struct walk *w, int fd, const struct item *it, size_t n, enum rules_mode mode)
+static int visit(struct walk *w, const struct level *lv, const struct listing_item *it, size_t n)
 {
+	const struct listing_stat *stats = lv->l->stats;
+	enum rules_mode mode = lv->mode;
+	int fd = lv->fd;
 	struct rules_verdict v;
 	bool is_dir = it->dir != NULL;
 	int r = rules_judge(w->o->rules, w->path, n, is_dir, mode, &v, w->e);
@@ -303,17 +282,17 @@ static int visit(struct walk *w, int fd, const struct item *it, size_t n, enum r
 	}
 	if (is_dir)
 		return v.take || v.descend ? visit_dir(w, fd, it, n, &v) : 0;
-	return v.take ? visit_other(w, fd, it, n) : 0;
+	return v.take ? visit_other(w, fd, it, n, stats ? &stats[it - lv->l->items] : NULL) : 0;
 }
 
-static int walk_items(struct walk *w, int fd, size_t n, struct listing *l, enum rules_mode mode)
+static int walk_items(struct walk *w, struct level *lv)
 {
-	size_t at = n + (n ? 1 : 0);
+	size_t n = lv->n, at = n + (n ? 1 : 0);
 
 	if (n)
 		w->path[n] = '/';
-	for (size_t i = 0; i < l->n; i++) {
-		const struct item *it = &l->items[i];
+	for (size_t i = 0; i < lv->l->n; i++) {
+		const struct listing_item *it = &lv->l->items[i];
 		size_t len = at + it->len - (it->contents ? 1 : 0);
 		int r;
 
@@ -321,17 +300,19 @@ static int walk_items(struct walk *w, int fd, size_t n, struct listing *l, enum 
 			return err_set(w->e, ERR_CANCELLED, "sync in was stopped");
 		if (it->len > PATH_SEGMENT_MAX + 1)
 			continue;
+		lv->at = i;
 		memcpy(w->path + at, it->name, it->len);
 		w->path[len] = '\0';
 		if (it->contents) {
 			if (it->dir->fd < 0)
 				continue;
-			r = walk_dir(w, it->dir->fd, len, it->dir->below);
+			r = walk_dir(w, it->dir->fd, len, it->dir->below,
+				     TAKE_PTR(it->dir->ready));
 			cleanup_fd(&it->dir->fd);
 		} else if (len >= PATH_MEMBER_MAX) { /* PATH_MAX counts the NUL */
 			r = note(w, PATH_MEMBER_MAX - 1, "too_long");
 		} else {
-			r = visit(w, fd, it, len, mode);
+			r = visit(w, lv, it, len);
 		}
 		if (r)
 			return r;
@@ -339,36 +320,75 @@ static int walk_items(struct walk *w, int fd, size_t n, struct listing *l, enum 
 	return 0;
 }
 
-static int walk_dir(struct walk *w, int fd, size_t n, enum rules_mode mode)
+static int walk_level(struct walk *w, struct level *lv)
 {
-	struct listing l = {.names = BUF_INIT(NAMES_MAX)};
-	int r = list(w, fd, &l);
+	int r;
 
-	if (r < 0) {
-		listing_done(&l);
-		w->path[n] = '\0';
-		/* A listing that fails is unknown, not empty: nothing of it may pass for deleted. */
-		return r == -ENOMEM || r == -E2BIG
-			   ? err_sys(w->e, -r, "%s", w->path)
-			   : err_sys(w->e, -r, "cannot list %s", n ? w->path : "the workspace");
-	}
+	w->level = lv;
+	feed(w);
+	r = walk_items(w, lv);
+	w->level = lv->up;
+	/* Nothing may go on reading below descriptors and names that go now. */
+	if (w->ahead)
+		ahead_drop_below(w->ahead, w->path, lv->n);
+	for (size_t i = 0; i < lv->l->dirs_n; i++)
+		ahead_dir_free(TAKE_PTR(lv->l->dirs[i].ready));
+	return r;
+}
+
+static int walk_listed(struct walk *w, int fd, struct level *lv)
+{
+	size_t n = lv->n;
+	int r = 0;
+
 	w->depth++;
-	if (n && l.has_git)
+	if (n && lv->l->has_git)
 		r = note(w, n, "submodule_git");
 	if (!r)
-		r = rules_enter(w->o->rules, fd, w->path, n, l.has_git, w->e);
+		r = rules_enter(w->o->rules, fd, w->path, n, lv->l->has_git, w->e);
 	if (!r) {
-		r = walk_items(w, fd, n, &l, mode);
+		lv->depth = w->depth;
+		lv->rules_level = rules_level(w->o->rules);
+		r = walk_level(w, lv);
 		rules_leave(w->o->rules);
 	}
 	w->depth--;
-	listing_done(&l);
+	return r;
+}
+
+/* ready: owned; the directory as read ahead, or NULL. */
+static int walk_dir(struct walk *w, int fd, size_t n, enum rules_mode mode,
+		    struct ahead_dir *ready)
+{
+	struct listing own = {0}, *l = ready ? &ready->l : &own;
+	struct level lv = {.up = w->level,
+			   .l = l,
+			   .fd = fd,
+			   .n = n,
+			   .mode = mode,
+			   .offered = ready ? ready->offered : 0};
+	int r = ready ? 0 : listing_read(fd, w->list_buf, SIZE_MAX, l);
+
+	if (r < 0) {
+		w->path[n] = '\0';
+		/* A listing that fails is unknown, not empty: nothing of it may pass for deleted. */
+		r = r == -ENOMEM || r == -E2BIG
+			? err_sys(w->e, -r, "%s", w->path)
+			: err_sys(w->e, -r, "cannot list %s", n ? w->path : "the workspace");
+	} else {
+		w->listed += l->n;
+		r = walk_listed(w, fd, &lv);
+	}
+	if (r && w->ahead)
+		ahead_drop_below(w->ahead, w->path, n);
+	listing_done(&own);
+	ahead_dir_free(ready);
 	return r;
 }
 
 int select_walk(struct select_opts *o, struct err *e)
 {
-	struct walk w = {.o = o, .e = e, .list_buf = malloc(LIST_PIECE)};
+	struct walk w = {.o = o, .e = e, .list_buf = malloc(LISTING_PIECE)};
 	_cleanup_fd_ int fd = openat(o->root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int r;
 
@@ -377,7 +397,8 @@ int select_walk(struct select_opts *o, struct err *e)
 		free(w.list_buf);
 		return r;
 	}
-	r = walk_dir(&w, fd, 0, RULES_NORMAL);
+	r = walk_dir(&w, fd, 0, RULES_NORMAL, NULL);
+	ahead_free(w.ahead);
 	free(w.list_buf);
 	return r < 0 ? r : 0;
 }

@@ -5,7 +5,8 @@
  * that a reader may compare later. No file is opened here but ignore files. Directories are
  * opened one by one from their parent's descriptor without following links, so the walk never
  * leaves the workspace; another file system mounted inside is not entered (note "mount").
- * Names are any bytes. Cost: one listing a directory, one stat an entry.
+ * Names are any bytes. Cost: one listing a directory, one stat an entry; in trees that are not
+ * small a second thread reads directories ahead (ahead.h). Callbacks come from the caller's.
  */
 #ifndef AIRLOCK_SYNC_SELECT_H
 #define AIRLOCK_SYNC_SELECT_H

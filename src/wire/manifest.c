@@ -335,6 +335,63 @@ int manifest_next(const struct manifest *m, size_t *pos, struct manifest_entry *
 	return 1;
 }
 
+/* Takes "<v> " off the line. */
+static bool eat_number(struct view *line, unsigned base, uint64_t v)
+{
+	uint64_t got = 0;
+	size_t i = 0;
+
+	/* 19 digits cannot overflow; a longer one is left to number(). */
+	while (i < line->n && i < 19 && (unsigned)(uint8_t)line->p[i] - '0' < base)
+		got = got * base + ((unsigned)(uint8_t)line->p[i++] - '0');
+	if (!i || i == line->n || line->p[i] != ' ' || got != v || (i > 1 && line->p[0] == '0'))
+		return false;
+	line->p += i + 1;
+	line->n -= i + 1;
+	return true;
+}
+
+/* Takes the next word off, unread. */
+static bool eat_word(struct view *line, size_t n)
+{
+	if (line->n <= n || line->p[n] != ' ')
+		return false;
+	line->p += n + 1;
+	line->n -= n + 1;
+	return true;
+}
+
+static bool same_path(struct view w, const char *path, size_t n)
+{
+	if (w.n != n || memcmp(w.p, path, n) != 0)
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (!plain((uint8_t)path[i]))
+			return false;
+	return true;
+}
+
+bool manifest_skip_same(const struct manifest *m, size_t *pos, const struct manifest_stat *s)
+{
+	struct view line, all;
+	bool same;
+
+	if (*pos >= m->body_len || s->mtime_ns < 0 || s->ctime_ns < 0)
+		return false;
+	line = all = line_at(m, *pos);
+	same = line.n > 2 && line.p[0] == s->kind && eat_word(&line, 1) &&
+	       eat_number(&line, 8, s->mode);
+	if (same && s->kind == 'f')
+		same = eat_number(&line, 10, s->size) && eat_number(&line, 10, (uint64_t)s->mtime_ns) &&
+		       eat_word(&line, 2 * MANIFEST_HASH) &&
+		       word(&line).n &&
+		       eat_number(&line, 10, s->ino) && eat_number(&line, 10, (uint64_t)s->ctime_ns);
+	if (!same || !same_path(line, s->path, s->path_len))
+		return false;
+	*pos += all.n + 1;
+	return true;
+}
+
 void manifest_seek_below(const struct manifest *m, const char *dir, size_t n, size_t *pos)
 {
 	char key[PATH_MEMBER_MAX + 2];

@@ -53,6 +53,21 @@ uint64_t manifest_count(const struct manifest *m);
 int manifest_find(const struct manifest *m, const char *path, size_t n, struct manifest_entry *ret);
 /* Walks in order; *pos starts as 0. 1 entry, 0 end, -EPROTO. */
 int manifest_next(const struct manifest *m, size_t *pos, struct manifest_entry *ret);
+/* What a walk knows of a file or directory. */
+struct manifest_stat {
+	char kind; /* 'd', 'f' */
+	uint32_t mode;
+	uint64_t size, ino;
+	int64_t mtime_ns, ctime_ns;
+	const char *path;
+	size_t path_len;
+};
+/*
+ * Is the entry at *pos this one? Then *pos goes past it. Compares the line as it stands: hash and
+ * layer are not read, and a path with escapes or a line of unusual form is left (false) to
+ * manifest_next, which judges lines.
+ */
+bool manifest_skip_same(const struct manifest *m, size_t *pos, const struct manifest_stat *s);
 /* *pos so that manifest_next yields the first entry below directory dir ("" = all). */
 void manifest_seek_below(const struct manifest *m, const char *dir, size_t n, size_t *pos);
 

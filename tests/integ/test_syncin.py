@@ -887,6 +887,41 @@ def held_stacks_survive_until_released(b):
     b.same()
 
 
+@test
+def directories_read_ahead_are_judged_as_alone(b):
+    """A tree large enough for the second thread: rules of inner directories hold, names stay out."""
+    want = set()
+    for i in range(60):
+        for sub in ["", ".x", "-y", "/in", "/in/deep"]:
+            d = "d%02d%s" % (i, sub)
+            for k in range(4):
+                b.put("%s/f%d" % (d, k))
+                want.add(("%s/f%d" % (d, k)).encode())
+        b.put("d%02d/node_modules/m/n" % i)
+        b.put("d%02d/.ssh/id" % i)
+    b.put("d07/.airlockignore", "in/\n")
+    b.put("d09/in/.airlockignore", "f1\n/deep\n")
+    want = {p for p in want if not p.startswith((b"d07/in/", b"d09/in/deep/"))} - {b"d09/in/f1"}
+    want |= {b"d07/.airlockignore", b"d09/in/.airlockignore"}
+    os.mkfifo(b.ws + "/d30/in/pipe")
+    os.symlink("/etc", b.ws + "/d31/in/link")
+    want.add(b"d31/in/link")
+    notes = {b"d%02d/.ssh" % i: "secret" for i in range(60)}
+    notes[b"d30/in/pipe"] = "fifo"
+    r = b.sync()
+    assert b.names() == want, b.names() ^ want
+    assert r["notes"] == notes, r["notes"]
+    order = list(b.manifest())
+    assert order == sorted(order)
+    b.same()
+    assert b.sync()["reused"]
+    os.unlink(b.ws + "/d07/.airlockignore")
+    b.put("d40/in/deep/f2", "other\n")
+    r = b.sync()
+    assert r["copied_files"] == 9 and b"d07/in/deep/f3" in b.names(), r
+    b.same()
+
+
 def main():
     want = sys.argv[2:]
     failures = 0

@@ -320,6 +320,59 @@ static void two_hundred_thousand_entries(void **state)
 	manifest_free(m);
 }
 
+/* Only the very same entry is passed over; a doubtful line is left to manifest_next. */
+static void skip_same_is_exact_or_says_no(void **state)
+{
+#define LINE "f 640 2048 17 " HASH64 " 3 99 18 a/b"
+	static const struct manifest_stat want = {
+	    .kind = 'f', .mode = 0640, .size = 2048, .ino = 99, .mtime_ns = 17, .ctime_ns = 18,
+	    .path = "a/b", .path_len = 3};
+	static const struct manifest_stat dir = {
+	    .kind = 'd', .mode = 0755, .path = "a%20b", .path_len = 5};
+	static const struct {
+		const char *line;
+		const struct manifest_stat *want;
+		bool same;
+	} cases[] = {
+	    {LINE, &want, true},
+	    {LINE "c", &want, false},
+	    {"f 641 2048 17 " HASH64 " 3 99 18 a/b", &want, false},
+	    {"f 640 2049 17 " HASH64 " 3 99 18 a/b", &want, false},
+	    {"f 640 2048 16 " HASH64 " 3 99 18 a/b", &want, false},
+	    {"f 640 2048 -17 " HASH64 " 3 99 18 a/b", &want, false},
+	    {"f 640 2048 17 " HASH64 " 3 98 18 a/b", &want, false},
+	    {"f 640 2048 17 " HASH64 " 3 99 19 a/b", &want, false},
+	    {"f 640 2048 17 " HASH64 " 3 99 18 a/c", &want, false},
+	    {"f 0640 2048 17 " HASH64 " 3 99 18 a/b", &want, false},
+	    {"f 640 2048 17 " HASH64 "0 3 99 18 a/b", &want, false},
+	    {"f 640 2048 17 " HASH64 " 3 99 18", &want, false},
+	    {"f 640 2048 17", &want, false},
+	    {"f", &want, false},
+	    {"d 640 a/b", &want, false},
+	    {"d 755 a%20b", &dir, false}, /* "a b", not a name with a percent sign */
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		char text[512];
+		int n = snprintf(text, sizeof(text), "airlock-manifest 1\n%s\nend 1\n",
+				 cases[i].line);
+		_cleanup_fd_ int fd = mem_fd(text, (size_t)n);
+		struct manifest *m = NULL;
+		size_t pos = 0;
+		bool same;
+
+		assert_int_equal(manifest_open(fd, &m, NULL), 0);
+		same = manifest_skip_same(m, &pos, cases[i].want);
+		if (same != cases[i].same)
+			fail_msg("%s", cases[i].line);
+		assert_int_equal(pos, same ? strlen(cases[i].line) + 1 : 0);
+		assert_false(same && manifest_skip_same(m, &pos, cases[i].want));
+		manifest_free(m);
+	}
+#undef LINE
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -329,6 +382,7 @@ int main(void)
 	    cmocka_unit_test(frame_lines_are_judged),
 	    cmocka_unit_test(broken_lines_are_errors),
 	    cmocka_unit_test(truncation_is_refused),
+	    cmocka_unit_test(skip_same_is_exact_or_says_no),
 	    cmocka_unit_test(two_hundred_thousand_entries),
 	};
 
