@@ -122,8 +122,11 @@ static int set_number(struct runopts *o, const struct opt *opt, const char *v, s
 		s = opt->id == O_MEMORY ? &q->memory : &q->log_limit;
 		r = str_to_size(v, &n);
 		if (r < 0 || (opt->id == O_MEMORY && n && n < (1 << 20)))
-			return bad(e, opt, v,
-				   "not a size: give 64M, 1.5G or bytes; memory at least 1M");
+			return bad(
+			    e, opt, v,
+			    opt->id == O_MEMORY
+				? "not a size: give 64M, 1.5G or bytes, at least 1M; 0 for none"
+				: "not a size: give 64M, 1.5G or bytes; 0 keeps all");
 		break;
 	case O_CPUS:
 		s = &q->cpu;
@@ -136,7 +139,9 @@ static int set_number(struct runopts *o, const struct opt *opt, const char *v, s
 	default:
 		r = str_to_u64(v, 4194304, &n);
 		if (r < 0 || n < 4)
-			return bad(e, opt, v, "not a number of processes: give 4 to 4194304");
+			return bad(
+			    e, opt, v,
+			    "not a number of processes: give 4 to 4194304 (there is always a limit)");
 	}
 	s->v = n;
 	source(o, opt, s->source);
@@ -361,7 +366,7 @@ int runopts_vars(struct runopts *o, struct err *e)
 			const char *v = getenv(word);
 
 			if (!v)
-				return err_set(e, ERR_INVALID,
+				return err_set(e, ERR_USAGE,
 					       "--setenv %.80s: the variable is not set here",
 					       word);
 			free(word);

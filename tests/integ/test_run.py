@@ -138,6 +138,7 @@ class Status(Case):
                 (["run", "--workspace", "/nosuch", "--provider", PROVIDER, "--", "true"], 125),
                 (["exec", "nosuch-run", "--", "true"], 125), (["logs", "0000"], 125), (["run", "--env", "nope", "--", "true"], 125),
                 (["run", "--timeout", "-1", "--", "true"], 2), (["run", "--timeout", "ten", "--", "true"], 2),
+                (["run", "--provider", PROVIDER, "--setenv", "NOT_SET_HERE", "--", "true"], 2),
                 (["run", "--provider", PROVIDER, "--install", "true", "--", "true"], 2),
                 (["run", "--memory", "x", "--", "true"], 2), (["run", "--pids", "0", "--", "true"], 2)]
         for words, want in rows:
@@ -146,6 +147,12 @@ class Status(Case):
                 self.assertEqual(r.returncode, want, r.stderr)
                 self.assertTrue(r.stderr)
                 self.assertEqual(r.stdout, b"")
+
+    def test_texts_of_bad_limits_speak_of_that_limit(self):
+        err = self.run_cmd("true", opts=["--log-limit", "x"]).stderr
+        self.assertNotIn(b"memory", err)
+        self.assertIn(b"0 keeps all", err)
+        self.assertIn(b"always a limit", self.run_cmd("true", opts=["--pids", "0"]).stderr)
 
     def test_nearest_option_and_verb(self):
         self.assertIn(b"--timeout", self.airlock("run", "--tiemout", "3", "--", "true").stderr)
