@@ -34,6 +34,7 @@ struct intake {
 	uint8_t *in;
 	int raw; /* owned: first RAW_KEEP_MAX bytes, kept if the stream is rejected */
 	uint64_t raw_len;
+	uint64_t total;			    /* logical bytes of the members that are wanted */
 	uint64_t members, bytes, unchecked; /* bytes staged since the last look at free space */
 	int64_t told_ns;
 	/* the member in work */
@@ -123,6 +124,10 @@ static int take_data(struct intake *k, const struct tar_out *o, struct err *e)
 	int r = 0;
 
 	k->bytes += o->data.n;
+	/* What is refused is read all the same, but not without end. */
+	if (k->bytes / 4 > k->u->s.total_max)
+		return reject(k, "limit", "refused files of the stream hold too many bytes",
+			      (struct view){0}, e);
 	if (!k->wanted)
 		return 0;
 	if (o->data_offset < k->at)
@@ -229,24 +234,6 @@ static int take_link(struct intake *k, const struct tar_member *m, struct err *e
 	return add(k, e);
 }
 
-static int start_file(struct intake *k, const struct tar_member *m, struct err *e)
-{
-	uint64_t need = m->sparse ? 0 : m->size;
-	int r = 0;
-
-	if (k->unchecked + need > (1 << 20) || k->unchecked == 0) {
-		r = stage_space(k->u, need, e);
-		k->unchecked = 1;
-	}
-	k->unchecked += need <= SMALL_BYTES ? need : 0;
-	k->wanted = true;
-	k->at = 0;
-	(void)crypto_generichash_init(&k->hash, NULL, 0, MANIFEST_HASH);
-	if (r == 0 && (m->sparse || m->size > SMALL_BYTES))
-		r = make_staged(k, e);
-	return r;
-}
-
 static int find_base(struct intake *k, struct err *e)
 {
 	int r = 0;
@@ -275,6 +262,54 @@ static int refuse(struct intake *k, const char *rule, struct view target, struct
 	k->u->unknown++;
 	r = add(k, e);
 	return r < 0 ? r : tell(k->u, UA_REFUSE, k->c.path, rule, detail, e);
+}
+
+/* One file that could never fit is refused alone; files that do not fit together reject the stream. */
+static int judge_size(struct intake *k, const struct tar_member *m, struct err *e)
+{
+	uint64_t max = k->u->s.total_max;
+	char size[24], limit[24], text[256];
+
+	str_human_size(m->size, size, sizeof(size));
+	str_human_size(max, limit, sizeof(limit));
+	if (m->size > max) {
+		(void)snprintf(text, sizeof(text),
+			       "%s, the limit of all results is %s; make it "
+			       "smaller in the sandbox",
+			       size, limit);
+		return refuse(k, "too_large", (struct view){text, strlen(text)}, e);
+	}
+	if (m->size > max - k->total) {
+		(void)snprintf(text, sizeof(text),
+			       "with this file the results are over %s, the limit of all results "
+			       "together; delete or shrink some in the sandbox",
+			       limit);
+		return reject(k, "limit", text, m->path, e);
+	}
+	k->total += m->size;
+	return 1;
+}
+
+static int start_file(struct intake *k, const struct tar_member *m, struct err *e)
+{
+	uint64_t need = m->sparse ? 0 : m->size;
+	int r = judge_size(k, m, e);
+
+	if (r <= 0)
+		return r;
+	r = 0;
+
+	if (k->unchecked + need > (1 << 20) || k->unchecked == 0) {
+		r = stage_space(k->u, need, e);
+		k->unchecked = 1;
+	}
+	k->unchecked += need <= SMALL_BYTES ? need : 0;
+	k->wanted = true;
+	k->at = 0;
+	(void)crypto_generichash_init(&k->hash, NULL, 0, MANIFEST_HASH);
+	if (r == 0 && (m->sparse || m->size > SMALL_BYTES))
+		r = make_staged(k, e);
+	return r;
 }
 
 static int take_member(struct intake *k, const struct tar_member *m, struct err *e)
@@ -509,7 +544,7 @@ static int refuse_late(void *arg, struct view path, const char *rule)
 
 static int start(struct intake *k, struct err *e)
 {
-	struct tar_limits limits = {.total_size = k->u->s.total_max};
+	struct tar_limits limits = {.total_size = UINT64_MAX}; /* judge_size has the limit */
 	struct member_opts judge = {
 	    .strict = k->u->s.strict,
 	    .fold_case = k->u->fold_case,

@@ -171,6 +171,19 @@ class Merge(Box):
             self.assertEqual(self.did(res), {"d": "change", "d/a": "delete", "d/sub": "delete:dir", "d/sub/b": "delete"})
             self.assertEqual(res["counts"]["delete"], 3)
 
+    def test_FR_B036_one_file_too_large_is_refused_alone(self):
+        self.write("img", "small")
+        self.sync_in()
+        s = Stream().file("a", "a").file("img", b"x" * 4097).file("big", b"x" * 4097).file("z", "z")
+        res = self.unpack(s, "--total", "4096")
+        self.assert_ok(res)
+        self.assertEqual(self.did(res), {"a": "add", "big": "refuse:too_large", "img": "refuse:too_large", "z": "add"})
+        self.assertEqual((self.read("img"), self.read("z")), ("small", "z"))
+        self.assertIn("4.0 KiB", [c["detail"] for c in res["changes"] if c["path"] == "big"][0])
+        res = self.unpack(Stream().file("p", b"x" * 3000).file("q", b"x" * 3000), "--total", "4096")
+        self.assertEqual((res["rejected"], res["rule"]), (True, "limit"))
+        self.assertIn("q: with this file the results are over 4.0 KiB", res["text"])
+
     def test_G7_dir_with_host_changes_is_kept_whole(self):
         def ignored():
             self.write("d/.env", "secret")
