@@ -533,6 +533,13 @@ static int decide(struct plan *p, uint64_t i, struct err *e)
 	r = p->c.kind == MK_ABSENT ? 0 : gitdir_refuses(u, path, n, &p->other);
 	if (r < 0)
 		return err_sys(e, -r, "look around %s", path);
+	if (r > 0 && u->s.strict) {
+		u->rejected = true;
+		u->rule = "git_metadata";
+		(void)snprintf(u->rule_text, sizeof(u->rule_text),
+			       "it writes into what git takes for a repository");
+		return err_set(e, ERR_HOSTILE, "%s", u->rule_text);
+	}
 	if (r > 0)
 		return note(p, UA_REFUSE, "git_metadata", NULL, e);
 	p->have_b = u->m && !(p->c.flags & CH_NEW);

@@ -277,7 +277,9 @@ static int judge_size(struct intake *k, const struct tar_member *m, struct err *
 			       "%s, the limit of all results is %s; make it "
 			       "smaller in the sandbox",
 			       size, limit);
-		return refuse(k, "too_large", (struct view){text, strlen(text)}, e);
+		return k->u->s.strict
+			   ? reject(k, "too_large", text, m->path, e)
+			   : refuse(k, "too_large", (struct view){text, strlen(text)}, e);
 	}
 	if (m->size > max - k->total) {
 		(void)snprintf(text, sizeof(text),
