@@ -25,6 +25,8 @@
 #define IN_BYTES (64 << 10)
 #define SMALL_BYTES \
 	(64 << 10) /* files up to this are compared with the manifest before they are staged */
+#define SIZE_CLAIM_MAX \
+	(UINT64_C(1) << 50) /* no real file: hostile; below, judge_size has the limit */
 #define TELL_NS (50 * NS_PER_MS)
 
 struct intake {
@@ -546,7 +548,7 @@ static int refuse_late(void *arg, struct view path, const char *rule)
 
 static int start(struct intake *k, struct err *e)
 {
-	struct tar_limits limits = {.total_size = UINT64_MAX}; /* judge_size has the limit */
+	struct tar_limits limits = {.total_size = UINT64_MAX, .member_size = SIZE_CLAIM_MAX};
 	struct member_opts judge = {
 	    .strict = k->u->s.strict,
 	    .fold_case = k->u->fold_case,
