@@ -11,6 +11,8 @@
 
 /* clang-format off: one macro a line, comments in one column */
 
+/* clang-format off: one line a limit, however long */
+
 /* Door 1: members of an outbound stream */
 #define PATH_MEMBER_MAX 4096	  /* bytes; longer member path: hostile (Linux PATH_MAX) */
 #define PATH_SEGMENT_MAX 255	  /* bytes; longer segment: hostile (Linux NAME_MAX) */
@@ -75,6 +77,8 @@
 #define CONFIG_MAX (1 << 20)	  /* bytes of one configuration or environment file */
 #define IGNORE_FILE_MAX (1 << 20) /* bytes of one ignore file */
 #define PATTERNS_MAX 10000	  /* patterns of one selection */
+
+/* clang-format on */
 
 /* clang-format on */
 

@@ -20,8 +20,7 @@
 #endif
 
 /* True, with the line printed, if --version is the only word. Read before anything else is done. */
-static inline bool version_asked(int argc, char **argv, const char *program,
-				 const char *version)
+static inline bool version_asked(int argc, char **argv, const char *program, const char *version)
 {
 	if (argc != 2 || strcmp(argv[1], "--version") != 0)
 		return false;

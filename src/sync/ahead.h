@@ -33,8 +33,8 @@ enum ahead_state { AHEAD_WAITING, AHEAD_RUNNING, AHEAD_DONE, AHEAD_FAILED };
 struct ahead_dir {
 	struct ahead_dir *next; /* in byte order of paths, which is the order of visits */
 	enum ahead_state state;
-	int parent_fd;	       /* borrowed: outlives this by ahead_drop_below */
-	const char *name;      /* in path */
+	int parent_fd;		 /* borrowed: outlives this by ahead_drop_below */
+	const char *name;	 /* in path */
 	struct listing_dir *key; /* whose place in the parent's listing it is */
 	enum rules_mode below;
 	size_t rules_level; /* its ancestors from there on have no ignore file of their own */

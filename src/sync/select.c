@@ -29,7 +29,7 @@ struct level {
 struct walk {
 	struct select_opts *o;
 	struct err *e;
-	char *list_buf; /* owned, LISTING_PIECE; free between listings */
+	char *list_buf;	     /* owned, LISTING_PIECE; free between listings */
 	struct ahead *ahead; /* owned; NULL: not started */
 	bool alone;	     /* there can be no thread */
 	size_t listed;
@@ -171,9 +171,8 @@ static void feed(struct walk *w)
 	if (w->alone || w->probe || w->listed < AHEAD_MIN)
 		return;
 	while (w->ahead && ahead_room(w->ahead, false) && (d = ahead_next_read(w->ahead, d))) {
-		struct ahead_dir like = {.parent_fd = d->fd,
-					 .rules_level = d->rules_level,
-					 .depth = d->depth + 1};
+		struct ahead_dir like = {
+		    .parent_fd = d->fd, .rules_level = d->rules_level, .depth = d->depth + 1};
 
 		/* Its own ignore files are read when the walk is there: too early to judge. */
 		if (d->l.has_git || d->l.has_rules || d->depth + 2 >= PATH_DEPTH_MAX) {
@@ -306,8 +305,7 @@ static int walk_items(struct walk *w, struct level *lv)
 		if (it->contents) {
 			if (it->dir->fd < 0)
 				continue;
-			r = walk_dir(w, it->dir->fd, len, it->dir->below,
-				     TAKE_PTR(it->dir->ready));
+			r = walk_dir(w, it->dir->fd, len, it->dir->below, TAKE_PTR(it->dir->ready));
 			cleanup_fd(&it->dir->fd);
 		} else if (len >= PATH_MEMBER_MAX) { /* PATH_MAX counts the NUL */
 			r = note(w, PATH_MEMBER_MAX - 1, "too_long");
@@ -357,8 +355,7 @@ static int walk_listed(struct walk *w, int fd, struct level *lv)
 }
 
 /* ready: owned; the directory as read ahead, or NULL. */
-static int walk_dir(struct walk *w, int fd, size_t n, enum rules_mode mode,
-		    struct ahead_dir *ready)
+static int walk_dir(struct walk *w, int fd, size_t n, enum rules_mode mode, struct ahead_dir *ready)
 {
 	struct listing own = {0}, *l = ready ? &ready->l : &own;
 	struct level lv = {.up = w->level,

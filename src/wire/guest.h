@@ -37,8 +37,8 @@ enum guest_msg {
 	GM_PONG = 69,	 /* u64 nonce */
 	GM_ENDED = 70,	 /* launch -> clients: u32 wait status of the guest; nothing follows */
 	GM_ERROR = 71,	 /* launch -> client: u32 err_code, string text; refused, or no start */
-	GM_OOM = 72,	 /* launch -> client: u32 kills for want of memory so far; before GM_EXITED */
-	GM_STEP = 73,	 /* launch -> owner: the start failed at a step (provider/native/step.h) */
+	GM_OOM = 72,  /* launch -> client: u32 kills for want of memory so far; before GM_EXITED */
+	GM_STEP = 73, /* launch -> owner: the start failed at a step (provider/native/step.h) */
 };
 
 #define GUEST_PROTOCOL 1
@@ -51,7 +51,7 @@ enum guest_msg {
  * traced and would offer /proc/1/fd/4.
  */
 #define GUEST_FD_SOCKET 3 /* connected stream socket to airlock-launch */
-#define GUEST_FD_UPPER 4  /* root of the lease's layer: detached read-only mount; `..` stays in it */
+#define GUEST_FD_UPPER 4 /* root of the lease's layer: detached read-only mount; `..` stays in it */
 #define GUEST_PATH "/.airlock/airlock-guest" /* where the guest binary is bound, read-only */
 
 /*
@@ -87,8 +87,9 @@ struct gm_winsize {
 
 struct gm_failed {
 	uint32_t id;
-	uint32_t error;		/* errno */
-	char step[GM_STEP_MAX]; /* what failed: "execve", "chdir", "fork", "limit", ...; printable ASCII */
+	uint32_t error; /* errno */
+	char step
+	    [GM_STEP_MAX]; /* what failed: "execve", "chdir", "fork", "limit", ...; printable ASCII */
 };
 
 struct gm_exited {
@@ -103,8 +104,9 @@ struct gm_packed {
 	uint32_t id;
 	uint32_t error; /* errno of the packer, or 0 */
 	uint64_t members, unreadable;
-	uint64_t shrunk;   /* files that lost bytes while they were read: padded with zeros */
-	uint64_t left_out; /* entries of the top directory that never travel (.git, .airlock-staging) */
+	uint64_t shrunk; /* files that lost bytes while they were read: padded with zeros */
+	uint64_t
+	    left_out; /* entries of the top directory that never travel (.git, .airlock-staging) */
 };
 
 /*

@@ -382,10 +382,11 @@ bool manifest_skip_same(const struct manifest *m, size_t *pos, const struct mani
 	same = line.n > 2 && line.p[0] == s->kind && eat_word(&line, 1) &&
 	       eat_number(&line, 8, s->mode);
 	if (same && s->kind == 'f')
-		same = eat_number(&line, 10, s->size) && eat_number(&line, 10, (uint64_t)s->mtime_ns) &&
-		       eat_word(&line, 2 * MANIFEST_HASH) &&
-		       word(&line).n &&
-		       eat_number(&line, 10, s->ino) && eat_number(&line, 10, (uint64_t)s->ctime_ns);
+		same = eat_number(&line, 10, s->size) &&
+		       eat_number(&line, 10, (uint64_t)s->mtime_ns) &&
+		       eat_word(&line, 2 * MANIFEST_HASH) && word(&line).n &&
+		       eat_number(&line, 10, s->ino) &&
+		       eat_number(&line, 10, (uint64_t)s->ctime_ns);
 	if (!same || !same_path(line, s->path, s->path_len))
 		return false;
 	*pos += all.n + 1;

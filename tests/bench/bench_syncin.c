@@ -124,10 +124,11 @@ static void make_repo(const char *ws)
 {
 	const char *const init[] = {"git", "-C", ws, "init", "-q", NULL};
 	/* "Big" files go straight into one pack, as a real checkout has it; loose ones would be as many files again. */
-	const char *const add[] = {"git", "-C", ws, "-c", "core.bigFileThreshold=1k", "add", "-A", NULL};
-	const char *const commit[] = {"git", "-C", ws, "-c", "user.name=b", "-c", "user.email=b@b", "-c",
-				      "gc.auto=0", "commit",
-				      "-q", "-m", "b", NULL};
+	const char *const add[] = {"git", "-C", ws,  "-c", "core.bigFileThreshold=1k",
+				   "add", "-A", NULL};
+	const char *const commit[] = {
+	    "git", "-C",	ws,	  "-c", "user.name=b", "-c", "user.email=b@b",
+	    "-c",  "gc.auto=0", "commit", "-q", "-m",	       "b",  NULL};
 
 	(void)timed(init);
 	(void)timed(add);
@@ -136,13 +137,16 @@ static void make_repo(const char *ws)
 
 int main(int argc, char **argv)
 {
-	static int64_t first[RUNS_MAX], cp[RUNS_MAX], same[RUNS_MAX], rsync[RUNS_MAX], changed[RUNS_MAX];
+	static int64_t first[RUNS_MAX], cp[RUNS_MAX], same[RUNS_MAX], rsync[RUNS_MAX],
+	    changed[RUNS_MAX];
 	char base[256], ws[300], store[320], to[320], from[320], p[4096];
-	long files = argc > 2 ? strtol(argv[2], NULL, 10) : 0, runs = argc > 3 ? strtol(argv[3], NULL, 10) : 0;
+	long files = argc > 2 ? strtol(argv[2], NULL, 10) : 0,
+	     runs = argc > 3 ? strtol(argv[3], NULL, 10) : 0;
 	const char *const cp_argv[] = {"cp", "-a", ws, to, NULL};
 	const char *const rsync_argv[] = {"rsync", "-a", from, to, NULL};
 
-	if (files < CHANGED || runs < 1 || runs > RUNS_MAX || !realpath(argv[1], p) || strlen(p) > 200) {
+	if (files < CHANGED || runs < 1 || runs > RUNS_MAX || !realpath(argv[1], p) ||
+	    strlen(p) > 200) {
 		fprintf(stderr, "usage: bench_syncin DIR FILES RUNS [git]\n");
 		return 2;
 	}
@@ -175,7 +179,8 @@ int main(int argc, char **argv)
 	}
 	printf("{\"files\":%ld,\"first_ns\":%" PRId64 ",\"cp_ns\":%" PRId64 ",\"same_ns\":%" PRId64
 	       ",\"rsync_ns\":%" PRId64 ",\"changed_ns\":%" PRId64 "}\n",
-	       files, median(first, (size_t)runs), median(cp, (size_t)runs), median(same, (size_t)runs),
-	       median(rsync, (size_t)runs), median(changed, (size_t)runs));
+	       files, median(first, (size_t)runs), median(cp, (size_t)runs),
+	       median(same, (size_t)runs), median(rsync, (size_t)runs),
+	       median(changed, (size_t)runs));
 	return 0;
 }

@@ -14,7 +14,20 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { SOCK = 3, EXEC = 2, PACK = 5, READY = 64, STARTED, FAILED, EXITED, PACKED, PONG, ENDED, ERROR, OOM };
+enum {
+	SOCK = 3,
+	EXEC = 2,
+	PACK = 5,
+	READY = 64,
+	STARTED,
+	FAILED,
+	EXITED,
+	PACKED,
+	PONG,
+	ENDED,
+	ERROR,
+	OOM
+};
 
 static uint8_t in[1 << 20];
 static size_t have;
@@ -55,7 +68,8 @@ static void frame(uint8_t type, const uint32_t *words, size_t n)
 	all(SOCK, b, 8 + 4 * n);
 }
 
-#define SAY(type, ...) frame(type, (const uint32_t[]){__VA_ARGS__}, sizeof((const uint32_t[]){__VA_ARGS__}) / 4)
+#define SAY(type, ...) \
+	frame(type, (const uint32_t[]){__VA_ARGS__}, sizeof((const uint32_t[]){__VA_ARGS__}) / 4)
 
 /* Waits for a request of that type; its id. What came before is dropped. */
 static uint32_t await(uint8_t type)
@@ -66,7 +80,10 @@ static uint32_t await(uint8_t type)
 			struct cmsghdr h;
 		} ctl;
 		struct iovec v = {in + have, sizeof(in) - have};
-		struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &ctl, .msg_controllen = sizeof(ctl)};
+		struct msghdr m = {.msg_iov = &v,
+				   .msg_iovlen = 1,
+				   .msg_control = &ctl,
+				   .msg_controllen = sizeof(ctl)};
 		ssize_t n;
 
 		while (have >= 8 && have >= 8 + u32(in)) {
@@ -87,7 +104,8 @@ static uint32_t await(uint8_t type)
 			int k = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
 
 			for (int i = 0; i < k && fds_len < 16; i++)
-				memcpy(&fds[fds_len++], CMSG_DATA(c) + (size_t)i * sizeof(int), sizeof(int));
+				memcpy(&fds[fds_len++], CMSG_DATA(c) + (size_t)i * sizeof(int),
+				       sizeof(int));
 		}
 	}
 }
@@ -129,7 +147,8 @@ static void send_fd(void)
 		struct cmsghdr h;
 	} ctl = {0};
 	struct iovec v = {b, sizeof(b)};
-	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &ctl, .msg_controllen = sizeof(ctl)};
+	struct msghdr m = {
+	    .msg_iov = &v, .msg_iovlen = 1, .msg_control = &ctl, .msg_controllen = sizeof(ctl)};
 	int fd = 4;
 
 	ctl.h.cmsg_len = CMSG_LEN(sizeof(int));

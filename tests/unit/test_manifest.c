@@ -324,9 +324,14 @@ static void two_hundred_thousand_entries(void **state)
 static void skip_same_is_exact_or_says_no(void **state)
 {
 #define LINE "f 640 2048 17 " HASH64 " 3 99 18 a/b"
-	static const struct manifest_stat want = {
-	    .kind = 'f', .mode = 0640, .size = 2048, .ino = 99, .mtime_ns = 17, .ctime_ns = 18,
-	    .path = "a/b", .path_len = 3};
+	static const struct manifest_stat want = {.kind = 'f',
+						  .mode = 0640,
+						  .size = 2048,
+						  .ino = 99,
+						  .mtime_ns = 17,
+						  .ctime_ns = 18,
+						  .path = "a/b",
+						  .path_len = 3};
 	static const struct manifest_stat dir = {
 	    .kind = 'd', .mode = 0755, .path = "a%20b", .path_len = 5};
 	static const struct {
@@ -355,8 +360,8 @@ static void skip_same_is_exact_or_says_no(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		char text[512];
-		int n = snprintf(text, sizeof(text), "airlock-manifest 1\n%s\nend 1\n",
-				 cases[i].line);
+		int n =
+		    snprintf(text, sizeof(text), "airlock-manifest 1\n%s\nend 1\n", cases[i].line);
 		_cleanup_fd_ int fd = mem_fd(text, (size_t)n);
 		struct manifest *m = NULL;
 		size_t pos = 0;
