@@ -11,7 +11,7 @@
 
 /* clang-format off: one macro a line, comments in one column */
 
-/* clang-format off: one line a limit, however long */
+/* clang-format off */
 
 /* Door 1: members of an outbound stream */
 #define PATH_MEMBER_MAX 4096	  /* bytes; longer member path: hostile (Linux PATH_MAX) */
