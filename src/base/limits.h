@@ -9,8 +9,6 @@
 
 #include <stdint.h>
 
-/* clang-format off: one macro a line, comments in one column */
-
 /* clang-format off */
 
 /* Door 1: members of an outbound stream */
