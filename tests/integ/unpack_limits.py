@@ -69,7 +69,7 @@ class Limits(Box):
         os.chmod(self.root, 0o555)
         res = self.as_user(Stream().file("a", "2"))
         self.assertEqual(res["code"], "permission")
-        self.assertIn("--review", res["text"])
+        self.assertIn("make it writable", res["text"])
         res = self.as_user(Stream().file("a", "2"), "--review")
         self.assertEqual((res["ret"], self.read("a")), (0, "1"))
 
