@@ -106,7 +106,8 @@ static int flush_run(struct chlist *l, bool final)
 	uint64_t start = spool_len(&l->runs);
 	int r = 0;
 
-	qsort_r(l->at, l->n, sizeof(*l->at), order_at, l->mem);
+	if (l->n)
+		qsort_r(l->at, l->n, sizeof(*l->at), order_at, l->mem);
 	for (size_t i = 0; i < l->n && r == 0; i++) {
 		const struct change *c = in_mem(l, i);
 

@@ -135,7 +135,8 @@ int listing_read(int fd, char *piece, size_t max, struct listing *l)
 		l->items[k++] = (struct listing_item){p + 1, (uint32_t)len, false, type, d};
 	}
 	l->n = k;
-	qsort(l->items, l->n, sizeof(*l->items), by_name);
+	if (l->n)
+		qsort(l->items, l->n, sizeof(*l->items), by_name);
 	return 0;
 }
 

@@ -351,13 +351,17 @@ static int converse(struct client *c, struct err *e)
 {
 	while (!c->done) {
 		struct frame f;
-		int r = chan_recv(&c->ch, clock_mono_ns() + TICK_MS * NS_PER_MS, &f, NULL, e);
+		int r;
 
-		/* A publish is short and is not cut: the journal would only finish it later. */
-		if (r == -EAGAIN && c->o && c->o->cancel && *c->o->cancel && !c->published)
+		/*
+		 * Looked at on every turn: a sandbox with many members must not keep a person from stopping. A
+		 * publish is short and is not cut: the journal would only finish it later.
+		 */
+		if (c->o && c->o->cancel && *c->o->cancel && !c->published)
 			return err_set(e, ERR_CANCELLED,
 				       "cancelled while results were brought back: "
 				       "nothing was published");
+		r = chan_recv(&c->ch, clock_mono_ns() + TICK_MS * NS_PER_MS, &f, NULL, e);
 		if (r == -EAGAIN)
 			continue;
 		if (r < 0)
