@@ -4,7 +4,9 @@
  * Only entries of paths that differ between the two commits, and only those that still are as in
  * the old one: they become as in the new one. What the user has staged differently, unmerged or
  * removed stays (F23), as does every other entry with its flags and stat fields. The work tree is not
- * looked at, so no filter runs; the new entries have no stat fields, git compares them when asked.
+ * looked at by us, and the new entries have no stat fields: git compares them when asked. One thing is
+ * git's own: an entry as young as the index is read again when the index is written, through the
+ * filter that the user's own configuration names for it, as every git command of the user does.
  *
  * Plumbing of the hardened wrapper only (git.h); takes git's own index.lock.
  */
