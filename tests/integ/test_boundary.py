@@ -90,6 +90,7 @@ class HostileGuest(Case):
 
 
 class Links(Case):
+    # B-07
     def test_B_07_a_link_brings_nothing_that_the_sandbox_could_not_read(self):
         word = "sesame-of-the-host"
         with open(self.host.top + "/home/key", "w") as f:
@@ -135,6 +136,7 @@ class Links(Case):
 class Output(Case):
     ESC = b"\x1b]0;owned\x07\x1b[2J"
 
+    # B-08
     def test_B_08_names_and_words_are_shown_not_obeyed(self):
         r = self.run_cmd(": '\x1b]0;words\x07'; n=$(printf 'x\\033]0;owned\\007\\nairlock: added: 99'); echo 1 >\"$n\"; ln -s /etc/passwd \"l$n\"")
         self.assertEqual(r.returncode, 0, r.stderr)

@@ -158,6 +158,7 @@ class Status(Case):
         self.assertIn(b"--timeout", self.airlock("run", "--tiemout", "3", "--", "true").stderr)
         self.assertIn(b"did you mean run", self.airlock("rnu").stderr)
 
+    # RT-01
     def test_RT_01_one_word_is_a_script_several_are_a_command(self):
         r = self.run_cmd("echo $((1+1)); echo 'a b'")
         self.assertEqual(r.stdout, b"2\na b\n")
@@ -188,6 +189,7 @@ class Status(Case):
 
 
 class Streams(Case):
+    # RT-07
     def test_RT_07_bytes_whole_and_apart(self):
         data = bytes(range(256)) * 4096
         self.write("data", data)
@@ -338,6 +340,7 @@ class Variables(Case):
         with open(self.top + "/r.json") as f:
             self.assertNotIn("sesame42", f.read())
 
+    # RT-06
     def test_RT_06_no_profile_is_read_or_written(self):
         home = self.env["HOME"]
         for name in (".profile", ".bashrc", ".bash_profile"):
@@ -350,6 +353,7 @@ class Variables(Case):
 
 
 class Tools(Case):
+    # RT-04
     def test_RT_04_B005_missing_cli_fails_loudly(self):
         r = self.run_cmd("echo started", opts=["--cli", "nosuchcli"])
         self.assertEqual(r.returncode, 125)
@@ -357,9 +361,11 @@ class Tools(Case):
         for word in (b"nosuchcli", b"PATH=", b"command -v", PROVIDER.encode()):
             self.assertIn(word, r.stderr)
 
+    # RT-03
     def test_RT_03_only_used_clis_are_asked_for(self):
         self.assertEqual(self.run_cmd("true", opts=["--cli", "sh", "--cli", "tar"]).returncode, 0)
 
+    # RT-05
     def test_RT_05_install_flow(self):
         # present: skipped
         r = self.run_cmd("true", opts=["--cli", "sh", "--install", "touch installed"])
@@ -565,6 +571,7 @@ class Results(Case):
             for word in (b"changed: 1", b"added: ", b"deleted: 1", b"layers in force"):
                 self.assertIn(word, r.stderr)
 
+    # B-09
     def test_B_09_local_says_so(self):
         r = self.run_cmd("true")
         self.assertEqual(b"NO ISOLATION" in r.stderr, LOCAL)
