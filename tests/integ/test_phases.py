@@ -50,7 +50,8 @@ class Case(Host):
         for d in self.gate, self.bin + "/real", self.top + "/path":
             os.mkdir(d)
         os.mkfifo(self.gate + "/open")
-        self.mark, self.inside, self.proc, self.stopper = str(next(next_mark)), set(), None, None
+        self.mark, self.inside, self.opened = str(next(next_mark)), set(), []
+        self.proc = self.stopper = None
         self.airlock_program = self.bin + "/airlock"
 
     def __str__(self):
@@ -124,13 +125,10 @@ class Case(Host):
             self.inside.add(link(guest, "ns/pid"))
 
     def go_on(self):
+        # Held open for good: between two signals the gate may be outside open(2), and comes back to it.
         for name in os.listdir(self.gate):
             if name.startswith("open"):
-                # Without a reader (killed, or past it) there is nobody to let go.
-                try:
-                    os.close(os.open(os.path.join(self.gate, name), os.O_WRONLY | os.O_NONBLOCK))
-                except OSError:
-                    pass
+                self.opened.append(os.open(os.path.join(self.gate, name), os.O_RDWR | os.O_NONBLOCK))
 
     # The blow. ----------------------------------------------------------------------------------
 
@@ -282,6 +280,8 @@ class Case(Host):
             if p:
                 p.kill()
                 p.communicate()
+        for fd in self.opened:
+            os.close(fd)
         self.remove()
 
 
