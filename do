@@ -166,6 +166,19 @@ suite_run() {
 		"$@" >"$dir/test-$label.out" 2>&1
 	grep -aE ' (FAIL|TIMEOUT|ERROR|UNEXPECTEDPASS|SKIP)' "$dir/test-$label.out" || true
 	results="$results $label=$log.json"
+	suite_again "$dir" "$label" "$log.json"
+}
+
+# A few failures of whole programs (never of pure code, never of the boundary) are tried once more, alone: what then
+# passes is reported as unsteady with its first output, and is a fault to be found all the same.
+suite_again() {
+	local dir=$1 label=$2 names
+	rm -f "$dir/meson-logs/do-$label-again.json"
+	names=$(python3 tools/test-report --try-again "$3") || return 0
+	say "test: $label, once more:" $names
+	# shellcheck disable=SC2086
+	meson test -C "$dir" --no-rebuild --num-processes 1 -t "${TIMEOUT_FACTOR:-3}" --logbase "do-$label-again" $names \
+		>"$dir/test-$label-again.out" 2>&1
 }
 
 test_build() {
