@@ -76,7 +76,35 @@
 #define IGNORE_FILE_MAX (1 << 20) /* bytes of one ignore file */
 #define PATTERNS_MAX 10000	  /* patterns of one selection */
 
-/* clang-format on */
+/* Door 2: requests through the bridge */
+#define BRIDGE_BODY_MAX (10485760 + 65536)    /* bytes of one request or response body unless a policy says otherwise: 413, 502 (the API's own limit and room for a form around it) */
+#define BRIDGE_BODY_CEILING (UINT64_C(1) << 30) /* bytes; most that a policy may set for a body */
+#define BRIDGE_PATH_MAX 2048		      /* bytes of a request path: 414 */
+#define BRIDGE_QUERY_MAX 8192		      /* bytes of a query: 414 */
+#define BRIDGE_SEGMENTS_MAX 64		      /* segments of a request path: 400 */
+#define BRIDGE_SEGMENT_MAX 200		      /* bytes that a route parameter takes: no route matches, 403 */
+#define BRIDGE_HEADERS_MAX 128		      /* headers of one request: 431 */
+#define BRIDGE_HEADER_BLOCK_MAX 16384	      /* bytes of all names and values of a request: 431 */
+#define BRIDGE_HEADER_NAME_MAX 128	      /* bytes of a header name: 400 */
+#define BRIDGE_HEADER_VALUE_MAX 4096	      /* bytes of a header value: 431; from upstream: dropped */
+#define BRIDGE_TOKEN_MIN 32		      /* bytes of a bridge token; shorter is refused at start */
+#define BRIDGE_TOKEN_MAX 256		      /* bytes of a bridge token; longer is refused at start */
+#define BRIDGE_CREDENTIAL_MAX 8192	      /* bytes of a host-side credential; longer is refused at start */
+#define BRIDGE_IDENTITY_MAX 256		      /* bytes of a run, agent, company or task id: refused at start */
+#define BRIDGE_QUEUE_MAX 64		      /* requests that wait at once in a file queue unless a policy says otherwise: 503 */
+#define BRIDGE_STREAMS_MAX 64		      /* requests under way at once on one channel unless a policy says otherwise: refused, may be tried again */
+#define BRIDGE_PENDING_CEILING 1024	      /* most that a policy may set for the two above */
+#define BRIDGE_REQUEST_MS 30000		      /* one upstream request unless a policy says otherwise: 504, unsafe methods 409 */
+#define BRIDGE_IDLE_MS 30000		      /* between two pieces of a body unless a policy says otherwise: 408 */
+#define BRIDGE_UPLOAD_MS 480000		      /* a whole request body unless a policy says otherwise: 408 */
+#define BRIDGE_MS_CEILING 86400000	      /* most that a policy may set for the three above */
+#define POLICY_ROUTES_MAX 1024		      /* routes of one policy: refused when it is read */
+#define POLICY_HEADERS_MAX 32		      /* names of one header list of a policy: refused when it is read */
+#define POLICY_IDENTITY_MAX 16		      /* headers that a policy sets on each request: refused when it is read */
+#define POLICY_UPSTREAMS_MAX 16		      /* named origins of a policy: refused when it is read */
+#define AUDIT_LINE_MAX 4096		      /* bytes of one audit line: fields are cut */
+#define AUDIT_FILE_MAX (16 << 20)	      /* bytes of one audit file before the next is begun */
+#define AUDIT_FILES_MAX 4		      /* audit files of one run; beyond them the oldest goes */
 
 /* clang-format on */
 
