@@ -139,6 +139,7 @@ enum guard_cause {
  * The answer for a fault. After the first byte went upstream (the last four) an unsafe method is 409 with
  * GUARD_OUTCOME: indeterminate, never a status that invites a retry; a safe one is 502 or 504. Before it: 503, or
  * 408 for GUARD_BODY_IDLE. `sent`: at least one byte of the request went upstream, for the causes that do not say.
+ * v may be NULL where nothing was judged yet.
  */
 void guard_fault(const struct guard_verdict *v, enum guard_cause cause, bool sent,
 		 struct guard_reply *ret);

@@ -22,8 +22,11 @@ enum identity_source {
 	IDENTITY_RUN,
 	IDENTITY_AGENT,
 	IDENTITY_COMPANY,
-	IDENTITY_TASK
+	IDENTITY_TASK,
+	IDENTITY_SOURCES
 };
+/* "run", "agent", ...: in a file between braces. */
+const char *identity_source_name(enum identity_source s);
 
 /* A header that the host sets on each request, whatever the sandbox sent. */
 struct identity_header {
