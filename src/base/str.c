@@ -125,9 +125,9 @@ int str_to_duration(const char *s, int64_t *ret_ns)
 	return r;
 }
 
-/* Length of the valid, printable UTF-8 sequence at p, or 0. */
-static size_t printable_len(const unsigned char *p, size_t n)
+size_t str_printable_len(const char *s, size_t n)
 {
+	const unsigned char *p = (const unsigned char *)s;
 	uint32_t cp;
 	size_t k;
 
@@ -178,7 +178,7 @@ int str_printable(struct buf *b, const char *p, size_t n)
 		} else if (s[i] == '\t') {
 			(void)buf_puts(b, "\\t");
 			i++;
-		} else if ((k = printable_len(s + i, n - i)) > 0) {
+		} else if ((k = str_printable_len(p + i, n - i)) > 0) {
 			(void)buf_put(b, s + i, k);
 			i += k;
 		} else {

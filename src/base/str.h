@@ -24,6 +24,8 @@ int str_to_duration(const char *s, int64_t *ret_ns);
  * newline \n, tab \t, backslash \\. Appends to b.
  */
 int str_printable(struct buf *b, const char *p, size_t n);
+/* Length of the valid UTF-8 sequence at s that may be shown as it is, or 0. n > 0. */
+size_t str_printable_len(const char *s, size_t n);
 /* Bytes as "4.0 KiB". out at least 16 bytes. */
 void str_human_size(uint64_t bytes, char *out, size_t n);
 /* A NULL-terminated vector: free every string and the vector. */

@@ -6,83 +6,103 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <sodium.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/path.h"
+#include "sync/pending.h"
 #include "sync/unpack_server.h"
 
-#define FIXED offsetof(struct change, path)
-#define MAGIC "airlock-pending 1\n"
-
-static int write_all(int fd, const void *data, size_t n)
+/* The bytes of a member that kept those of the base, as a staged file of their own. */
+static int stage_base(struct unpack *u, const char *path, size_t n, uint64_t *ret_id, struct err *e)
 {
-	const char *p = data;
+	_cleanup_free_ struct manifest_entry *b = malloc(sizeof(*b));
+	_cleanup_fd_ int from = -1, out = -1;
+	int r;
 
-	while (n) {
-		ssize_t w = write(fd, p, n);
+	if (!b)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	from = u->m && manifest_find(u->m, path, n, b) > 0 ? base_open(u, b) : -1;
+	if (from < 0)
+		return 0;
+	out = stage_create(u, ret_id, e);
+	if (out < 0)
+		return out;
+	r = copy_fd(from, out);
+	return r < 0 ? err_sys(e, -r, "stage a copy of %s", path) : 1;
+}
 
-		if (w < 0 && errno != EINTR)
-			return -errno;
-		p += w > 0 ? w : 0;
-		n -= (size_t)(w > 0 ? w : 0);
+/*
+ * Each entry must stand for itself, for a part of them may be applied alone: a hard link gets the bytes
+ * (by a link here: nothing in c/ is written again) of the member that it names. One without stays what it is
+ * and is refused when it is planned.
+ */
+static int own_content(struct unpack *u, struct change *c, struct change *other, struct err *e)
+{
+	char target[LINK_TARGET_MAX + 1], from[20], to[20];
+	uint64_t id = 0;
+	ssize_t n;
+	int r;
+
+	if (!(c->flags & CH_HARDLINK))
+		return 0;
+	stage_name(c->id, from);
+	n = readlinkat(u->st.content, from, target, sizeof(target) - 1);
+	if (n < 0)
+		return err_sys(e, errno, "read the target of hard link %s", c->path);
+	target[n] = '\0';
+	r = chlist_find(u->list, target, (size_t)n, other);
+	if (r < 0)
+		return err_sys(e, -r, "look up %s", target);
+	if (r == 0 || other->kind != MK_FILE || other->flags & CH_HARDLINK)
+		return 0;
+	if (other->id) {
+		id = u->st.next_id++;
+		stage_name(other->id, from);
+		stage_name(id, to);
+		if (linkat(u->st.content, from, u->st.content, to, 0) < 0)
+			return err_sys(e, errno, "keep the content of hard link %s", c->path);
+	} else if ((r = stage_base(u, target, (size_t)n, &id, e)) <= 0) {
+		return r;
 	}
+	c->id = id;
+	c->flags &= (uint8_t)~CH_HARDLINK;
+	c->size = other->size;
+	memcpy(c->hash, other->hash, MANIFEST_HASH);
 	return 0;
 }
 
-/* Entries that the filter dropped are left out. The hash of everything ends the file. */
-static int save_list(struct unpack *u, int fd)
-{
-	crypto_generichash_state h;
-	uint8_t sum[MANIFEST_HASH];
-	struct change c;
-	int r = write_all(fd, MAGIC, sizeof(MAGIC) - 1);
-
-	(void)crypto_generichash_init(&h, NULL, 0, sizeof(sum));
-	for (uint64_t i = 0; i < chlist_count(u->list) && r == 0; i++) {
-		r = chlist_get(u->list, i, &c);
-		if (r < 0 || (u->skip && u->skip[i / 8] >> (i % 8) & 1))
-			continue;
-		(void)crypto_generichash_update(&h, (const uint8_t *)&c, FIXED + c.path_len);
-		r = write_all(fd, &c, FIXED + c.path_len);
-	}
-	(void)crypto_generichash_final(&h, sum, sizeof(sum));
-	c = (struct change){.path_len = UINT32_MAX};
-	memcpy(c.hash, sum, sizeof(sum));
-	if (r == 0)
-		r = write_all(fd, &c, FIXED);
-	return r == 0 && syncfs(fd) < 0 ? -errno : r;
-}
-
+/* Entries that the filter dropped are left out. */
 int pending_save(struct unpack *u, struct err *e)
 {
 	_cleanup_fd_ int fd =
 	    openat(u->st.dir, "list", O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	int r = fd < 0 ? -errno : save_list(u, fd);
+	_cleanup_free_ struct change *c = malloc(2 * sizeof(*c));
+	struct pending_writer w;
+	int r = 0;
 
-	return r < 0 ? err_sys(e, -r, "keep the change set in pending/") : 0;
-}
-
-static int read_all(int fd, void *data, size_t n)
-{
-	char *p = data;
-
-	while (n) {
-		ssize_t k = read(fd, p, n);
-
-		if (k == 0)
-			return -EBADMSG;
-		if (k < 0 && errno != EINTR)
-			return -errno;
-		p += k > 0 ? k : 0;
-		n -= (size_t)(k > 0 ? k : 0);
+	if (!c)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	if (fd < 0)
+		return err_sys(e, errno, "keep the change set in pending/");
+	pending_begin(&w, fd);
+	for (uint64_t i = 0; i < chlist_count(u->list) && r == 0; i++) {
+		r = chlist_get(u->list, i, c);
+		if (r < 0 || (u->skip && u->skip[i / 8] >> (i % 8) & 1))
+			continue;
+		r = own_content(u, c, c + 1, e);
+		if (r < 0) {
+			buf_done(&w.out);
+			return r;
+		}
+		r = pending_put(&w, c);
 	}
-	return 0;
+	if (r == 0)
+		r = pending_end(&w);
+	buf_done(&w.out);
+	return r < 0 ? err_sys(e, -r, "keep the change set in pending/") : 0;
 }
 
 static int copy_content(struct unpack *u, int from_dir, uint64_t id)
@@ -109,47 +129,16 @@ static int copy_content(struct unpack *u, int from_dir, uint64_t id)
 	return (int)n;
 }
 
-/* One record with its path. 1, 0 at the end (c->hash is the sum), negative errno. */
-static int read_record(int fd, struct change *c)
-{
-	int r = read_all(fd, c, FIXED);
-
-	if (r < 0 || c->path_len == UINT32_MAX)
-		return r;
-	r = c->path_len > PATH_MEMBER_MAX ? -EBADMSG : read_all(fd, c->path, c->path_len);
-	if (r < 0)
-		return r;
-	c->path[c->path_len] = '\0';
-	return c->path_len == 0 || path_is_member(c->path, c->path_len) ? 1 : -EBADMSG;
-}
-
-/* The whole file is checked before anything of it is used. */
-static int check_list(int fd)
-{
-	crypto_generichash_state h;
-	uint8_t sum[MANIFEST_HASH];
-	char magic[sizeof(MAGIC) - 1];
-	struct change c;
-	int r = read_all(fd, magic, sizeof(magic));
-
-	if (r < 0 || memcmp(magic, MAGIC, sizeof(magic)) != 0)
-		return -EBADMSG;
-	(void)crypto_generichash_init(&h, NULL, 0, sizeof(sum));
-	while ((r = read_record(fd, &c)) > 0)
-		(void)crypto_generichash_update(&h, (const uint8_t *)&c, FIXED + c.path_len);
-	(void)crypto_generichash_final(&h, sum, sizeof(sum));
-	return r == 0 && !memcmp(sum, c.hash, sizeof(sum)) ? 0 : -EBADMSG;
-}
-
 static int load_list(struct unpack *u, int fd, int from_dir, struct err *e)
 {
+	_cleanup_free_ struct pending_reader *rd = malloc(sizeof(*rd));
 	struct change c;
-	int r;
+	int r = rd ? pending_open(rd, fd) : -ENOMEM;
 
-	if (check_list(fd) < 0 || lseek(fd, sizeof(MAGIC) - 1, SEEK_SET) < 0)
-		return err_set(e, ERR_INVALID,
+	if (r < 0)
+		return err_set(e, r == -ENOMEM ? ERR_NOMEM : ERR_INVALID,
 			       "pending/list of the run is damaged or no change set");
-	while ((r = read_record(fd, &c)) > 0) {
+	while ((r = pending_next(rd, &c)) > 0) {
 		if (c.kind == MK_UNKNOWN)
 			u->unknown++;
 		if (c.id >= u->st.next_id)
@@ -167,11 +156,14 @@ static int load_list(struct unpack *u, int fd, int from_dir, struct err *e)
 	return r < 0 ? err_sys(e, -r, "read pending/list of the run") : 0;
 }
 
+/* The selection of one apply, where the caller made one, else the whole set. */
 int pending_load(struct unpack *u, struct err *e)
 {
-	_cleanup_fd_ int list = beneath_open(&u->run, "pending/list", O_RDONLY, 0);
-	_cleanup_fd_ int dir = beneath_open(&u->run, "pending/c", O_RDONLY | O_DIRECTORY, 0);
+	_cleanup_fd_ int list = beneath_open(&u->run, PENDING_SELECT, O_RDONLY, 0);
+	_cleanup_fd_ int dir = beneath_open(&u->run, PENDING_CONTENT, O_RDONLY | O_DIRECTORY, 0);
 
+	if (list == -ENOENT)
+		list = beneath_open(&u->run, PENDING_LIST, O_RDONLY, 0);
 	if (list < 0 || dir < 0)
 		return err_sys(e, list < 0 ? -list : -dir,
 			       "open the change set pending/ of the run");

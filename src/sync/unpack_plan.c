@@ -188,6 +188,13 @@ static int resolve_hardlink(struct plan *p, struct err *e)
 		return err_sys(e, -r, "look up %s", target);
 	if (r == 0 || p->other.kind != MK_FILE || p->other.flags & CH_HARDLINK)
 		return 1;
+	p->c.flags &= (uint8_t)~CH_HARDLINK;
+	p->c.size = p->other.size;
+	memcpy(p->c.hash, p->other.hash, MANIFEST_HASH);
+	if (p->preview && p->other.id) {
+		p->c.id = p->other.id; /* only looked at */
+		return 0;
+	}
 	if (p->other.id) {
 		stage_name(p->other.id, name);
 		from = openat(u->st.content, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -196,9 +203,6 @@ static int resolve_hardlink(struct plan *p, struct err *e)
 	}
 	if (from < 0)
 		return 1;
-	p->c.flags &= (uint8_t)~CH_HARDLINK;
-	p->c.size = p->other.size;
-	memcpy(p->c.hash, p->other.hash, MANIFEST_HASH);
 	return stage_copy(p, from, &p->c.id, e);
 }
 
@@ -281,7 +285,8 @@ static int keep_host(struct plan *p, const char *rule, struct err *e)
 	int r = 0;
 
 	p->detail[0] = '\0';
-	if (!p->preview)
+	/* In an apply the sandbox's version stays where it is, and the path stays pending. */
+	if (!p->preview && p->u->s.mode != UM_APPLY)
 		r = save_staged(p->u, p->c.id, p->c.path, p->detail, sizeof(p->detail), e);
 	return r < 0 ? r : note(p, failed ? UA_FAIL : UA_CONFLICT, rule, p->detail, e);
 }
