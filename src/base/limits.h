@@ -107,6 +107,9 @@
 #define POLICY_HEADERS_MAX 32		      /* names of one header list of a policy: refused when it is read */
 #define POLICY_IDENTITY_MAX 16		      /* headers that a policy sets on each request: refused when it is read */
 #define POLICY_UPSTREAMS_MAX 16		      /* named origins of a policy: refused when it is read */
+#define HTTP1_LINE_MAX 12288		      /* bytes of a request line inside a sandbox: 414 */
+#define HTTP1_HEAD_MAX 20480		      /* bytes of the header lines behind it: 431 */
+#define HTTP1_TRAILER_MAX 4096		      /* bytes of trailers after a chunked body, dropped: 431 */
 #define AUDIT_LINE_MAX 4096		      /* bytes of one audit line: fields are cut */
 #define AUDIT_FILE_MAX (16 << 20)	      /* bytes of one audit file before the next is begun */
 #define AUDIT_FILES_MAX 4		      /* audit files of one run; beyond them the oldest goes */
