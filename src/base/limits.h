@@ -110,6 +110,7 @@
 #define HTTP1_LINE_MAX 12288		      /* bytes of a request line inside a sandbox: 414 */
 #define HTTP1_HEAD_MAX 20480		      /* bytes of the header lines behind it: 431 */
 #define HTTP1_TRAILER_MAX 4096		      /* bytes of trailers after a chunked body, dropped: 431 */
+#define QUEUE_WINDOW 4096		      /* newest request numbers of a file queue that are told apart; older ones count as run */
 #define AUDIT_LINE_MAX 4096		      /* bytes of one audit line: fields are cut */
 #define AUDIT_FILE_MAX (16 << 20)	      /* bytes of one audit file before the next is begun */
 #define AUDIT_FILES_MAX 4		      /* audit files of one run; beyond them the oldest goes */
