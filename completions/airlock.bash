@@ -7,7 +7,7 @@ _airlock() {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} verb=${COMP_WORDS[1]} i words=
 	COMPREPLY=()
 	if [ "$COMP_CWORD" -eq 1 ]; then
-		mapfile -t COMPREPLY < <(compgen -W 'run exec shell ps logs stop recover rm env doctor version help' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W 'run exec shell ps logs stop recover rm unpack manifest env doctor version help' -- "$cur")
 		return
 	fi
 	# After -- comes a command of its own.
@@ -187,6 +187,25 @@ _airlock() {
 	recover:--exclude)
 		return
 		;;
+	unpack:--into)
+		mapfile -t COMPREPLY < <(compgen -d -- "$cur")
+		return
+		;;
+	unpack:--baseline)
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
+	unpack:--on-conflict)
+		mapfile -t COMPREPLY < <(compgen -W 'keep-host take-sandbox' -- "$cur")
+		return
+		;;
+	unpack:--limits)
+		return
+		;;
+	manifest:--output | manifest:-o)
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
 	esac
 	case $verb in
 	run) words="--workspace --env --provider --net --keep --strict --on-conflict --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --log-limit --json --quiet --help" ;;
@@ -197,10 +216,12 @@ _airlock() {
 	stop) words="--help $(_airlock_runs)" ;;
 	recover) words="--no-strict --exclude --help $(_airlock_runs)" ;;
 	rm) words="--all --force --help $(_airlock_runs)" ;;
+	unpack) words="--into --baseline --strict --on-conflict --dry-run --limits --verbose --help" ;;
+	manifest) words="--output --quiet --help" ;;
 	env) words="--force --help create list show rm" ;;
 	doctor) words="--quick --json --help" ;;
 	version) words="--help" ;;
-	help) words="--dump-options --help run exec shell ps logs stop recover rm env doctor version help" ;;
+	help) words="--dump-options --help run exec shell ps logs stop recover rm unpack manifest env doctor version help" ;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 }

@@ -35,6 +35,7 @@
 #define RAW_KEEP_MAX (16 << 20)	      /* bytes of a rejected stream that are kept for inspection */
 #define MASS_DELETE_MIN 100    /* files; with MASS_DELETE_PERCENT flags a mass deletion */
 #define MASS_DELETE_PERCENT 50 /* percent of the manifest */
+#define UNPACKS_KEEP_S (30 * 86400) /* seconds; what an older airlock unpack kept (losers, trash) is removed */
 
 #define DIFF_TEXT_MAX (8 << 20)	      /* bytes; of a larger file 'airlock diff' says only that it differs */
 #define DIFF_LINES_MAX 400000	      /* lines; of a text with more 'airlock diff' says only that it differs */

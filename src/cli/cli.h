@@ -32,6 +32,8 @@ int cmd_logs(int argc, char **argv);
 int cmd_stop(int argc, char **argv);
 int cmd_rm(int argc, char **argv);
 int cmd_recover(int argc, char **argv);
+int cmd_unpack(int argc, char **argv);
+int cmd_manifest(int argc, char **argv);
 int cmd_env(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_version(int argc, char **argv);
@@ -46,6 +48,6 @@ struct _IO_FILE;
 void cli_usage(const struct verb *v, struct _IO_FILE *f);
 
 extern const struct opt opts_help[], opts_run[], opts_exec[], opts_shell[], opts_ps[], opts_logs[],
-    opts_rm[], opts_env[], opts_doctor[], opts_recover[];
+    opts_rm[], opts_env[], opts_doctor[], opts_recover[], opts_unpack[], opts_manifest[];
 
 #endif

@@ -23,6 +23,8 @@ static const struct opt *const t_logs[] = {opts_logs, opts_help, NULL};
 static const struct opt *const t_rm[] = {opts_rm, opts_help, NULL};
 static const struct opt *const t_env[] = {opts_env, opts_help, NULL};
 static const struct opt *const t_recover[] = {opts_recover, opts_help, NULL};
+static const struct opt *const t_unpack[] = {opts_unpack, opts_help, NULL};
+static const struct opt *const t_manifest[] = {opts_manifest, opts_help, NULL};
 static const struct opt *const t_plain[] = {opts_help, NULL};
 static const struct opt *const t_help[] = {opts_help_verb, opts_help, NULL};
 static const struct opt *const t_doctor[] = {opts_doctor, opts_help, NULL};
@@ -38,6 +40,12 @@ static const char doctor_text[] =
     "Tries every layer for real and prints which are in force, which are missing, why, and the command that repairs\n"
     "it. Leaves nothing behind. Exit status: 0 if 'airlock run' will work, 1 if a layer that it needs is missing.\n";
 
+static const char unpack_text[] =
+    "Prints one JSON line for each refused, hostile or conflicting member, and a closing record. Exit status: 0 all\n"
+    "applied; 1 applied, but for refusals or conflicts; 3 rejected, nothing written; 2 wrong usage; 4 any other failure:\n"
+    "the directory is as it was, or 'airlock recover DIR' repairs it. Without --baseline nothing is ever deleted or\n"
+    "overwritten. The stream is a plain tar: decompress it first.\n";
+
 static const struct verb verbs[] = {
     {"run", cmd_run, "[options] -- CMD ...",
      "run a command in a sandbox and bring its results back", t_run, run_text},
@@ -49,10 +57,14 @@ static const struct verb verbs[] = {
     {"logs", cmd_logs, "[-f] RUN", "what a run printed", t_logs, NULL},
     {"stop", cmd_stop, "RUN", "end a run, in any phase; its results still come back", t_plain,
      NULL},
-    {"recover", cmd_recover, "[options] RUN", "bring back the work of a run that was cut short",
-     t_recover, NULL},
+    {"recover", cmd_recover, "[options] RUN | DIR",
+     "bring back the work of a run that was cut short; repair a directory", t_recover, NULL},
     {"rm", cmd_rm, "[--force] RUN | --all", "remove kept sandboxes and the data of runs", t_rm,
      NULL},
+    {"unpack", cmd_unpack, "--into DIR [options] < STREAM",
+     "judge a tar stream and apply what is safe of it to a directory", t_unpack, unpack_text},
+    {"manifest", cmd_manifest, "DIR [-o FILE]", "write the baseline of a directory for 'unpack'",
+     t_manifest, NULL},
     {"env", cmd_env, "create NAME [run options] | list | show NAME | rm NAME",
      "named environments with default options", t_env, NULL},
     {"doctor", cmd_doctor, "[--quick] [--json]",

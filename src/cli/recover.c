@@ -8,6 +8,7 @@
 #include "cli/ui.h"
 #include "engine/interrupt.h"
 #include "engine/recover.h"
+#include "engine/unpacks.h"
 
 enum id {
 	O_NO_STRICT = 1,
@@ -42,6 +43,30 @@ static int set(void *arg, const struct opt *o, const char *value, struct err *e)
 	return 0;
 }
 
+/* A publish that was cut in a directory: no run needs to be known. */
+static int repair(const char *dir, struct err *e)
+{
+	_cleanup_state_ struct state st = {0};
+	struct unpacks_place place = {0};
+	int r = state_open(&st, e), k;
+
+	if (r == 0)
+		r = unpacks_open(&st, &place, e);
+	if (r == 0) {
+		r = unpack_recover_into(dir, place.dir, e);
+		k = unpacks_close(&st, &place, "{}\n", r < 0 ? NULL : e);
+		r = r < 0 || k == 0 ? r : k;
+	}
+	if (r > 0)
+		cli_say("a publish to %s that was cut is finished; what it replaced or deleted lies "
+			"in %s",
+			dir, place.dir);
+	if (r == 0)
+		cli_say("nothing was cut in %s", dir);
+	unpacks_done(&place);
+	return r;
+}
+
 int cmd_recover(int argc, char **argv)
 {
 	static const struct opt *const tables[] = {opts_recover, opts_help, NULL};
@@ -61,7 +86,13 @@ int cmd_recover(int argc, char **argv)
 		return cmd_help(2, (char *[]){(char *)(uintptr_t) "help", argv[0]});
 	}
 	if (r == 0 && strv_len(p.words) != 1)
-		r = err_set(&e, ERR_USAGE, "recover needs one run: airlock recover RUN");
+		r = err_set(&e, ERR_USAGE, "recover needs one run or directory: airlock recover RUN");
+	if (r == 0 && (strchr(p.words[0], '/') || p.words[0][0] == '.')) {
+		r = repair(p.words[0], &e);
+		strv_free(p.words);
+		strv_free(w.o.exclude);
+		return r < 0 ? cli_fail(&e) : 0;
+	}
 	ui_init(&ui, false, false);
 	if (r == 0)
 		r = interrupt_setup(&e);

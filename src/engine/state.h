@@ -2,7 +2,7 @@
  * state.h: the state directory and the open database.
  *
  *   $XDG_STATE_HOME/airlock (default ~/.local/state/airlock), mode 0700, owned by the caller:
- *     airlock.db   workspaces/<key>/   leases/<id>/   runs/<id>/   trash/
+ *     airlock.db   workspaces/<key>/   leases/<id>/   runs/<id>/   unpacks/<id>/   trash/
  */
 #ifndef AIRLOCK_ENGINE_STATE_H
 #define AIRLOCK_ENGINE_STATE_H

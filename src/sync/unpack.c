@@ -160,6 +160,15 @@ static uint32_t user_umask(void)
 	return m;
 }
 
+/* 0 without one. */
+static int open_run_dir(struct client *c, const char *dir, struct err *e)
+{
+	if (!dir)
+		return 0;
+	c->run_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return c->run_fd < 0 ? err_sys(e, errno, "open run directory %s", dir) : 0;
+}
+
 static int set_up(struct client *c, struct err *e)
 {
 	const struct unpack_opts *o = c->o;
@@ -173,7 +182,10 @@ static int set_up(struct client *c, struct err *e)
 	    .full_tree = o->full_tree,
 	    .without_landlock = o->without_landlock,
 	    .has_manifest = o->manifest_path != NULL,
+	    .keep_trash = o->keep_trash,
 	    .total_max = o->total_max ? o->total_max : OUT_BYTES_DEFAULT,
+	    .member_max = o->member_max,
+	    .members_max = o->members_max,
 	    .lock_wait_ms = o->lock_wait_ms ? o->lock_wait_ms : LOCK_WAIT_MS,
 	    .umask = user_umask(),
 	};
@@ -182,9 +194,9 @@ static int set_up(struct client *c, struct err *e)
 
 	if (r < 0)
 		return err_sys(e, -r, "make a name");
-	c->run_fd = open(o->run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (c->run_fd < 0)
-		return err_sys(e, errno, "open run directory %s", o->run_dir);
+	r = open_run_dir(c, o->run_dir, e);
+	if (r < 0)
+		return r;
 	null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	if (o->manifest_path)
 		c->manifest_fd = open(o->manifest_path, O_RDONLY | O_CLOEXEC);
@@ -301,6 +313,9 @@ static int take_done(struct client *c, struct view v, struct err *e)
 	memcpy(c->rep->rule, d.rule.p, d.rule.n);
 	if (!d.rejected)
 		return 0;
+	(void)snprintf(c->rep->text, sizeof(c->rep->text), "%.*s", (int)d.text.n, d.text.p);
+	if (d.path.n && !(c->rep->rejected_path = text_of(d.path)))
+		return err_set(e, ERR_NOMEM, "out of memory");
 	(void)err_set(
 	    e, ERR_HOSTILE,
 	    "the sandbox's results were rejected (%s): %.*s; the workspace is unchanged, the start of "
@@ -429,7 +444,7 @@ static int recover_after(struct client *c, int r, struct err *e)
 
 	if (c->o->no_recover || !staging_left(c))
 		return r;
-	k = unpack_recover(c->root, &why);
+	k = unpack_recover_into(c->root, c->o->keep_trash ? c->o->run_dir : NULL, &why);
 	if (k < 0)
 		return err_wrap(e, r, "(and what it left in %s could not be repaired: %s)", c->root,
 				why.text);
@@ -447,8 +462,11 @@ int unpack_run(const struct unpack_opts *o, struct unpack_report *ret, struct er
 	*ret = (struct unpack_report){0};
 	client_init(&c, o, ret);
 	r = open_root(&c, o->root, e);
-	if (r == 0 && staging_left(&c))
-		r = unpack_recover(c.root, e) < 0 ? -EIO : 0;
+	if (r == 0 && staging_left(&c)) {
+		r = unpack_recover_into(c.root, o->keep_trash ? o->run_dir : NULL, e);
+		ret->repaired = r > 0;
+		r = r < 0 ? -EIO : 0;
+	}
 	if (r == 0)
 		r = start_helper(&c, e);
 	if (r == 0) {
@@ -476,12 +494,21 @@ int unpack_run(const struct unpack_opts *o, struct unpack_report *ret, struct er
 
 int unpack_recover(const char *root, struct err *e)
 {
+	return unpack_recover_into(root, NULL, e);
+}
+
+int unpack_recover_into(const char *root, const char *run_dir, struct err *e)
+{
 	struct unpack_opts o = {.root = root};
 	struct unpack_report rep = {0};
 	struct unpack_setup s = {
-	    .mode = UM_RECOVER, .lock_wait_ms = LOCK_WAIT_MS, .umask = user_umask()};
+	    .mode = UM_RECOVER,
+	    .keep_trash = run_dir != NULL,
+	    .lock_wait_ms = LOCK_WAIT_MS,
+	    .umask = user_umask(),
+	};
 	struct client c;
-	int r;
+	int fds[2], r;
 
 	client_init(&c, &o, &rep);
 	r = open_root(&c, root, e);
@@ -494,7 +521,11 @@ int unpack_recover(const char *root, struct err *e)
 	if (r == 0)
 		r = start_helper(&c, e);
 	if (r == 0)
-		r = send_setup(&c, &s, &c.root_fd, 1, e);
+		r = open_run_dir(&c, run_dir, e);
+	fds[0] = c.root_fd;
+	fds[1] = c.run_fd;
+	if (r == 0)
+		r = send_setup(&c, &s, fds, run_dir ? 2 : 1, e);
 	if (r == 0)
 		r = chan_send(&c.ch, UF_START, NULL, 0, NULL, 0, INT64_MAX, e);
 	if (r == 0 || (r == -EPIPE && c.started))
@@ -517,6 +548,7 @@ void unpack_report_done(struct unpack_report *r)
 		free(r->changes[i].detail);
 	}
 	free(r->changes);
+	free(r->rejected_path);
 	*r = (struct unpack_report){0};
 }
 

@@ -314,166 +314,31 @@ int tell_gone(struct unpack *u, struct beneath *in, const char *as, const char *
 
 /* --- contents --------------------------------------------------------------------------- */
 
+/* The file of b below a root, if it has the bytes that the manifest says. */
+static int open_proven(struct beneath *in, const struct manifest_entry *b)
+{
+	uint8_t hash[MANIFEST_HASH];
+	uint64_t size;
+	int fd = beneath_open(in, b->path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+
+	if (fd < 0)
+		return fd;
+	if (hash_fd(fd, hash, &size) == 0 && size == b->size &&
+	    !memcmp(hash, b->hash, MANIFEST_HASH))
+		return fd;
+	(void)close(fd);
+	return -ENOENT;
+}
+
 int base_open(struct unpack *u, const struct manifest_entry *b)
 {
 	for (size_t i = 0; i < u->layers_len; i++) {
 		struct beneath layer = {.root = u->layers[i], .stepwise = u->root.stepwise};
-		uint8_t hash[MANIFEST_HASH];
-		uint64_t size;
-		int fd = beneath_open(&layer, b->path, O_RDONLY | O_NONBLOCK, 0);
+		int fd = open_proven(&layer, b);
 
-		if (fd < 0)
-			continue;
-		if (hash_fd(fd, hash, &size) == 0 && size == b->size &&
-		    !memcmp(hash, b->hash, MANIFEST_HASH))
+		if (fd >= 0)
 			return fd;
-		(void)close(fd);
 	}
-	return -ENOENT;
-}
-
-int copy_fd(int from, int to)
-{
-	char buf[32 << 10];
-	off_t at = 0;
-	ssize_t n;
-
-	/* One block map copied instead of the bytes, where the file system can. */
-	if (ioctl(to, FICLONE, from) == 0)
-		return 0;
-	while ((n = pread(from, buf, sizeof(buf), at)) != 0) {
-		ssize_t done = 0;
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		while (done < n) {
-			ssize_t w = pwrite(to, buf + done, (size_t)(n - done), at + done);
-
-			if (w < 0 && errno != EINTR)
-				return -errno;
-			done += w > 0 ? w : 0;
-		}
-		at += n;
-	}
-	return 0;
-}
-
-/* A name for what is kept: <place>/<path> of the run, or a numbered one where that is taken. */
-static int loser_dir(struct unpack *u, const char *place, const char *path,
-		     char name[PATH_MEMBER_MAX + 1], int *ret_fd)
-{
-	struct beneath b;
-	struct stat st;
-	int r;
-
-	r = beneath_mkdirs(&u->run, place, 0700);
-	if (r < 0)
-		return r;
-	b = (struct beneath){.root = beneath_open(&u->run, place, O_RDONLY | O_DIRECTORY, 0),
-			     .stepwise = u->run.stepwise};
-	if (b.root < 0)
-		return b.root;
-	(void)snprintf(name, PATH_MEMBER_MAX + 1, "%s", path);
-	r = beneath_mkparents(&b, name, 0700);
-	for (unsigned i = 1; i < 10000 && (r < 0 || beneath_stat(&b, name, &st) == 0); i++) {
-		(void)snprintf(name, PATH_MEMBER_MAX + 1, "%u-%.200s", i, path_base(path));
-		r = 0;
-	}
-	*ret_fd = b.root;
-	return r < 0 ? r : 0;
-}
-
-static int copy_entry(int from_dir, const char *from, struct beneath *to, const char *name)
-{
-	char target[LINK_TARGET_MAX + 1];
-	_cleanup_fd_ int in = -1, out = -1, dir = -1;
-	const char *base;
-	struct stat st;
-	ssize_t n = readlinkat(from_dir, from, target, sizeof(target) - 1);
-
-	if (n >= 0) {
-		target[n] = '\0';
-		dir = beneath_parent(to, name, &base);
-		if (dir < 0)
-			return dir;
-		return symlinkat(target, dir, base) < 0 ? -errno : 0;
-	}
-	in = openat(from_dir, from, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	if (in < 0 || fstat(in, &st) < 0)
-		return -errno;
-	out = beneath_create(to, name, 0600);
-	if (out < 0)
-		return out;
-	(void)futimens(out, (struct timespec[2]){{.tv_nsec = UTIME_OMIT}, st.st_mtim});
-	return copy_fd(in, out);
-}
-
-static int save(struct unpack *u, const char *place, int from_dir, const char *from,
-		const char *path, char *detail, size_t n, struct err *e)
-{
-	char name[PATH_MEMBER_MAX + 1];
-	_cleanup_fd_ int fd = -1;
-	int r = loser_dir(u, place, path, name, &fd);
-	struct beneath b = {.root = fd, .stepwise = u->run.stepwise};
-
-	if (r == 0)
-		r = copy_entry(from_dir, from, &b, name);
-	if (r < 0)
-		return err_sys(e, -r, "keep a version of %s in %s", path, place);
-	(void)snprintf(detail, n, "%s/%s", place, name);
-	return 0;
-}
-
-int save_staged(struct unpack *u, uint64_t id, const char *path, char *detail, size_t n,
-		struct err *e)
-{
-	char from[20];
-
-	detail[0] = '\0';
-	if (!id)
-		return 0;
-	stage_name(id, from);
-	return save(u, "conflicts/sandbox", u->st.content, from, path, detail, n, e);
-}
-
-int save_host(struct unpack *u, const char *path, char *detail, size_t n, struct err *e)
-{
-	_cleanup_fd_ int dir = -1;
-	const char *base;
-
-	dir = beneath_parent(&u->root, path, &base);
-	if (dir < 0)
-		return err_sys(e, -dir, "keep the host version of %s", path);
-	return save(u, "conflicts/host", dir, base, path, detail, n, e);
-}
-
-int save_trash(struct unpack *u, uint64_t id, const char *path, bool copy)
-{
-	char from[20], name[PATH_MEMBER_MAX + 1];
-	_cleanup_fd_ int fd = -1, dir = -1;
-	const char *base;
-	struct beneath b;
-	int r;
-
-	stage_name(id, from);
-	if (faccessat(u->st.trash, from, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
-		return -errno;
-	r = loser_dir(u, "trash", path, name, &fd);
-	if (r < 0)
-		return r;
-	b = (struct beneath){.root = fd, .stepwise = u->run.stepwise};
-	dir = beneath_parent(&b, name, &base);
-	if (dir < 0)
-		return dir;
-	if (renameat2(u->st.trash, from, dir, base, RENAME_NOREPLACE) == 0)
-		return 0;
-	return copy && errno == EXDEV ? copy_entry(u->st.trash, from, &b, name) : -errno;
-}
-
-void give_to(int dir, const char *name, uid_t uid, gid_t gid)
-{
-	if (geteuid() == 0 && fchownat(dir, name, uid, gid, AT_SYMLINK_NOFOLLOW) < 0)
-		errno = 0;
+	/* A baseline without layers: what the host did not touch still has them. */
+	return open_proven(&u->root, b);
 }

@@ -541,6 +541,7 @@ static int decide(struct plan *p, uint64_t i, struct err *e)
 	if (r > 0 && u->s.strict) {
 		u->rejected = true;
 		u->rule = "git_metadata";
+		memcpy(u->rule_path, path, n + 1);
 		(void)snprintf(u->rule_text, sizeof(u->rule_text),
 			       "it writes into what git takes for a repository");
 		return err_set(e, ERR_HOSTILE, "%s", u->rule_text);

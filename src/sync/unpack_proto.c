@@ -16,7 +16,10 @@ int unpack_put_setup(struct buf *b, const struct unpack_setup *s)
 	(void)buf_u8(b, s->full_tree);
 	(void)buf_u8(b, s->without_landlock);
 	(void)buf_u8(b, s->has_manifest);
+	(void)buf_u8(b, s->keep_trash);
 	(void)buf_u64(b, s->total_max);
+	(void)buf_u64(b, s->member_max);
+	(void)buf_u64(b, s->members_max);
 	(void)buf_u32(b, s->lock_wait_ms);
 	(void)buf_u32(b, s->umask);
 	return buf_str(b, s->run);
@@ -36,7 +39,10 @@ int unpack_get_setup(struct view v, struct unpack_setup *ret)
 	ret->full_tree = cursor_u8(&c);
 	ret->without_landlock = cursor_u8(&c);
 	ret->has_manifest = cursor_u8(&c);
+	ret->keep_trash = cursor_u8(&c);
 	ret->total_max = cursor_u64(&c);
+	ret->member_max = cursor_u64(&c);
+	ret->members_max = cursor_u64(&c);
 	ret->lock_wait_ms = cursor_u32(&c);
 	ret->umask = cursor_u32(&c) & 077; /* what the owner may do is not at stake */
 	run = cursor_bytes(&c, ID_LEN);
@@ -73,7 +79,8 @@ int unpack_put_done(struct buf *b, const struct unpack_done *d)
 	(void)buf_u8(b, d->rejected);
 	(void)buf_u8(b, d->repaired);
 	(void)buf_bytes(b, d->rule.p, d->rule.n);
-	return buf_bytes(b, d->text.p, d->text.n);
+	(void)buf_bytes(b, d->text.p, d->text.n);
+	return buf_bytes(b, d->path.p, d->path.n);
 }
 
 int unpack_get_done(struct view v, struct unpack_done *ret)
@@ -87,6 +94,7 @@ int unpack_get_done(struct view v, struct unpack_done *ret)
 	ret->repaired = cursor_u8(&c);
 	ret->rule = cursor_bytes(&c, sizeof(((struct unpack_report *)0)->rule) - 1);
 	ret->text = cursor_bytes(&c, TEXT_MAX);
+	ret->path = cursor_bytes(&c, PATH_MEMBER_MAX);
 	return cursor_end(&c) ? 0 : -EPROTO;
 }
 

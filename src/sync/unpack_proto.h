@@ -11,7 +11,8 @@
  *   helper -> client   LOCKED      (holds the workspace)
  *   client -> helper   PUBLISH     (the root is still where it was)
  *   helper -> client   CHANGE..., DONE
- * ERROR instead of anything ends it. A recovery is SETUP, START, READY, DONE.
+ * ERROR instead of anything ends it. A recovery is SETUP [root, run dir or
+ * nothing], START, READY, DONE.
  */
 #ifndef AIRLOCK_SYNC_UNPACK_PROTO_H
 #define AIRLOCK_SYNC_UNPACK_PROTO_H
@@ -53,8 +54,8 @@ enum unpack_mode {
 
 struct unpack_setup {
 	uint8_t mode;
-	bool strict, dry_run, take_sandbox, full_tree, without_landlock, has_manifest;
-	uint64_t total_max;
+	bool strict, dry_run, take_sandbox, full_tree, without_landlock, has_manifest, keep_trash;
+	uint64_t total_max, member_max, members_max;
 	uint32_t lock_wait_ms, umask; /* umask: of the user; for new entries */
 	char run[ID_LEN + 1];	      /* name of the staging directory */
 };
@@ -74,7 +75,7 @@ int unpack_get_note(struct view v, struct unpack_note *ret);
 struct unpack_done {
 	uint64_t bytes_written;
 	bool mass_delete, rejected, repaired;
-	struct view rule, text; /* of a rejection */
+	struct view rule, text, path; /* of a rejection; path: empty if no member is to blame */
 };
 int unpack_put_done(struct buf *b, const struct unpack_done *d);
 int unpack_get_done(struct view v, struct unpack_done *ret);

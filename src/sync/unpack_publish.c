@@ -482,15 +482,44 @@ static void sync_dirs(struct unpack *u, uint64_t end)
 		(void)syncfs(u->root_fd);
 }
 
-/* What was deleted goes to the run, where the file system allows a rename; a mass deletion always. */
-static void keep_trash(struct unpack *u, uint64_t end)
+/* What a put was swapped for, if it was: by now the staging place has nothing else under that number. */
+static int keep_replaced(struct unpack *u, const struct intent *in)
 {
+	struct stat st;
+	char name[20];
+
+	stage_name(in->id, name);
+	if (!in->old.ino || fstatat(u->st.content, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+	    st.st_ino != in->old.ino)
+		return 0;
+	return save_replaced(u, in->id, in->path);
+}
+
+/*
+ * What was deleted goes to the run, where the file system allows a rename; a mass deletion always. With
+ * keep_trash nobody else has the bytes: they go in any case, and what was replaced too. Where that
+ * fails the staging place stays with everything in it, and a recovery tries again.
+ */
+static int keep_trash(struct unpack *u, uint64_t end, struct err *e)
+{
+	bool copy = u->mass_delete || u->s.keep_trash;
 	uint64_t pos = 0;
 	struct intent in;
 
-	while (journal_next(u->st.journal, &pos, end, &in) > 0)
+	while (journal_next(u->st.journal, &pos, end, &in) > 0) {
+		int r = 0;
+
 		if (in.op == IN_DELETE || in.op == IN_CLEAR)
-			(void)save_trash(u, in.id, in.path, u->mass_delete);
+			r = save_trash(u, in.id, in.path, copy);
+		else if (in.op == IN_PUT && u->s.keep_trash)
+			r = keep_replaced(u, &in);
+		if (r < 0 && r != -ENOENT && u->s.keep_trash)
+			return err_sys(e, -r,
+				       "keep the old %s in the trash (all is published; what was deleted or "
+				       "replaced lies in %s until 'airlock recover' can move it)",
+				       in.path, u->st.path);
+	}
+	return 0;
 }
 
 int publish_journal(struct unpack *u, struct err *e)
@@ -521,7 +550,7 @@ int publish_journal(struct unpack *u, struct err *e)
 	r = carry_all(u, end, e);
 	if (r == 0) {
 		sync_dirs(u, end);
-		keep_trash(u, end);
+		r = keep_trash(u, end, e);
 	}
 	return r;
 }
@@ -558,7 +587,8 @@ static int recover_one(struct unpack *u, struct err *e)
 		r = carry_all(u, end, e);
 		if (r == 0) {
 			sync_dirs(u, end);
-			r = 1;
+			r = u->run_fd >= 0 ? keep_trash(u, end, e) : 0;
+			r = r < 0 ? r : 1;
 		}
 	} else if (r > 0) {
 		r = 0; /* carried out; the kill came while it was being swept */
@@ -586,8 +616,9 @@ int publish_recover(struct unpack *u, uint64_t *ret_n, struct err *e)
 			(void)close(fd);
 			return err_set(e, ERR_NOMEM, "out of memory");
 		}
-		/* Losers of a replay are kept here: the run that made them is not known to this process. */
-		u->run = (struct beneath){.root = dirfd(d), .stepwise = u->root.stepwise};
+		/* Losers of a replay are kept here if nobody gave a place for them. */
+		if (u->run_fd < 0)
+			u->run = (struct beneath){.root = dirfd(d), .stepwise = u->root.stepwise};
 		while (r >= 0 && (de = readdir(d))) {
 			if (strlen(de->d_name) != ID_LEN || !id_is_prefix(de->d_name))
 				continue;
@@ -596,7 +627,8 @@ int publish_recover(struct unpack *u, uint64_t *ret_n, struct err *e)
 			r = recover_one(u, e);
 			*ret_n += r > 0;
 		}
-		u->run.root = -1;
+		if (u->run_fd < 0)
+			u->run.root = -1;
 		(void)beneath_rmdir(&u->root, places[i]);
 	}
 	return r < 0 ? r : 0;

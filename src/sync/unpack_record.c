@@ -46,7 +46,7 @@ static bool is_utf8(const char *s)
 	return true;
 }
 
-static void put_string(struct buf *b, const char *s)
+void record_put_string(struct buf *b, const char *s)
 {
 	(void)buf_putc(b, '"');
 	for (; *s; s++) {
@@ -62,14 +62,14 @@ static void put_string(struct buf *b, const char *s)
 	(void)buf_putc(b, '"');
 }
 
-static void put_bytes(struct buf *b, const char *key, const char *s)
+void record_put_bytes(struct buf *b, const char *key, const char *s)
 {
 	size_t n = strlen(s), room;
 	char *to;
 
 	if (is_utf8(s)) {
 		(void)buf_putf(b, "\"%s\":", key);
-		put_string(b, s);
+		record_put_string(b, s);
 		return;
 	}
 	(void)buf_putf(b, "\"%s_b64\":\"", key);
@@ -83,17 +83,21 @@ static void put_bytes(struct buf *b, const char *key, const char *s)
 	(void)buf_putc(b, '"');
 }
 
-static void put_change(struct buf *b, const struct unpack_change *c)
+void record_put(struct buf *b, const struct unpack_change *c, const char *saved)
 {
 	(void)buf_putf(b, "{\"action\":\"%s\",", unpack_action_name(c->action));
-	put_bytes(b, "path", c->path);
+	record_put_bytes(b, "path", c->path);
 	if (c->rule[0]) {
 		(void)buf_puts(b, ",\"rule\":");
-		put_string(b, c->rule);
+		record_put_string(b, c->rule);
 	}
 	if (c->detail) {
 		(void)buf_putc(b, ',');
-		put_bytes(b, "detail", c->detail);
+		record_put_bytes(b, "detail", c->detail);
+	}
+	if (saved) {
+		(void)buf_putc(b, ',');
+		record_put_bytes(b, "saved", saved);
 	}
 	if (c->host_exec)
 		(void)buf_puts(b, ",\"host_exec\":true");
@@ -125,7 +129,7 @@ int record_write(int run_dir, const struct unpack_report *r, struct err *e)
 	int s = fd < 0 ? -errno : 0;
 
 	for (size_t i = 0; i < r->changes_len && s == 0; i++) {
-		put_change(&b, &r->changes[i]);
+		record_put(&b, &r->changes[i], NULL);
 		if (b.len >= FLUSH_AT || b.err)
 			s = write_out(fd, &b);
 	}

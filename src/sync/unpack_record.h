@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "sync/unpack.h"
 
@@ -18,6 +19,11 @@
 void record_sort(struct unpack_report *r);
 /* Written beside and renamed into place. */
 int record_write(int run_dir, const struct unpack_report *r, struct err *e);
+/* One line of it. saved: where the losing or deleted bytes lie, absolute; NULL: nowhere. */
+void record_put(struct buf *b, const struct unpack_change *c, const char *saved);
+/* "key":"text", or "key_b64":"..." for what is not UTF-8; a JSON string. */
+void record_put_bytes(struct buf *b, const char *key, const char *s);
+void record_put_string(struct buf *b, const char *s);
 /* Does this change put something on the host that tools there run by themselves? */
 bool record_host_exec(const struct unpack_change *c);
 

@@ -57,6 +57,7 @@ static int send_done(struct unpack *u, bool repaired, struct err *e)
 	    .repaired = repaired,
 	    .rule = {u->rule ? u->rule : "", u->rule ? strlen(u->rule) : 0},
 	    .text = {u->rule_text, strlen(u->rule_text)},
+	    .path = {u->rule_path, strlen(u->rule_path)},
 	};
 
 	(void)unpack_put_done(&b, &d);

@@ -55,6 +55,7 @@ struct unpack {
 	bool mass_delete, rejected, publishing, fold_case;
 	const char *rule;
 	char rule_text[512];
+	char rule_path[PATH_MEMBER_MAX + 1]; /* the member that a rejection is about */
 };
 
 /* The whole life of the helper on channel fd (owned). 0 or negative errno (already reported). */
@@ -93,15 +94,17 @@ int host_classify(struct unpack *u, const struct manifest_entry *b, const struct
 void host_old(struct unpack *u, const char *path, const struct host *h, struct intent_old *ret);
 /* True if everything in host directory `path` is in the manifest and as it was sent. 1, 0, errno. */
 int host_dir_clean(struct unpack *u, const char *path, struct err *e);
-/* The bytes of B from the base layers, checked against the manifest's hash. fd or negative errno. */
+/* The bytes of B from the base layers or the host, checked against the manifest's hash. fd or negative errno. */
 int base_open(struct unpack *u, const struct manifest_entry *b);
 int hash_fd(int fd, uint8_t ret[MANIFEST_HASH], uint64_t *ret_size);
-/* Copies staged number id (or the host's file) to conflicts/<side>/path; detail gets the place. */
+/* unpack_save.c. Copies staged number id (or the host's file) to conflicts/<side>/path; detail gets the place. */
 int save_staged(struct unpack *u, uint64_t id, const char *path, char *detail, size_t n,
 		struct err *e);
 int save_host(struct unpack *u, const char *path, char *detail, size_t n, struct err *e);
 /* A deleted entry to trash/<path> of the run: by rename, or also by copying files. 0 or negative errno. */
 int save_trash(struct unpack *u, uint64_t id, const char *path, bool copy);
+/* The same for what the staged number id was swapped for. */
+int save_replaced(struct unpack *u, uint64_t id, const char *path);
 int copy_fd(int from, int to);
 /* As root: the owner of a new entry. Where the system refuses (mapped ids) it stays ours: no loss. */
 void give_to(int dir, const char *name, uid_t uid, gid_t gid);

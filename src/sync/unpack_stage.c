@@ -52,6 +52,12 @@ struct intake {
 	size_t small_len;
 };
 
+static void blame(struct unpack *u, struct view path)
+{
+	memcpy(u->rule_path, path.n ? path.p : "", path.n);
+	u->rule_path[path.n] = '\0';
+}
+
 static int reject(struct intake *k, const char *rule, const char *text, struct view path,
 		  struct err *e)
 {
@@ -60,6 +66,8 @@ static int reject(struct intake *k, const char *rule, const char *text, struct v
 
 	u->rejected = true;
 	u->rule = rule;
+	if (path.n)
+		blame(u, path);
 	(void)str_printable(&b, path.p, path.n < 200 ? path.n : 200);
 	(void)snprintf(u->rule_text, sizeof(u->rule_text), "%s%s%s", buf_text(&b),
 		       path.n ? ": " : "", text);
@@ -188,7 +196,8 @@ static int end_file(struct intake *k, struct err *e)
 
 	(void)hash_zeros(k, k->c.size - k->at);
 	(void)crypto_generichash_final(&k->hash, k->c.hash, MANIFEST_HASH);
-	if (equals_base(k)) {
+	/* Without layers nobody else has the bytes, should the host have lost them. */
+	if (equals_base(k) && (k->u->layers_len || k->base.mode == k->c.mode)) {
 		if (k->fd >= 0) {
 			stage_name(k->c.id, name);
 			(void)unlinkat(k->u->st.content, name, 0);
@@ -270,19 +279,20 @@ static int refuse(struct intake *k, const char *rule, struct view target, struct
 static int judge_size(struct intake *k, const struct tar_member *m, struct err *e)
 {
 	uint64_t max = k->u->s.total_max;
+	uint64_t one = k->u->s.member_max && k->u->s.member_max < max ? k->u->s.member_max : max;
 	char size[24], limit[24], text[256];
 
 	str_human_size(m->size, size, sizeof(size));
-	str_human_size(max, limit, sizeof(limit));
-	if (m->size > max) {
+	str_human_size(one, limit, sizeof(limit));
+	if (m->size > one) {
 		(void)snprintf(text, sizeof(text),
-			       "%s, the limit of all results is %s; make it "
-			       "smaller in the sandbox",
-			       size, limit);
+			       "%s, the limit of %s is %s; make it smaller in the sandbox", size,
+			       one < max ? "one file" : "all results", limit);
 		return k->u->s.strict
 			   ? reject(k, "too_large", text, m->path, e)
 			   : refuse(k, "too_large", (struct view){text, strlen(text)}, e);
 	}
+	str_human_size(max, limit, sizeof(limit));
 	if (m->size > max - k->total) {
 		(void)snprintf(text, sizeof(text),
 			       "with this file the results are over %s, the limit of all results "
@@ -408,6 +418,7 @@ static int digest(struct intake *k, const uint8_t *p, size_t n, struct err *e)
 			k->wanted = false;
 			break;
 		case -EBADMSG:
+			blame(k->u, o.member.path); /* the text names it already */
 			return reject(k, o.rule, e ? e->text : "", (struct view){0}, e);
 		default:
 			return r;
@@ -494,8 +505,10 @@ static int read_stream(struct intake *k, struct err *e)
 		if (r < 0)
 			return r;
 	}
-	if (tar_reader_finish(k->tar, &o, e) < 0)
+	if (tar_reader_finish(k->tar, &o, e) < 0) {
+		blame(k->u, o.member.path);
 		return reject(k, o.rule, e ? e->text : "", (struct view){0}, e);
+	}
 	return progress(k, true, e);
 }
 
@@ -548,7 +561,9 @@ static int refuse_late(void *arg, struct view path, const char *rule)
 
 static int start(struct intake *k, struct err *e)
 {
-	struct tar_limits limits = {.total_size = UINT64_MAX, .member_size = SIZE_CLAIM_MAX};
+	struct tar_limits limits = {.total_size = UINT64_MAX,
+				    .member_size = SIZE_CLAIM_MAX,
+				    .members = k->u->s.members_max};
 	struct member_opts judge = {
 	    .strict = k->u->s.strict,
 	    .fold_case = k->u->fold_case,

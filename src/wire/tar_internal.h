@@ -119,6 +119,7 @@ struct tar_cur {
 	int64_t global_mtime_ns;
 	struct tar_member member; /* views into path and target */
 	char path[PATH_MEMBER_MAX + 1], target[PATH_MEMBER_MAX + 1];
+	bool named; /* path is of this member; after a rule about its name: the name as it came */
 	uint64_t stored; /* bytes in the stream */
 	struct tar_sparse gnu_map;
 	struct tar_sparse *map; /* NULL if it is not sparse */

@@ -51,6 +51,7 @@ static const char *judge_path(struct tar_cur *c, const struct tar_head *h, bool 
 {
 	char whole[155 + 1 + 100];
 	struct view v = h->name;
+	const char *rule;
 
 	if (c->ext.sparse_keys & SPARSE_NAME) {
 		v = (struct view){buf_text(&c->ext.sparse_name), c->ext.sparse_name.len};
@@ -63,7 +64,15 @@ static const char *judge_path(struct tar_cur *c, const struct tar_head *h, bool 
 		v = (struct view){whole, h->prefix.n + 1 + h->name.n};
 	}
 	c->member.path.p = c->path;
-	return tar_name_clean(v.p, v.n, c->path, &c->member.path.n, slash);
+	rule = tar_name_clean(v.p, v.n, c->path, &c->member.path.n, slash);
+	c->named = true;
+	if (rule) { /* for the message: a person looks for the name as the archive has it */
+		size_t n = v.n < PATH_MEMBER_MAX ? v.n : PATH_MEMBER_MAX;
+
+		memcpy(c->path, v.p, n);
+		c->path[n] = '\0';
+	}
+	return rule;
 }
 
 static const char *judge_target(struct tar_cur *c, const struct tar_head *h)

@@ -40,6 +40,7 @@ struct tar_reader {
 	enum state state;
 	int failed; /* 0, -EBADMSG or -ENOMEM: sticky */
 	const char *rule;
+	const char *packed; /* "not_tar": what the stream is instead, and what to do */
 	uint64_t fail_offset;
 
 	uint64_t offset; /* bytes consumed */
@@ -105,12 +106,46 @@ static int report(const struct tar_reader *r, struct tar_out *out, struct err *e
 			       (unsigned long long)r->fail_offset);
 	out->rule = r->rule;
 	out->offset = r->fail_offset;
+	out->member.path = (struct view){"", 0};
+	if (r->cur.named)
+		out->member.path = (struct view){r->cur.path, strlen(r->cur.path)};
 	(void)str_printable(&name, r->cur.path, strnlen(r->cur.path, 120));
 	return err_set(
 	    e, ERR_HOSTILE,
-	    "outbound stream rejected at byte %llu by rule %s: %s%s%s; the workspace was not touched",
+	    "outbound stream rejected at byte %llu by rule %s: %s%s%s%s; the workspace was not touched",
 	    (unsigned long long)r->fail_offset, r->rule, tar_rule_text(r->rule),
-	    name.len ? "; last member: " : "", buf_text(&name));
+	    r->packed ? r->packed : "",
+	    !name.len	   ? ""
+	    : r->cur.named ? "; member: "
+			   : "; last member: ",
+	    buf_text(&name));
+}
+
+/*
+ * Only for the message: a stream is never expanded, whatever it looks like. The first bytes of
+ * what a person may have put into the pipe by mistake; NULL: nothing known.
+ */
+static const char *packed_as(const uint8_t *b, size_t n)
+{
+	static const struct {
+		const char *magic;
+		size_t n;
+		const char *text;
+	} t[] = {
+	    {"\x1f\x8b", 2, "; this is gzip: put 'gzip -dc' before it"},
+	    {"\x28\xb5\x2f\xfd", 4, "; this is zstd: put 'zstd -dc' before it"},
+	    {"\xfd" "7zXZ", 5, "; this is xz: put 'xz -dc' before it"},
+	    {"BZh", 3, "; this is bzip2: put 'bzip2 -dc' before it"},
+	    {"\x04\x22\x4d\x18", 4, "; this is lz4: put 'lz4 -dc' before it"},
+	    {"PK\x03\x04", 4, "; this is a zip archive: send it as tar"},
+	    {"070701", 6, "; this is a cpio archive: send it as tar"},
+	    {"070707", 6, "; this is a cpio archive: send it as tar"},
+	};
+
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++)
+		if (n >= t[i].n && memcmp(b, t[i].magic, t[i].n) == 0)
+			return t[i].text;
+	return NULL;
 }
 
 /* One whole block, in place where the input holds it; NULL: more input is needed. */
@@ -240,14 +275,18 @@ static const char *header(struct tar_reader *r, const uint8_t *b)
 	struct tar_head h;
 	const char *rule;
 
+	r->cur.named = false;
 	if (tar_block_is_zero(b)) {
 		r->state = S_ZERO;
 		return r->cur.ext.pax || r->cur.ext.gnu ? "extension_order" : NULL;
 	}
 	rule = tar_head_parse(b, &h);
-	if (rule)
-		return r->offset == TAR_BLOCK && strcmp(rule, "bad_checksum") == 0 ? "not_tar"
-										   : rule;
+	if (rule) {
+		if (r->offset != TAR_BLOCK || strcmp(rule, "bad_checksum") != 0)
+			return rule;
+		r->packed = packed_as(b, TAR_BLOCK);
+		return "not_tar";
+	}
 	if (h.typeflag == 'x' || h.typeflag == 'g' || h.typeflag == 'L' || h.typeflag == 'K' ||
 	    h.typeflag == 'V' || h.typeflag == 'A')
 		return side_begin(r, &h);
@@ -421,7 +460,9 @@ int tar_reader_finish(struct tar_reader *r, struct tar_out *out, struct err *e)
 {
 	if (!r->failed && r->state == S_END)
 		return 0;
-	if (!r->failed)
+	if (!r->failed && r->offset < TAR_BLOCK && (r->packed = packed_as(r->block, r->block_len)))
+		(void)fail(r, "not_tar");
+	else if (!r->failed)
 		(void)fail(r, "truncated");
 	return report(r, out, e);
 }

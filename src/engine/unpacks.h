@@ -1,0 +1,29 @@
+/*
+ * unpacks.h: where `airlock unpack` keeps what lost and what went: <state>/unpacks/<id>/.
+ *
+ *   conflicts/{host,sandbox}/<path>   losers of conflicts
+ *   trash/<path>                      what was deleted or replaced
+ *   rejected.tar                      start of a rejected stream
+ *   changes.jsonl, record.json        the report
+ *
+ * A place that holds none of the first three is removed at the end. The others go after
+ * UNPACKS_KEEP_S; nobody else reads them.
+ */
+#ifndef AIRLOCK_ENGINE_UNPACKS_H
+#define AIRLOCK_ENGINE_UNPACKS_H
+
+#include "base/id.h"
+#include "engine/state.h"
+
+struct unpacks_place {
+	char id[ID_LEN + 1];
+	char *dir; /* owned, absolute; NULL: none */
+};
+
+/* Makes a place, and removes the places whose time is over. */
+int unpacks_open(struct state *st, struct unpacks_place *ret, struct err *e);
+/* Writes record.json, or removes the place where nothing is kept. */
+int unpacks_close(struct state *st, struct unpacks_place *p, const char *record, struct err *e);
+void unpacks_done(struct unpacks_place *p);
+
+#endif

@@ -1,0 +1,229 @@
+/*
+ * What loses and what goes is kept: copies below the run directory. Part of door 1.
+ *
+ * Policy: bytes are copied, never looked into; names come from judged members and are made below the
+ * run directory, following no link, without replacing anything there. Modes are private (0600, 0700).
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/path.h"
+#include "sync/unpack_server.h"
+
+int copy_fd(int from, int to)
+{
+	char buf[32 << 10];
+	off_t at = 0;
+	ssize_t n;
+
+	/* One block map copied instead of the bytes, where the file system can. */
+	if (ioctl(to, FICLONE, from) == 0)
+		return 0;
+	while ((n = pread(from, buf, sizeof(buf), at)) != 0) {
+		ssize_t done = 0;
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		while (done < n) {
+			ssize_t w = pwrite(to, buf + done, (size_t)(n - done), at + done);
+
+			if (w < 0 && errno != EINTR)
+				return -errno;
+			done += w > 0 ? w : 0;
+		}
+		at += n;
+	}
+	return 0;
+}
+
+/* A name for what is kept: <place>/<path> of the run, or a numbered one where that is taken. */
+static int loser_dir(struct unpack *u, const char *place, const char *path,
+		     char name[PATH_MEMBER_MAX + 1], int *ret_fd)
+{
+	struct beneath b;
+	struct stat st;
+	int r;
+
+	r = beneath_mkdirs(&u->run, place, 0700);
+	if (r < 0)
+		return r;
+	b = (struct beneath){.root = beneath_open(&u->run, place, O_RDONLY | O_DIRECTORY, 0),
+			     .stepwise = u->run.stepwise};
+	if (b.root < 0)
+		return b.root;
+	(void)snprintf(name, PATH_MEMBER_MAX + 1, "%s", path);
+	r = beneath_mkparents(&b, name, 0700);
+	for (unsigned i = 1; i < 10000 && (r < 0 || beneath_stat(&b, name, &st) == 0); i++) {
+		(void)snprintf(name, PATH_MEMBER_MAX + 1, "%u-%.200s", i, path_base(path));
+		r = 0;
+	}
+	*ret_fd = b.root;
+	return r < 0 ? r : 0;
+}
+
+static int copy_entry(int from_dir, const char *from, struct beneath *to, const char *name)
+{
+	char target[LINK_TARGET_MAX + 1];
+	_cleanup_fd_ int in = -1, out = -1, dir = -1;
+	const char *base;
+	struct stat st;
+	ssize_t n = readlinkat(from_dir, from, target, sizeof(target) - 1);
+
+	if (n >= 0) {
+		target[n] = '\0';
+		dir = beneath_parent(to, name, &base);
+		if (dir < 0)
+			return dir;
+		return symlinkat(target, dir, base) < 0 ? -errno : 0;
+	}
+	in = openat(from_dir, from, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (in < 0 || fstat(in, &st) < 0)
+		return -errno;
+	out = beneath_create(to, name, 0600);
+	if (out < 0)
+		return out;
+	(void)futimens(out, (struct timespec[2]){{.tv_nsec = UTIME_OMIT}, st.st_mtim});
+	return copy_fd(in, out);
+}
+
+static int save(struct unpack *u, const char *place, int from_dir, const char *from,
+		const char *path, char *detail, size_t n, struct err *e)
+{
+	char name[PATH_MEMBER_MAX + 1];
+	_cleanup_fd_ int fd = -1;
+	int r = loser_dir(u, place, path, name, &fd);
+	struct beneath b = {.root = fd, .stepwise = u->run.stepwise};
+
+	if (r == 0)
+		r = copy_entry(from_dir, from, &b, name);
+	if (r < 0)
+		return err_sys(e, -r, "keep a version of %s in %s", path, place);
+	(void)snprintf(detail, n, "%s/%s", place, name);
+	return 0;
+}
+
+int save_staged(struct unpack *u, uint64_t id, const char *path, char *detail, size_t n,
+		struct err *e)
+{
+	char from[20];
+
+	detail[0] = '\0';
+	if (!id)
+		return 0;
+	stage_name(id, from);
+	return save(u, "conflicts/sandbox", u->st.content, from, path, detail, n, e);
+}
+
+int save_host(struct unpack *u, const char *path, char *detail, size_t n, struct err *e)
+{
+	_cleanup_fd_ int dir = -1;
+	const char *base;
+
+	dir = beneath_parent(&u->root, path, &base);
+	if (dir < 0)
+		return err_sys(e, -dir, "keep the host version of %s", path);
+	return save(u, "conflicts/host", dir, base, path, detail, n, e);
+}
+
+static int copy_dir(int from_dir, const char *from, struct beneath *to, const char *name,
+		    unsigned depth);
+
+/* A whole entry, directories with what is in them. Devices and the like hold no bytes: left out. */
+static int copy_any(int from_dir, const char *from, struct beneath *to, const char *name,
+		    unsigned depth)
+{
+	struct stat st;
+
+	if (fstatat(from_dir, from, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	if (S_ISDIR(st.st_mode))
+		return depth < PATH_DEPTH_MAX ? copy_dir(from_dir, from, to, name, depth + 1)
+					      : -ELOOP;
+	return S_ISREG(st.st_mode) || S_ISLNK(st.st_mode) ? copy_entry(from_dir, from, to, name)
+							  : 0;
+}
+
+static int copy_dir(int from_dir, const char *from, struct beneath *to, const char *name,
+		    unsigned depth)
+{
+	_cleanup_dir_ DIR *d = NULL;
+	struct beneath sub = {.stepwise = to->stepwise};
+	_cleanup_fd_ int made = -1;
+	struct dirent *de;
+	int r = beneath_mkdirs(to, name, 0700), fd;
+
+	if (r < 0)
+		return r;
+	made = beneath_open(to, name, O_RDONLY | O_DIRECTORY, 0);
+	if (made < 0)
+		return made;
+	sub.root = made;
+	fd = openat(from_dir, from, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	d = fd < 0 ? NULL : fdopendir(fd);
+	if (!d) {
+		r = -errno;
+		if (fd >= 0)
+			(void)close(fd);
+		return r;
+	}
+	r = 0;
+	while (r == 0 && (de = readdir(d)))
+		if (strcmp(de->d_name, ".") != 0 && strcmp(de->d_name, "..") != 0)
+			r = copy_any(dirfd(d), de->d_name, &sub, de->d_name, depth);
+	return r;
+}
+
+/* Moves from_dir/from to trash/<path> of the run; 0, or what hindered it. */
+static int to_trash(struct unpack *u, int from_dir, const char *from, const char *path, bool copy)
+{
+	char name[PATH_MEMBER_MAX + 1];
+	_cleanup_fd_ int fd = -1, dir = -1;
+	const char *base;
+	struct beneath b;
+	int r = loser_dir(u, "trash", path, name, &fd);
+
+	if (r < 0)
+		return r;
+	b = (struct beneath){.root = fd, .stepwise = u->run.stepwise};
+	dir = beneath_parent(&b, name, &base);
+	if (dir < 0)
+		return dir;
+	if (renameat2(from_dir, from, dir, base, RENAME_NOREPLACE) == 0)
+		return 0;
+	if (!copy || (errno != EXDEV && errno != EINVAL))
+		return -errno;
+	return copy_any(from_dir, from, &b, name, 0);
+}
+
+int save_trash(struct unpack *u, uint64_t id, const char *path, bool copy)
+{
+	char from[20];
+
+	stage_name(id, from);
+	if (faccessat(u->st.trash, from, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	return to_trash(u, u->st.trash, from, path, copy);
+}
+
+int save_replaced(struct unpack *u, uint64_t id, const char *path)
+{
+	char from[20];
+
+	stage_name(id, from);
+	return to_trash(u, u->st.content, from, path, true);
+}
+
+void give_to(int dir, const char *name, uid_t uid, gid_t gid)
+{
+	if (geteuid() == 0 && fchownat(dir, name, uid, gid, AT_SYMLINK_NOFOLLOW) < 0)
+		errno = 0;
+}

@@ -1,0 +1,384 @@
+"""`airlock unpack`, `airlock manifest` and `airlock recover DIR`: door 1 as a command in a pipe (S1-01, S1-03, S1-04, S1-07).
+
+Runs as whoever started it; with `user` as an ordinary user even under root (an id that no account has).
+"""
+import gzip
+import io
+import json
+import lzma
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tarfile
+import tempfile
+import unittest
+
+from unpack_box import Stream, tree
+
+OTHER_ID = 43210
+
+
+class Cli(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.bin = tempfile.mkdtemp(prefix="unpack-cli-bin-")
+        os.chmod(cls.bin, 0o755)
+        for var in "AIRLOCK", "AIRLOCK_UNPACK":
+            shutil.copy(os.environ[var], cls.bin)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.bin)
+
+    def setUp(self):
+        self.top = tempfile.mkdtemp(prefix="unpack-cli-")
+        self.root = self.sub("ws")
+        self.box = self.sub("box")
+        self.env = dict(os.environ, XDG_STATE_HOME=os.path.join(self.top, "state"), HOME=self.top)
+
+    def tearDown(self):
+        for here, dirs, _ in os.walk(self.top):
+            for d in dirs:
+                if not os.path.islink(os.path.join(here, d)):
+                    os.chmod(os.path.join(here, d), 0o700)
+        shutil.rmtree(self.top)
+
+    def sub(self, name):
+        path = os.path.join(self.top, name)
+        os.mkdir(path)
+        return path
+
+    @staticmethod
+    def write(top, name, data, mode=0o644):
+        path = os.path.join(top, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as f:
+            f.write(data if isinstance(data, bytes) else data.encode())
+        os.chmod(path, mode)
+
+    def airlock(self, *args, data=b"", before=(), **kw):
+        return subprocess.run([*before, os.path.join(self.bin, "airlock"), *args], input=data, env=self.env,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, check=False, **kw)
+
+    def unpack(self, data, *args, status=0, into=None, **kw):
+        r = self.airlock("unpack", "--into", into or self.root, *args,
+                         data=data.bytes() if isinstance(data, Stream) else data, **kw)
+        self.assertEqual(r.returncode, status, (r.stdout, r.stderr))
+        lines = [json.loads(x) for x in r.stdout.splitlines()]
+        end = lines.pop()
+        self.assertEqual((end["action"], end["exit_status"]), ("end", status))
+        for place in ".airlock-staging", ".git/airlock-staging":
+            self.assertFalse(os.path.lexists(os.path.join(into or self.root, place)))
+        return lines, end
+
+    def manifest(self, top=None):
+        path = os.path.join(self.top, "base")
+        r = self.airlock("manifest", top or self.root, "-o", path)
+        self.assertEqual((r.returncode, r.stdout), (0, b""), r.stderr)
+        return path
+
+    def read(self, path):
+        with open(path, "rb") as f:
+            return f.read()
+
+    def sample(self, top):
+        self.write(top, "a", "a\n")
+        self.write(top, "d/run.sh", "#!/bin/sh\n", 0o755)
+        self.write(top, "d/" + "n" * 90 + "/" + "m" * 90, "long name")
+        self.write(top, "sp ace\n-q\"'", b"\x00\xff")
+        self.write(top, "d/big", b"0123456789abcdef" * 20000)
+        os.symlink("../a", os.path.join(top, "d/up"))
+        os.link(os.path.join(top, "d/big"), os.path.join(top, "d/hard"))
+        os.mkdir(os.path.join(top, "empty"))
+        # Sub-second times differ between formats; contents, modes and links do not.
+        return tree(top)
+
+    # --- every writer -----------------------------------------------------------------------
+
+    def test_A1_every_tar_program_in_a_pipe(self):
+        want = self.sample(self.box)
+        writers = [["tar", "-cf", "-", "--format=" + f, "."] for f in ("ustar", "oldgnu", "gnu", "pax", "posix")]
+        writers += [["tar", "-cf", "-", "--sparse", "--format=" + f, "."] for f in ("gnu", "pax")]
+        writers += [["bsdtar", "-cf", "-", "--format=" + f, "."] for f in ("ustar", "pax", "gnutar")]
+        writers += [["busybox", "tar", "-cf", "-", "."],
+                    [sys.executable, "-c", "import tarfile,sys\n"
+                     "with tarfile.open(fileobj=sys.stdout.buffer,mode='w|') as t: t.add('.')"]]
+        tried = 0
+        for i, w in enumerate(writers):
+            if not shutil.which(w[0]):
+                continue
+            out = subprocess.run(w, cwd=self.box, stdout=subprocess.PIPE, check=True).stdout
+            into = self.sub("into%d" % i)
+            lines, end = self.unpack(out, into=into)
+            self.assertEqual((lines, end["outcome"]), ([], "applied"), w)
+            self.assertEqual(tree(into), want, w)
+            tried += 1
+        self.assertGreaterEqual(tried, 8)
+
+    def test_A1_git_archive(self):
+        self.write(self.box, "a", "a\n")
+        self.write(self.box, "d/x", "x", 0o755)
+        git = ["git", "-c", "user.name=n", "-c", "user.email=e@x", "-C", self.box]
+        for words in ["init", "-q"], ["add", "."], ["commit", "-qm", "c"]:
+            subprocess.run(git + words, check=True, env=self.env)
+        out = subprocess.run(git + ["archive", "HEAD"], stdout=subprocess.PIPE, check=True, env=self.env).stdout
+        self.unpack(out)
+        self.assertEqual(sorted(tree(self.root)), ["a", "d", "d/x"])
+        self.assertEqual(self.read(os.path.join(self.root, "d/x")), b"x")
+        self.assertTrue(os.stat(os.path.join(self.root, "d/x")).st_mode & stat.S_IXUSR)
+
+    # --- without a baseline -------------------------------------------------------------------
+
+    def test_G_without_a_baseline_nothing_is_deleted_or_overwritten(self):
+        for n in "same", "other", "mine":
+            self.write(self.root, n, n)
+        before = tree(self.root)
+        lines, end = self.unpack(Stream().file("same", "same").file("other", "theirs").file("new", "n"), status=1)
+        self.assertEqual([(x["action"], x["path"], x["rule"]) for x in lines], [("conflict", "other", "both_added")])
+        self.assertEqual(self.read(lines[0]["saved"]), b"theirs")
+        self.assertTrue(lines[0]["saved"].startswith(self.env["XDG_STATE_HOME"]))
+        self.assertEqual(end["outcome"], "partial")
+        self.assertEqual(tree(self.root), dict(before, new=("f", 0o644, b"n")))
+        lines, end = self.unpack(Stream().file("other", "theirs"), "--on-conflict", "take-sandbox", status=1)
+        self.assertEqual(self.read(os.path.join(self.root, "other")), b"theirs")
+        self.assertEqual(self.read(lines[0]["saved"]), b"other")
+
+    def test_A22_an_empty_archive_without_a_baseline_changes_nothing(self):
+        self.write(self.root, "a", "a")
+        lines, end = self.unpack(bytes(1024))
+        self.assertEqual((lines, end["counts"]["delete"]), ([], 0))
+        self.assertEqual(sorted(tree(self.root)), ["a"])
+
+    # --- with one -----------------------------------------------------------------------------
+
+    def changed_tree(self):
+        for n in "keep", "change", "gone", "d/gone", "edited", "both", "dir/x", "h1":
+            self.write(self.root, n, "old " + n)
+        os.link(os.path.join(self.root, "h1"), os.path.join(self.root, "h2"))
+        base = self.manifest()
+        shutil.copytree(self.root, self.box, dirs_exist_ok=True)
+        os.unlink(os.path.join(self.box, "h2"))
+        os.link(os.path.join(self.box, "h1"), os.path.join(self.box, "h2"))
+        for n in "gone", "d/gone", "edited":
+            os.unlink(os.path.join(self.box, n))
+        shutil.rmtree(os.path.join(self.box, "dir"))
+        for n in "change", "both", "new", "dir":
+            self.write(self.box, n, "sandbox " + n)
+        for n in "edited", "both", "hostnew":
+            self.write(self.root, n, "host " + n)
+        return base, subprocess.run(["tar", "-C", self.box, "-cf", "-", "."], stdout=subprocess.PIPE, check=True).stdout
+
+    def test_G_with_a_baseline_the_stream_is_the_whole_tree(self):
+        base, data = self.changed_tree()
+        lines, end = self.unpack(data, "--baseline", base, "-v", status=1)
+        did = {x["path"]: x["action"] + ":" + x.get("rule", "") for x in lines}
+        self.assertEqual(did, {"change": "change:", "gone": "delete:", "d/gone": "delete:", "new": "add:",
+                               "edited": "conflict:deleted_in_sandbox", "both": "conflict:both_changed",
+                               "dir": "change:", "dir/x": "delete:"})
+        saved = {x["path"]: self.read(x["saved"]) for x in lines if "saved" in x and x["path"] != "dir"}
+        self.assertEqual(saved, {"change": b"old change", "gone": b"old gone", "d/gone": b"old d/gone",
+                                 "dir/x": b"old dir/x", "both": b"sandbox both"})
+        now = {p: w[2] for p, w in tree(self.root).items() if w[0] == "f"}
+        self.assertEqual(now, {"keep": b"old keep", "change": b"sandbox change", "edited": b"host edited", "h1": b"old h1",
+                               "h2": b"old h1", "both": b"host both", "hostnew": b"host hostnew", "new": b"sandbox new",
+                               "dir": b"sandbox dir"})
+        self.assertTrue(os.path.isdir(end["trash"]) and os.path.isdir(end["conflicts"]))
+        self.assertEqual(json.loads(self.read(os.path.join(os.path.dirname(end["trash"]), "record.json"))), end)
+
+    def test_C6_only_the_mode_changed_of_a_file_that_the_host_deleted(self):
+        self.write(self.root, "f", "bytes")
+        base = self.manifest()
+        os.unlink(os.path.join(self.root, "f"))
+        self.unpack(Stream().file("f", "bytes", mode=0o755), "--baseline", base)
+        self.assertEqual(tree(self.root)["f"], ("f", 0o755, b"bytes"))
+
+    def test_A22_an_empty_tree_goes_through_the_trash_with_a_flag(self):
+        for i in range(3):
+            self.write(self.root, "d/f%d" % i, "f%d" % i)
+        lines, end = self.unpack(bytes(1024), "--baseline", self.manifest(), "--verbose")
+        self.assertTrue(end["mass_delete"])
+        self.assertEqual({self.read(x["saved"]) for x in lines if x.get("rule") != "dir"}, {b"f0", b"f1", b"f2"})
+
+    def test_mass_delete_crosses_file_systems(self):
+        self.env["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="unpack-cli-", dir="/dev/shm")
+        try:
+            base, data = self.changed_tree()
+            lines, _ = self.unpack(data, "--baseline", base, "-v", status=1)
+            saved = {x["path"]: self.read(x["saved"]) for x in lines if x["action"] == "delete"}
+            self.assertEqual(saved, {"gone": b"old gone", "d/gone": b"old d/gone", "dir/x": b"old dir/x"})
+        finally:
+            shutil.rmtree(self.env["XDG_STATE_HOME"])
+
+    def test_dry_run_writes_nothing(self):
+        base, data = self.changed_tree()
+        before = tree(self.root)
+        lines, end = self.unpack(data, "--baseline", base, "-n", "-v", status=1)
+        self.assertTrue(end["dry_run"])
+        self.assertEqual(len(lines), 8)
+        self.assertEqual(tree(self.root), before)
+        self.assertEqual(os.listdir(os.path.join(self.env["XDG_STATE_HOME"], "airlock/unpacks")), [])
+
+    def test_the_manifest_is_that_of_a_plain_tar(self):
+        self.sample(self.root)
+        os.mkdir(os.path.join(self.root, ".git"))
+        self.write(self.root, ".git/config", "x")
+        os.mkfifo(os.path.join(self.root, "fifo"))
+        inside = os.path.join(self.root, "base")
+        r = self.airlock("manifest", self.root, "--output", inside)
+        os.unlink(os.path.join(self.root, "fifo"))
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertIn(b"left out: fifo (fifo)", r.stderr)
+        lines = self.read(inside).split(b"\n")
+        self.assertEqual(lines[0], b"airlock-manifest 1")
+        paths = sorted(x.split(b" ")[-1] for x in lines[1:-2])
+        want = sorted(p.replace(" ", "%20").replace("\n", "%0A").encode() for p in tree(self.root)
+                      if p != "base")
+        self.assertEqual(paths, want)
+        # Nothing changed: nothing is done, though .git is not in it.
+        data = subprocess.run(["tar", "-C", self.root, "--exclude=.git", "--exclude=./base", "-cf", "-", "."],
+                              stdout=subprocess.PIPE, check=True).stdout
+        before = tree(self.root, skip=())
+        lines, _ = self.unpack(data, "--baseline", inside, "-v")
+        self.assertEqual((lines, tree(self.root, skip=())), ([], before))
+
+    # --- verdicts -----------------------------------------------------------------------------
+
+    def test_A2_A3_hostile_exits_3_and_nothing_is_written(self):
+        hostile = {"absolute": Stream().file("ok", "x").file("/etc/x", "x"),
+                   "dotdot": Stream().file("ok", "x").file("d/../../x", "x"),
+                   "through_link": Stream().link("l", "d").file("ok", "x").file("l/x", "x"),
+                   "hardlink_target": Stream().file("ok", "x").hard("h", "/etc/hostname")}
+        for rule, s in hostile.items():
+            with self.subTest(rule):
+                lines, end = self.unpack(s, status=3)
+                self.assertEqual([(x["action"], x["rule"]) for x in lines if x["action"] == "hostile"], [("hostile", rule)])
+                self.assertIn(lines[-1]["path"], ("/etc/x", "d/../../x", "l/x", "h"))
+                self.assertEqual((end["outcome"], end["error"]["code"]), ("rejected", "hostile"))
+                self.assertEqual(os.listdir(self.root), [])
+                self.assertTrue(os.path.isfile(end["rejected"]))
+
+    def test_refused_exits_1_and_strict_makes_it_3(self):
+        def stream():
+            return (Stream().file("ok", "x").link("esc", "/etc/passwd").file(".git/config", "x").file(b"\xe9".decode(
+                "utf-8", "surrogateescape") + ".git~1/.GIT/x", "x").add("dev", tarfile.FIFOTYPE))
+        lines, end = self.unpack(stream(), status=1)
+        self.assertEqual({x.get("path", x.get("path_b64")): x["rule"] for x in lines},
+                         {"esc": "link_escape", ".git/config": "git_metadata", "dev": "special_file",
+                          "6S5naXR+MS8uR0lUL3g=": "git_metadata"})
+        self.assertEqual(os.listdir(self.root), ["ok"])
+        self.unpack(stream(), "--strict", status=3, into=self.sub("strict"))
+        self.assertEqual(os.listdir(os.path.join(self.top, "strict")), [])
+
+    def test_A18_compressed_streams_name_the_remedy(self):
+        plain = Stream().file("a", "a").bytes()
+        packed = {b"gzip -dc": gzip.compress(plain), b"xz -dc": lzma.compress(plain), b"zstd -dc": b"\x28\xb5\x2f\xfd" + bytes(600)}
+        for remedy, data in packed.items():
+            r = self.airlock("unpack", "--into", self.root, data=data)
+            self.assertEqual(r.returncode, 3)
+            self.assertIn(remedy, r.stdout)
+            self.assertIn(b'"rule":"not_tar"', r.stdout)
+        self.assertEqual(os.listdir(self.root), [])
+
+    def test_A10_A21_cut_and_empty_streams(self):
+        whole = Stream().file("a", b"x" * 5000).bytes()
+        for data in b"", whole[:300], whole[:3000], whole[:5632]:
+            lines, _ = self.unpack(data, status=3)
+            self.assertEqual(lines[-1]["rule"], "truncated")
+            self.assertEqual(os.listdir(self.root), [])
+
+    def test_limits(self):
+        def three():
+            return Stream().file("a", b"x" * 1000).file("b", b"x" * 3000).file("c", b"x" * 1000)
+        self.assertEqual(self.unpack(three(), "--limits", "members=2", status=3)[0][-1]["rule"], "limit")
+        self.assertEqual(self.unpack(three(), "--limits", "bytes=4000", status=3)[0][-1]["path"], "c")
+        self.assertEqual(os.listdir(self.root), [])
+        lines, _ = self.unpack(three(), "--limits", "file=2K,members=3,bytes=5000", status=1)
+        self.assertEqual([(x["path"], x["rule"]) for x in lines], [("b", "too_large")])
+        self.assertIn("one file", lines[0]["detail"])
+        self.assertEqual(sorted(os.listdir(self.root)), ["a", "c"])
+
+    # --- usage and failure --------------------------------------------------------------------
+
+    def test_usage_exits_2(self):
+        self.write(self.top, "file", "x")
+        for args in ([], ["--into", os.path.join(self.top, "nowhere")], ["--into", os.path.join(self.top, "file")],
+                     ["--into", "/"], ["--into", self.root, "extra"], ["--into", self.root, "--limits", "x=1"],
+                     ["--into", self.root, "--limits", "members=0"], ["--into", self.root, "--on-conflict", "ask"],
+                     ["--into", self.root, "--baseline", os.path.join(self.top, "nowhere")], ["--wrong"]):
+            r = self.airlock("unpack", *args, data=Stream().file("a", "a").bytes())
+            self.assertEqual((r.returncode, r.stdout), (2, b""), args)
+        for args in [], [self.root, self.root], [os.path.join(self.top, "nowhere")]:
+            self.assertEqual(self.airlock("manifest", *args).returncode, 2, args)
+        self.assertEqual(os.listdir(self.root), [])
+
+    def test_other_failures_exit_4_and_change_nothing(self):
+        self.write(self.root, "a", "a")
+        base = self.manifest()
+        data = Stream().file("a", "b")
+        with open(base, "r+b") as f:
+            f.truncate(40)
+        _, end = self.unpack(data.bytes(), "--baseline", base, status=4)
+        self.assertEqual(end["outcome"], "failed")
+        self.assertEqual(self.read(os.path.join(self.root, "a")), b"a")
+        # Records and trash are trusted: a stream may not be pointed at them.
+        r = self.airlock("unpack", "--into", self.top, data=data.bytes())
+        self.assertEqual(r.returncode, 4)
+        self.assertIn(b"XDG_STATE_HOME", r.stderr)
+
+    def test_S1_07_after_a_kill_the_next_unpack_or_recover_repairs(self):
+        for repair in "unpack", "recover":
+            self.tearDown()
+            self.setUp()
+            base, data = self.changed_tree()
+            # The third rename of any process below is its last: a publish that is half done, and so is its repair.
+            r = self.airlock("unpack", "--into", self.root, "--baseline", base, data=data, before=[
+                "strace", "-f", "-o", "/dev/null", "-e", "trace=renameat2", "-e", "inject=renameat2:signal=KILL:when=3+"])
+            self.assertEqual(r.returncode, 4, r.stderr)
+            self.assertTrue(os.path.lexists(os.path.join(self.root, ".airlock-staging")))
+            if repair == "unpack":
+                _, end = self.unpack(data, "--baseline", base, status=1)
+                self.assertTrue(end["repaired"])
+            else:
+                r = self.airlock("recover", self.root)
+                self.assertEqual(r.returncode, 0, r.stderr)
+                self.assertFalse(os.path.lexists(os.path.join(self.root, ".airlock-staging")))
+                self.assertIn(b"nothing was cut", self.airlock("recover", self.root + "/").stderr)
+            now = {p: w[2] for p, w in tree(self.root).items() if w[0] == "f"}
+            self.assertEqual(now["change"], b"sandbox change")
+            self.assertEqual(now["dir"], b"sandbox dir")
+            self.assertNotIn("gone", now)
+            # What went is still there, wherever the blow fell.
+            kept = set()
+            for here, _, files in os.walk(os.path.join(self.env["XDG_STATE_HOME"], "airlock/unpacks")):
+                kept |= {self.read(os.path.join(here, f)) for f in files}
+            self.assertLessEqual({b"old gone", b"old d/gone", b"old dir/x", b"old change", b"sandbox both"}, kept)
+
+    def test_two_streams_at_once_both_arrive(self):
+        def stream(k):
+            s = Stream()
+            for i in range(50):
+                s.file("d/%s%d" % (k, i), "%s %d" % (k, i))
+            return s.bytes()
+        ps = [subprocess.Popen([os.path.join(self.bin, "airlock"), "unpack", "--into", self.root], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, env=self.env) for _ in "ab"]
+        for p, k in zip(ps, "ab"):
+            p.stdin.write(stream(k))
+            p.stdin.close()
+        for p in ps:
+            p.stdout.read()
+            self.assertEqual(p.wait(120), 0)
+            p.stdout.close()
+        self.assertEqual(len(os.listdir(os.path.join(self.root, "d"))), 100)
+
+
+def main():
+    if sys.argv[1:2] == ["user"] and os.geteuid() == 0:
+        os.setgroups([])
+        os.setresgid(OTHER_ID, OTHER_ID, OTHER_ID)
+        os.setresuid(OTHER_ID, OTHER_ID, OTHER_ID)
+    unittest.main(verbosity=1, argv=sys.argv[:1] + sys.argv[2:])
+
+
+main()
