@@ -123,15 +123,14 @@ static const char *again_rule(enum path_kind old, const struct tar_member *t)
 
 static const char *hostile_rule(struct members *m, const struct tar_member *t, enum path_kind old)
 {
-	static const char repositories[] = ".paperclip-repositories";
 	const char *rule = again_rule(old, t);
 	enum path_kind k;
 
 	if (rule)
 		return rule;
 	if ((t->type != TAR_DIR || t->op == TAR_OP_DELETE) &&
-	    t->path.n == sizeof(repositories) - 1 &&
-	    memcmp(t->path.p, repositories, t->path.n) == 0)
+	    !memchr(t->path.p, '/', t->path.n) &&
+	    member_is_folded(t->path.p, t->path.n, ".paperclip-repositories"))
 		return "reserved_kind";
 	if (t->type != TAR_HARDLINK)
 		return NULL;

@@ -32,8 +32,9 @@
  * accident could open something (hard links) the consumer opens the staged file by its exact path.
  *
  * What it does not do: the host tree may change while a run goes on, so publishing resolves every
- * path again with openat2 and follows no link, whatever the verdict was. On a case-blind root only
- * ASCII letters are folded.
+ * path again with openat2 and follows no link, whatever the verdict was. On a case-blind root two
+ * ordinary names collide by ASCII letters only; names that must not come in are recognised in every spelling
+ * (member_name.c).
  */
 #ifndef AIRLOCK_POLICY_MEMBER_H
 #define AIRLOCK_POLICY_MEMBER_H
@@ -102,7 +103,9 @@ uint32_t member_mode(const struct tar_member *t);
 
 /* The name rules alone, for other doors: a refusal's rule for any segment of path, or NULL. */
 const char *member_name_rule(const char *path, size_t n);
-/* True if the segment is .git for git on any file system (case, HFS+, NTFS, 8.3). */
+/* True if the segment is .git for git on any file system (case, HFS+, NTFS, 8.3, ext4 with casefold). */
 bool member_is_dot_git(const char *segment, size_t n);
+/* True if some file system takes the segment for `name`, small ASCII letters. */
+bool member_is_folded(const char *segment, size_t n, const char *name);
 
 #endif

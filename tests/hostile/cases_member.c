@@ -157,6 +157,21 @@ SCRIPT(f1_hfs, {"f", ".g\xe2\x80\x8cit/config"})
 SCRIPT(f1_hfs_bom, {"f", "\xef\xbb\xbf.git/config"})
 SCRIPT(f1_backslash, {"f", "a\\.git\\config"})
 SCRIPT(f1_link_into, {"l", "docs", "sub/../.Git/hooks"})
+SCRIPT(f4_zwsp, {"f", ".gi\xe2\x80\x8bt/config"})
+SCRIPT(f4_soft_hyphen, {"f", "\xc2\xad.git/config"})
+SCRIPT(f4_tag, {"f", ".git\xf3\xa0\x80\x81/config"})
+SCRIPT(f4_long_tail, {"f", ".git . . . . . . . . . . . . . . . . . . . . . . . . . . . ./config"})
+SCRIPT(f4_short_folded, {"f", "GI\xe2\x80\x8dT~2./config"})
+SCRIPT(f4_kelvin, {"f", ".AIRLOC\xe2\x84\xaa-staging/x"})
+SCRIPT(f4_runtime, {"f", "d/.Paperclip-\xef\xbb\xbfruntime. /x"})
+SCRIPT(f4_runtime_stream, {"f", ".paperclip-runtime::$DATA"})
+SCRIPT(f4_upload_long, {"f", ".paperclip-\xe2\x80\x8c\xe2\x80\x8c\xe2\x80\x8c\xe2\x80\x8c\xe2\x80\x8c\xe2\x80\x8c"
+	    "\xe2\x80\x8c\xe2\x80\x8c\xe2\x80\x8c\xe2\x80\x8c\xe2\x80\x8cupload-0123456789012345678901234567890123456789012345"})
+SCRIPT(f4_airlock_short, {"f", "AIRLOC~1/x"})
+SCRIPT(f4_paperclip_short, {"f", "paperc~12/x"})
+SCRIPT(f4_repositories, {"f", ".PaperClip-Repositorie\xc5\xbf"})
+SCRIPT(f4_like, {"f", ".paperclip-runtimes/x"}, {"f", "airloc~"}, {"f", "airlock~1"}, {"f", ".gi\xc3\xadt"},
+       {"f", "paperclip"}, {"f", "g\xe2\x80\x8cit"}, {"f", "..."}, {"f", ":git"}, {"f", "\xe2\x80\x8c"})
 SCRIPT(f1_like, {"f", ".gitignore"}, {"f", ".github/x"}, {"f", "git"}, {"f", "a.git/HEAD"},
        {"f", "git~x"}, {"f", ".gita"})
 
@@ -278,5 +293,18 @@ const struct hostile_case hostile_member_cases[] = {
     REFUSED("F1-backslash", "git_metadata", f1_backslash),
     REFUSED("F1-link-into", "git_metadata", f1_link_into),
     ACCEPT("F1-like", f1_like),
+    REFUSED("F4-zero-width-space", "git_metadata", f4_zwsp),
+    REFUSED("F4-soft-hyphen", "git_metadata", f4_soft_hyphen),
+    REFUSED("F4-tag-character", "git_metadata", f4_tag),
+    REFUSED("F4-long-tail", "git_metadata", f4_long_tail),
+    REFUSED("F4-short-name-folded", "git_metadata", f4_short_folded),
+    REFUSED("F4-kelvin", "reserved_name", f4_kelvin),
+    REFUSED("F4-runtime", "reserved_name", f4_runtime),
+    REFUSED("F4-runtime-stream", "reserved_name", f4_runtime_stream),
+    REFUSED("F4-upload-long", "reserved_name", f4_upload_long),
+    REFUSED("F4-airlock-short", "reserved_name", f4_airlock_short),
+    REFUSED("F4-paperclip-short", "reserved_name", f4_paperclip_short),
+    HOSTILE("F4-repositories", "reserved_kind", f4_repositories),
+    ACCEPT("F4-like", f4_like),
 };
 const size_t hostile_member_cases_len = ARRAY_LEN(hostile_member_cases);
