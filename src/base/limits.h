@@ -31,6 +31,7 @@
 #define MERGE_TEXT_MAX (1 << 20)		/* bytes; larger files are not merged as text */
 #define MERGE_LINES_MAX 65536	      /* lines; texts with more are not merged: conflict */
 #define MERGE_EDITS_MAX 8192	      /* changed lines on a side; more are not merged (bounds time) */
+#define BASELINE_CONTENTS_MAX (UINT64_C(256) << 20) /* bytes that a kept sandbox's earlier versions take for text merges; beyond: conflicts */
 #define CHANGES_BYTES_MAX (512 << 20) /* bytes of the change list of one stream: hostile */
 #define RAW_KEEP_MAX (16 << 20)	      /* bytes of a rejected stream that are kept for inspection */
 #define MASS_DELETE_MIN 100    /* files; with MASS_DELETE_PERCENT flags a mass deletion */

@@ -98,6 +98,7 @@ static int bring_back(struct state *st, struct lease_row *l, bool kept, const ch
 	char text[512];
 
 	_cleanup_leasespec_ struct lease_spec s = {0};
+	struct transfer_job j = {st, NULL, &s, l, run_dir, ui};
 	struct sandbox *sb = NULL;
 	struct err re = ERR_INIT;
 	int r = leasespec_get(l->spec, &s, e), k;
@@ -110,12 +111,13 @@ static int bring_back(struct state *st, struct lease_row *l, bool kept, const ch
 		r = start(st, l, &s, kept, &sb, e);
 	if (r < 0)
 		return r;
+	j.sb = sb;
 	l->monitor = st->self;
 	l->monitor.pid = sb->monitor_pid;
 	l->monitor.start = sb->monitor_start;
 	r = lease_save(st->store, l, e);
 	if (r == 0)
-		r = transfer_out(sb, &s, l, run_dir, ui, t, e);
+		r = transfer_out(&j, t, e);
 	if (t->out_done) {
 		k = commits(sb, &s, l, run_dir, r == 0, t, r == 0 ? e : &re);
 		r = r == 0 ? k : r;

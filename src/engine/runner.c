@@ -457,6 +457,7 @@ static int execute_phase(struct runner *r, struct err *e)
 
 static int sync_out_phase(struct runner *r, struct err *e)
 {
+	const struct transfer_job j = {r->st, r->sb, &r->spec, &r->lease, r->o->run_dir, r->ui};
 	int k;
 
 	if (ops(r)->in_place)
@@ -464,7 +465,7 @@ static int sync_out_phase(struct runner *r, struct err *e)
 	k = phase_begin(r, "sync_out", false, e);
 	if (k < 0)
 		return k;
-	k = transfer_out(r->sb, &r->spec, &r->lease, r->o->run_dir, r->ui, &r->o->xfer, e);
+	k = transfer_out(&j, &r->o->xfer, e);
 	return phase_end(r, k);
 }
 

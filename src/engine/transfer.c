@@ -5,12 +5,16 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
 #include "engine/interrupt.h"
+
+#define LOCK_LOOK_MS 20
 
 void transfer_done(struct transfer *t)
 {
@@ -150,9 +154,60 @@ static uint64_t device_of(const struct lease_spec *s)
 	return proc_self(&me, NULL) == 0 && strcmp(me.boot, s->root_boot) == 0 ? s->root_dev : 0;
 }
 
-int transfer_out(struct sandbox *sb, const struct lease_spec *s, const struct lease_row *l,
-		 const char *run_dir, const struct run_ui *ui, struct transfer *t, struct err *e)
+/* Waits for its turn. The lock goes with the descriptor: airlock-unpack shares it until its own end. */
+static int lock_baseline(int fd, const struct run_ui *ui, struct err *e)
 {
+	int64_t deadline = clock_mono_ns() + LOCK_WAIT_MS * NS_PER_MS;
+	bool told = false;
+
+	while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		if (errno != EWOULDBLOCK && errno != EINTR)
+			return err_sys(e, errno, "lock the baseline of the sandbox");
+		if (*interrupt_second())
+			return err_set(e, ERR_CANCELLED,
+				       "cancelled while another command of this sandbox brought its "
+				       "results back: nothing was published");
+		if (clock_mono_ns() > deadline)
+			return err_set(e, ERR_TIMEOUT,
+				       "another command of this sandbox has been bringing its results "
+				       "back for %d s: wait for it and try again",
+				       LOCK_WAIT_MS / 1000);
+		if (!told && ui->note)
+			ui->note(ui->arg, false,
+				 "waiting for another command of this sandbox to bring its results back");
+		told = true;
+		(void)poll(NULL, 0, LOCK_LOOK_MS);
+	}
+	return 0;
+}
+
+/* The directory, locked; made for a sandbox that is kept. -1: there is none and none is wanted. */
+static int take_baseline(const struct transfer_job *j, int *ret, struct err *e)
+{
+	_cleanup_free_ char *path = state_path(j->st, "leases", j->lease->id, "baseline");
+	_cleanup_fd_ int fd = -1;
+	int r;
+
+	*ret = -1;
+	if (!path)
+		return err_set(e, ERR_NOMEM, "results: out of memory");
+	if (j->spec->keep && mkdir(path, 0700) < 0 && errno != EEXIST)
+		return err_sys(e, errno, "create %s", path);
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOENT ? 0 : err_sys(e, errno, "open %s", path);
+	r = lock_baseline(fd, j->ui, e);
+	if (r == 0)
+		*ret = TAKE_FD(fd);
+	return r;
+}
+
+int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e)
+{
+	const struct lease_spec *s = j->spec;
+	const struct lease_row *l = j->lease;
+	const struct run_ui *ui = j->ui;
+	struct sandbox *sb = j->sb;
 	struct filter f = {.o = {.workspace = l->workspace,
 				 .git = s->git,
 				 .include = s->include,
@@ -163,7 +218,7 @@ int transfer_out(struct sandbox *sb, const struct lease_spec *s, const struct le
 	    .root = l->workspace,
 	    .root_dev = device_of(s),
 	    .root_ino = s->root_ino,
-	    .run_dir = run_dir,
+	    .run_dir = j->run_dir,
 	    .manifest_path = s->manifest,
 	    .layers = s->layers,
 	    .strict = s->strict,
@@ -174,11 +229,14 @@ int transfer_out(struct sandbox *sb, const struct lease_spec *s, const struct le
 	    .progress_arg = ui->arg,
 	    .cancel = interrupt_second(),
 	};
-	_cleanup_fd_ int rd = -1;
+	_cleanup_fd_ int rd = -1, base = -1;
 	struct err pe = ERR_INIT;
 	uint32_t id = 0;
-	int p[2], r, k;
+	int p[2], r = take_baseline(j, &base, e), k;
 
+	if (r < 0)
+		return r;
+	o.baseline_fd = base;
 	if (pipe2(p, O_CLOEXEC) < 0)
 		return err_sys(e, errno, "create a pipe");
 	rd = p[0];

@@ -16,6 +16,16 @@ struct transfer {
 	struct history history;
 };
 
+/* What a transfer out is about; all borrowed. */
+struct transfer_job {
+	struct state *st;
+	struct sandbox *sb;
+	const struct lease_spec *spec;
+	const struct lease_row *lease;
+	const char *run_dir;
+	const struct run_ui *ui;
+};
+
 void transfer_done(struct transfer *t);
 /* Fills t->in and the spec's layers and manifest. Stops at the first interrupt. */
 int transfer_in(struct state *st, const struct request *q, struct lease_spec *s,
@@ -24,9 +34,11 @@ int transfer_in(struct state *st, const struct request *q, struct lease_spec *s,
  * Packs inside, judges and publishes outside. Heeds only the second interrupt: the first one may be
  * what brought us here. -EBADMSG: rejected, nothing written. 0 with t->withheld: not all of the work is
  * here, so the storage must stay (transfer_withheld_text says why).
+ *
+ * A kept sandbox's transfers go one after the other, under a lock on leases/<id>/baseline: each brings what
+ * is there when its turn comes, also of commands that still run, and moves the baseline on.
  */
-int transfer_out(struct sandbox *sb, const struct lease_spec *s, const struct lease_row *l,
-		 const char *run_dir, const struct run_ui *ui, struct transfer *t, struct err *e);
+int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e);
 /* What could not come, why, what to do; one line. */
 void transfer_withheld_text(const struct transfer *t, const char *run, char *out, size_t size);
 

@@ -10,7 +10,7 @@ static bool same_content(struct merge_side a, struct merge_side b)
 	return (a.kind != MK_FILE && a.kind != MK_LINK) || a.content == b.content;
 }
 
-static bool same(struct merge_side a, struct merge_side b)
+bool merge_same(struct merge_side a, struct merge_side b)
 {
 	return same_content(a, b) && (a.kind == MK_LINK || a.kind == MK_ABSENT || a.mode == b.mode);
 }
@@ -44,7 +44,7 @@ static struct merge_verdict gone(struct merge_side b, struct merge_side h)
 		return verdict(MA_NONE, 0);
 	if (b.kind == MK_DIR && h.kind == MK_DIR)
 		return verdict(MA_RMDIR, 0);
-	if (b.kind != MK_DIR && same(b, h))
+	if (b.kind != MK_DIR && merge_same(b, h))
 		return verdict(MA_DELETE, 0);
 	return conflict(MA_KEEP, "deleted_in_sandbox", h.mode);
 }
@@ -60,7 +60,7 @@ static struct merge_verdict to_dir(struct merge_side b, struct merge_side s, str
 	}
 	if (h.kind == MK_ABSENT) /* a directory that only changed mode is no edit worth a revival */
 		return verdict(b.kind == MK_DIR ? MA_NONE : MA_MKDIR, s.mode);
-	if (is_leaf(h) && is_leaf(b) && same(b, h))
+	if (is_leaf(h) && is_leaf(b) && merge_same(b, h))
 		return verdict(MA_FILE_TO_DIR, s.mode);
 	if (take && is_leaf(h))
 		return conflict(MA_TAKE, "type_changed", s.mode);
@@ -125,7 +125,7 @@ static struct merge_verdict to_leaf(struct merge_side b, struct merge_side s, st
 struct merge_verdict merge_decide(struct merge_side b, struct merge_side s, struct merge_side h,
 				  bool take_sandbox)
 {
-	if (s.kind == MK_UNKNOWN || s.kind == MK_OTHER || same(b, s) || same(s, h))
+	if (s.kind == MK_UNKNOWN || s.kind == MK_OTHER || merge_same(b, s) || merge_same(s, h))
 		return verdict(MA_NONE, h.mode);
 	if (s.kind == MK_ABSENT)
 		return gone(b, h);

@@ -55,6 +55,8 @@ struct merge_verdict {
 
 struct merge_verdict merge_decide(struct merge_side b, struct merge_side s, struct merge_side h,
 				  bool take_sandbox);
+/* Same kind, content and mode. */
+bool merge_same(struct merge_side a, struct merge_side b);
 const char *merge_act_name(enum merge_act a);
 
 #endif

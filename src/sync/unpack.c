@@ -151,6 +151,18 @@ static int send_layers(struct client *c, struct err *e)
 	return r;
 }
 
+/* What a publish that was cut after its commit left is true by now: the workspace was repaired before. */
+static int open_manifest(const struct unpack_opts *o)
+{
+	int fd = -1;
+
+	if (o->baseline_fd > 0) {
+		(void)renameat(o->baseline_fd, "manifest.next", o->baseline_fd, "manifest");
+		fd = openat(o->baseline_fd, "manifest", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	}
+	return fd >= 0 ? fd : open(o->manifest_path, O_RDONLY | O_CLOEXEC);
+}
+
 /* There is no asking without setting; this process has one thread. */
 static uint32_t user_umask(void)
 {
@@ -199,7 +211,7 @@ static int set_up(struct client *c, struct err *e)
 		return r;
 	null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	if (o->manifest_path)
-		c->manifest_fd = open(o->manifest_path, O_RDONLY | O_CLOEXEC);
+		c->manifest_fd = open_manifest(o);
 	if (null < 0 || (o->manifest_path && c->manifest_fd < 0))
 		return err_sys(e, errno, "open manifest %s",
 			       o->manifest_path ? o->manifest_path : "/dev/null");
@@ -210,6 +222,8 @@ static int set_up(struct client *c, struct err *e)
 	r = send_setup(c, &s, fds, 4, e);
 	if (r == 0)
 		r = send_layers(c, e);
+	if (r == 0 && o->baseline_fd > 0)
+		r = chan_send(&c->ch, UF_BASELINE, NULL, 0, &o->baseline_fd, 1, INT64_MAX, e);
 	return r == 0 ? chan_send(&c->ch, UF_START, NULL, 0, NULL, 0, INT64_MAX, e) : r;
 }
 

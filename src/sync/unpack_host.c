@@ -128,9 +128,15 @@ static int hash_link(struct unpack *u, const char *path, uint8_t ret[MANIFEST_HA
 	return 0;
 }
 
+/* As the host has it when nobody changed it there. */
+static uint32_t base_mode(const struct manifest_entry *b)
+{
+	return b->sandbox ? b->host_mode : b->mode;
+}
+
 static bool same_identity(const struct stat *st, const struct manifest_entry *b)
 {
-	return st->st_ino == b->ino && (uint64_t)st->st_size == b->size &&
+	return !b->sandbox && st->st_ino == b->ino && (uint64_t)st->st_size == b->size &&
 	       ns(st->st_mtim) == b->mtime_ns && ns(st->st_ctim) == b->ctime_ns;
 }
 
@@ -180,8 +186,11 @@ int host_classify(struct unpack *u, const struct manifest_entry *b, const struct
 	*ret_s = (struct merge_side){.kind = c->kind, .mode = c->mode, .content = 2};
 	if (b) {
 		ret_b->kind = b->kind == 'f' ? MK_FILE : b->kind == 'l' ? MK_LINK : MK_DIR;
-		ret_b->mode = b->kind == 'l' ? 0 : b->mode;
+		ret_b->mode = b->kind == 'l' ? 0 : base_mode(b);
 		ret_b->content = 1;
+		/* A mode that the sandbox left alone is the one that the host was left with. */
+		if (b->sandbox && b->kind != 'l' && c->mode == b->mode)
+			ret_s->mode = b->host_mode;
 	}
 	if (b && b->kind == 'f' && c->kind == MK_FILE && b->size == c->size &&
 	    !memcmp(b->hash, c->hash, MANIFEST_HASH))
@@ -227,7 +236,7 @@ static int scan_entry(struct scan *s, struct err *e)
 	case MK_DIR:
 		return s->b.kind == 'd' ? scan_dir(s, e) : 0;
 	case MK_FILE:
-		if (s->b.kind != 'f' || s->b.mode != s->h.side.mode)
+		if (s->b.kind != 'f' || base_mode(&s->b) != s->h.side.mode)
 			return 0;
 		break;
 	case MK_LINK:
@@ -314,12 +323,11 @@ int tell_gone(struct unpack *u, struct beneath *in, const char *as, const char *
 
 /* --- contents --------------------------------------------------------------------------- */
 
-/* The file of b below a root, if it has the bytes that the manifest says. */
-static int open_proven(struct beneath *in, const struct manifest_entry *b)
+/* fd if it has the bytes that the manifest says of b, else closed and -ENOENT. */
+static int proven(int fd, const struct manifest_entry *b)
 {
 	uint8_t hash[MANIFEST_HASH];
 	uint64_t size;
-	int fd = beneath_open(in, b->path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
 
 	if (fd < 0)
 		return fd;
@@ -330,8 +338,19 @@ static int open_proven(struct beneath *in, const struct manifest_entry *b)
 	return -ENOENT;
 }
 
+/* The file of b below a root. */
+static int open_proven(struct beneath *in, const struct manifest_entry *b)
+{
+	return proven(beneath_open(in, b->path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0), b);
+}
+
 int base_open(struct unpack *u, const struct manifest_entry *b)
 {
+	int kept = b->sandbox ? proven(baseline_content(u, b), b) : -ENOENT;
+
+	/* The sandbox's own, of which a conflict left nothing to merge with. */
+	if (kept >= 0 || (b->sandbox && b->content == 0))
+		return kept;
 	for (size_t i = 0; i < u->layers_len; i++) {
 		struct beneath layer = {.root = u->layers[i], .stepwise = u->root.stepwise};
 		int fd = open_proven(&layer, b);

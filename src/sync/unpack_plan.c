@@ -31,6 +31,8 @@ struct plan {
 	struct change c, other;
 	struct manifest_entry b, below;
 	bool have_b;
+	bool failed, disputed; /* the path in work: not written; a conflict that the host won */
+	uint32_t host_mode;    /* what the host will have */
 	struct host h;
 	struct merge_side side_b, side_s;
 	char detail[DETAIL_MAX];
@@ -40,6 +42,7 @@ struct plan {
 static int note(struct plan *p, enum unpack_action a, const char *rule, const char *detail,
 		struct err *e)
 {
+	p->failed |= a == UA_FAIL;
 	return tell(p->u, a, p->c.path, rule, detail, e);
 }
 
@@ -104,6 +107,7 @@ static int put(struct plan *p, uint64_t id, uint32_t mode, bool over, enum unpac
 	struct stat st;
 	char name[20];
 
+	p->host_mode = mode;
 	stage_name(id, name);
 	if (over)
 		host_old(p->u, p->c.path, &p->h, &in.old);
@@ -141,6 +145,7 @@ static int make_dir(struct plan *p, uint32_t mode, enum unpack_action a, struct 
 {
 	struct intent in = {.op = IN_MKDIR, .action = (uint8_t)a, .mode = mode | 0700};
 
+	p->host_mode = in.mode;
 	return intend_here(p, &in, e);
 }
 
@@ -284,6 +289,7 @@ static int keep_host(struct plan *p, const char *rule, struct err *e)
 	bool failed = !strcmp(rule, "permission_denied");
 	int r = 0;
 
+	p->disputed = true;
 	p->detail[0] = '\0';
 	/* In an apply the sandbox's version stays where it is, and the path stays pending. */
 	if (!p->preview && p->u->s.mode != UM_APPLY)
@@ -330,6 +336,7 @@ static int change_mode(struct plan *p, uint32_t mode, struct err *e)
 {
 	struct intent in = {.op = IN_MODE, .action = UA_MODE, .mode = mode};
 
+	p->host_mode = mode;
 	host_old(p->u, p->c.path, &p->h, &in.old);
 	return intend_here(p, &in, e);
 }
@@ -420,6 +427,25 @@ static int frozen(struct plan *p, const char *path, size_t n)
 	return r;
 }
 
+/* Acts, and what the sandbox has at p->c becomes the baseline of a kept sandbox if it is dealt with. */
+static int settle(struct plan *p, struct merge_verdict v, struct err *e)
+{
+	bool news = !merge_same(p->side_b, p->side_s);
+	int r;
+
+	p->failed = p->disputed = false;
+	p->host_mode = p->h.side.kind == p->side_s.kind ? p->h.side.mode : p->side_s.mode;
+	if (p->h.blocked && p->c.kind != MK_ABSENT) /* nothing is written through what is in the way */
+		r = v.act == MA_NONE ? 0 : keep_host(p, p->h.blocked, e);
+	else if (p->h.blocked && !strcmp(p->h.blocked, "permission_denied"))
+		r = note(p, UA_FAIL, p->h.blocked, NULL, e);
+	else
+		r = p->h.blocked ? 0 : act(p, v, e);
+	if (r < 0 || p->failed || !news || p->preview)
+		return r;
+	return baseline_note(p->u, &p->c, p->have_b ? &p->b : NULL, p->host_mode, !p->disputed, e);
+}
+
 /* p->c is a path that the sandbox no longer has; p->b its manifest entry. */
 static int decide_gone(struct plan *p, struct err *e)
 {
@@ -434,12 +460,8 @@ static int decide_gone(struct plan *p, struct err *e)
 	r = host_classify(p->u, &p->b, &p->c, &p->side_b, &p->side_s, &p->h, e);
 	if (r < 0)
 		return r;
-	if (p->h.blocked)
-		return strcmp(p->h.blocked, "permission_denied")
-			   ? 0
-			   : note(p, UA_FAIL, p->h.blocked, NULL, e);
 	v = merge_decide(p->side_b, p->side_s, p->h.side, p->u->s.take_sandbox);
-	return act(p, v, e);
+	return settle(p, v, e);
 }
 
 /* True if the sandbox's state at a listed path decides about everything below it. */
@@ -464,6 +486,15 @@ static int decided(struct plan *p, const char *path, size_t n, size_t above)
 	return r;
 }
 
+/* p->b is a manifest entry that the sandbox no longer has. */
+static int gone_entry(struct plan *p, struct err *e)
+{
+	p->c = (struct change){.kind = MK_ABSENT, .path_len = (uint32_t)p->b.path_len};
+	memcpy(p->c.path, p->b.path, p->b.path_len + 1);
+	p->have_b = true;
+	return decide_gone(p, e);
+}
+
 /* Manifest paths below dir that the stream does not bring: the sandbox no longer has them. */
 static int gone_below(struct plan *p, const char *dir, size_t n, struct err *e)
 {
@@ -485,15 +516,36 @@ static int gone_below(struct plan *p, const char *dir, size_t n, struct err *e)
 			return err_sys(e, -r, "look up %s", p->b.path);
 		if (r > 0)
 			continue;
-		p->c = (struct change){.kind = MK_ABSENT, .path_len = (uint32_t)p->b.path_len};
-		memcpy(p->c.path, p->b.path, p->b.path_len + 1);
-		p->have_b = true;
-		r = decide_gone(p, e);
+		r = gone_entry(p, e);
 		if (r < 0)
 			return r;
 	}
 	return r < 0 ? err_set(e, ERR_PROTOCOL, "the manifest of this run is damaged below %s", top)
 		     : 0;
+}
+
+/*
+ * What a kept sandbox made itself, and what was published, leaves no mark when it is deleted there:
+ * no layer below had it. Neither listed nor covered by what is listed means gone.
+ */
+static int gone_unmarked(struct plan *p, struct err *e)
+{
+	size_t pos = 0;
+	int r = chlist_find(p->u->list, "", 0, &p->other);
+
+	if (r != 0) /* an opaque root: decided there */
+		return r < 0 ? err_sys(e, -r, "look up the workspace") : 0;
+	while ((r = manifest_next_sandbox(p->u->m, &pos, &p->b)) > 0) {
+		r = decided(p, p->b.path, p->b.path_len, 0);
+		if (r < 0)
+			return err_sys(e, -r, "look up %s", p->b.path);
+		if (r > 0)
+			continue;
+		r = gone_entry(p, e);
+		if (r < 0)
+			return r;
+	}
+	return r < 0 ? err_set(e, ERR_PROTOCOL, "the baseline of this sandbox is damaged") : 0;
 }
 
 static int decide_here(struct plan *p, struct err *e)
@@ -514,9 +566,7 @@ static int decide_here(struct plan *p, struct err *e)
 	if (p->h.blocked && way_is_cleared(p, p->c.path))
 		p->h.blocked = NULL; /* and absent */
 	v = merge_decide(p->side_b, p->side_s, p->h.side, p->u->s.take_sandbox);
-	if (p->h.blocked) /* nothing is written through what the host put in the way */
-		return v.act == MA_NONE ? 0 : keep_host(p, p->h.blocked, e);
-	return act(p, v, e);
+	return settle(p, v, e);
 }
 
 static int decide(struct plan *p, uint64_t i, struct err *e)
@@ -581,6 +631,8 @@ int plan_paths(struct unpack *u, struct journal *j, struct err *e)
 	}
 	for (uint64_t i = 0; i < chlist_count(u->list) && r == 0; i++)
 		r = decide(p, i, e);
+	if (r == 0 && u->m && u->baseline.dir >= 0)
+		r = gone_unmarked(p, e);
 	strv_free(p->cleared);
 	free(p);
 	u->mass_delete = u->deletes >= MASS_DELETE_MIN && count &&

@@ -4,7 +4,7 @@
  * Frames of wire/frame.h over a socket pair. The client trusts the helper's frames to be well
  * formed but not its data: paths in them come from a sandbox. The helper trusts the client.
  *
- *   client -> helper   SETUP [root, run dir, manifest, stream], LAYERS [..]..., START
+ *   client -> helper   SETUP [root, run dir, manifest, stream], LAYERS [..]..., BASELINE [dir], START
  *   helper             confines itself
  *   helper -> client   READY, PROGRESS..., CHANGE..., NEW..., PLAN
  *   client -> helper   SKIP..., GO
@@ -35,6 +35,7 @@ enum unpack_frame {
 	UF_SKIP, /* bytes 0 or 1, one per NEW path, in order; as many frames as needed */
 	UF_GO,
 	UF_PUBLISH,
+	UF_BASELINE, /* [directory]: the baseline of a kept sandbox, to be moved on */
 	UF_READY = 32,
 	UF_PROGRESS, /* u64 members, u64 bytes */
 	UF_NEW,	     /* (u32 n, bytes)...: paths that the manifest does not have */

@@ -296,6 +296,7 @@ static int settle(struct unpack *u, const struct intent *in, int r, struct err *
 		if (s < 0)
 			return s;
 	}
+	baseline_not_published(u, in->path, r == RACED);
 	if (r == RACED)
 		return tell(u, UA_CONFLICT, in->path, "changed_meanwhile", detail, e);
 	n = strlen(detail);
@@ -534,8 +535,12 @@ int publish_journal(struct unpack *u, struct err *e)
 	r = r < 0 ? err_sys(e, -r, "write the journal in %s", u->st.path) : plan_paths(u, &j, e);
 	if (r == 0 && j.count > 1 && (r = journal_flush(&j, &end)) < 0)
 		(void)err_sys(e, -r, "write the journal in %s", u->st.path);
+	if (r == 0)
+		r = baseline_prepare(u, e);
 	if (r < 0 || j.count <= 1) {
 		journal_done(&j);
+		if (r == 0)
+			baseline_finish(u);
 		return r;
 	}
 	r = sync_contents(u, end, e);
@@ -547,9 +552,11 @@ int publish_journal(struct unpack *u, struct err *e)
 	if (r < 0)
 		return r;
 	u->publishing = true; /* from here on only a kill stops it, and a replay finishes it */
+	baseline_committed(u);
 	r = carry_all(u, end, e);
 	if (r == 0) {
 		sync_dirs(u, end);
+		baseline_finish(u);
 		r = keep_trash(u, end, e);
 	}
 	return r;

@@ -112,6 +112,10 @@ static int set_up(struct unpack *u, struct err *e)
 		}
 		if (f.type == UF_START)
 			break;
+		if (f.type == UF_BASELINE && u->layers_len && u->baseline.dir < 0) {
+			u->baseline.dir = u->layers[--u->layers_len];
+			continue;
+		}
 		if (f.type != UF_LAYERS)
 			return err_set(e, ERR_PROTOCOL, "unexpected frame %u", f.type);
 	}
@@ -125,13 +129,15 @@ static int set_up(struct unpack *u, struct err *e)
 
 static int confine(struct unpack *u, struct err *e)
 {
-	struct confine_path p[2 + UNPACK_LAYERS_MAX];
+	struct confine_path p[3 + UNPACK_LAYERS_MAX];
 	size_t n = 0;
 	struct confine_opts o = {.paths = p, .data_max = DATA_MAX, .nofile_max = NOFILE};
 
 	p[n++] = (struct confine_path){u->root_fd, CONFINE_READ | CONFINE_WRITE};
 	if (u->run_fd >= 0)
 		p[n++] = (struct confine_path){u->run_fd, CONFINE_READ | CONFINE_WRITE};
+	if (u->baseline.dir >= 0)
+		p[n++] = (struct confine_path){u->baseline.dir, CONFINE_READ | CONFINE_WRITE};
 	for (size_t i = 0; i < u->layers_len; i++)
 		p[n++] = (struct confine_path){u->layers[i], CONFINE_READ};
 	o.paths_len = n;
@@ -251,6 +257,10 @@ static int read_all(struct unpack *u, struct err *e)
 		r = manifest_open(u->manifest_fd, &u->m, e);
 	if (r == 0)
 		r = stage_open(u, e);
+	if (r == 0 && u->s.mode == UM_STREAM && !u->s.dry_run)
+		r = baseline_open(u, e);
+	else
+		cleanup_fd(&u->baseline.dir);
 	if (r == 0 && chlist_new(u->st.dir < 0 ? u->run_fd : u->st.dir, &u->list) < 0)
 		r = err_set(e, ERR_NOMEM, "out of memory");
 	if (r < 0)
@@ -317,6 +327,7 @@ int unpack_serve(int fd)
 			   .manifest_fd = -1,
 			   .stream_fd = -1,
 			   .lock_fd = -1,
+			   .baseline = {.dir = -1, .contents = -1},
 			   .st = {.dir = -1, .content = -1, .trash = -1, .journal = -1}};
 	struct err e = ERR_INIT;
 	int r;
@@ -335,6 +346,7 @@ int unpack_serve(int fd)
 		(void)chan_send(&u.ch, UF_ERROR, b.data, b.len, NULL, 0, INT64_MAX, NULL);
 	}
 	chlist_free(u.list);
+	baseline_close(&u);
 	manifest_free(u.m);
 	free(u.skip);
 	cleanup_fd(&u.lock_fd);

@@ -37,6 +37,15 @@ struct stage { /* the staging directory of this publish, on the workspace's file
 	    refused; /* dir -1: why there is none; matters once there is something to write */
 };
 
+struct baseline { /* of a kept sandbox: unpack_baseline.c */
+	int dir;  /* owned; -1: none is kept */
+	int contents; /* owned */
+	uint64_t contents_len;
+	struct chlist *notes, *back; /* paths that move on, and those that did not after all */
+	uint64_t seq, backs;
+	bool ready; /* manifest.new is whole */
+};
+
 struct unpack {
 	struct chan ch;
 	struct unpack_setup s;
@@ -47,6 +56,7 @@ struct unpack {
 	int layers[UNPACK_LAYERS_MAX];		     /* owned */
 	size_t layers_len;
 	struct stage st;
+	struct baseline baseline;
 	struct manifest *m;
 	struct chlist *list;
 	uint8_t *skip;	  /* bit per list entry */
@@ -108,6 +118,23 @@ int save_replaced(struct unpack *u, uint64_t id, const char *path);
 int copy_fd(int from, int to);
 /* As root: the owner of a new entry. Where the system refuses (mapped ids) it stays ours: no loss. */
 void give_to(int dir, const char *name, uid_t uid, gid_t gid);
+
+/* unpack_baseline.c: each does nothing where none is kept. */
+int baseline_open(struct unpack *u, struct err *e);
+void baseline_close(struct unpack *u);
+/*
+ * The sandbox's state c becomes the baseline of its path (old entry b, or NULL). host_mode: what the host has
+ * after this publish. mergeable: its bytes may be the base of a later text merge.
+ */
+int baseline_note(struct unpack *u, const struct change *c, const struct manifest_entry *b,
+		  uint32_t host_mode, bool mergeable, struct err *e);
+/* Before the commit; after it; when a step of it did not happen; when all is carried out. */
+int baseline_prepare(struct unpack *u, struct err *e);
+void baseline_committed(struct unpack *u);
+void baseline_not_published(struct unpack *u, const char *path, bool conflict);
+void baseline_finish(struct unpack *u);
+/* The bytes of a sandbox's entry, not checked. fd or negative errno. */
+int baseline_content(struct unpack *u, const struct manifest_entry *m);
 
 /* unpack_plan.c: phase 2a, under the lock: every path into the journal or into the report. */
 int plan_paths(struct unpack *u, struct journal *j, struct err *e);

@@ -185,6 +185,9 @@ static int finish_staged(struct intake *k, struct err *e)
 
 static bool equals_base(const struct intake *k)
 {
+	/* Of the sandbox's own state the bytes may be nowhere else: another mode may want them again. */
+	if (k->base.sandbox && k->base.mode != k->c.mode)
+		return false;
 	return k->have_base && k->base.kind == 'f' && k->base.size == k->c.size &&
 	       !memcmp(k->base.hash, k->c.hash, MANIFEST_HASH);
 }

@@ -1,4 +1,4 @@
-#include "wire/manifest.h"
+#include "wire/manifest_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,27 +8,6 @@
 #include <unistd.h>
 
 #include "base/path.h"
-
-#define FIRST_LINE "airlock-manifest 1\n"
-#define FLUSH_AT (128 << 10)
-/* Fixed fields of an 'f' line are below 200 bytes; path and target grow threefold at most. */
-#define LINE_MAX_BYTES (256 + 3 * (PATH_MEMBER_MAX + LINK_TARGET_MAX))
-
-struct manifest {
-	const char *map; /* the whole file */
-	size_t map_len;
-	const char *body; /* the entry lines; each ends with '\n' */
-	size_t body_len;
-	uint64_t count;
-};
-
-static const char hex_upper[] = "0123456789ABCDEF";
-static const char hex_lower[] = "0123456789abcdef";
-
-static bool plain(uint8_t c)
-{
-	return c > 0x20 && c < 0x7f && c != '%';
-}
 
 /* `ten`: 'A' or 'a', the one case that is accepted. */
 static int nibble(char c, char ten)
@@ -44,7 +23,7 @@ static int unescape(const char **p, const char *end)
 	uint8_t c = (uint8_t) * (*p)++;
 	int hi, lo;
 
-	if (plain(c))
+	if (manifest_plain(c))
 		return c;
 	if (c != '%' || end - *p < 2)
 		return -1;
@@ -55,7 +34,7 @@ static int unescape(const char **p, const char *end)
 		return -1;
 	c = (uint8_t)(hi << 4 | lo);
 	/* One spelling per path, else bisection and equality of lines would lie. */
-	return c && !plain(c) ? c : -1;
+	return c && !manifest_plain(c) ? c : -1;
 }
 
 static bool decode(struct view w, char *out, size_t max, size_t *ret_n)
@@ -155,6 +134,20 @@ static bool parse_file(struct view *line, struct manifest_entry *ret)
 	return ok;
 }
 
+/* What the sandbox's own state became the baseline of. */
+static bool is_sandbox(struct view line)
+{
+	return line.n && line.p[0] >= 'A' && line.p[0] <= 'Z';
+}
+
+static bool parse_sandbox_file(struct view *line, struct manifest_entry *ret)
+{
+	return mode_word(word(line), &ret->mode) && mode_word(word(line), &ret->host_mode) &&
+	       number(word(line), 10, INT64_MAX, &ret->size) &&
+	       time_ns(word(line), &ret->mtime_ns) && hash_word(word(line), ret->hash) &&
+	       number(word(line), 10, UINT64_MAX, &ret->content);
+}
+
 static bool parse_line(struct view line, struct manifest_entry *ret)
 {
 	struct view kind = word(&line);
@@ -166,7 +159,14 @@ static bool parse_line(struct view line, struct manifest_entry *ret)
 	memset(ret, 0, offsetof(struct manifest_entry, path));
 	ret->path[0] = ret->target[0] = '\0';
 	ret->kind = kind.p[0];
+	ret->sandbox = is_sandbox(kind);
 	switch (ret->kind) {
+	case 'D':
+		ok = mode_word(word(&line), &ret->mode) && mode_word(word(&line), &ret->host_mode);
+		break;
+	case 'F':
+		ok = parse_sandbox_file(&line, ret);
+		break;
 	case 'd':
 		ok = mode_word(word(&line), &ret->mode);
 		break;
@@ -174,11 +174,14 @@ static bool parse_line(struct view line, struct manifest_entry *ret)
 		ok = parse_file(&line, ret);
 		break;
 	case 'l':
+	case 'L':
 		ok = decode(word(&line), ret->target, LINK_TARGET_MAX, &ret->target_len);
 		break;
 	default:
 		break;
 	}
+	if (ret->sandbox)
+		ret->kind = (char)(ret->kind - 'A' + 'a');
 	/* The path is the rest: a further space would be an unescaped byte. */
 	return ok && decode(line, ret->path, PATH_MEMBER_MAX, &ret->path_len) &&
 	       path_is_member(ret->path, ret->path_len);
@@ -245,7 +248,7 @@ static size_t lower_bound(const struct manifest *m, const char *key, size_t n, b
 
 static bool judge_frame(struct manifest *m)
 {
-	static const char first[] = FIRST_LINE;
+	static const char first[] = MANIFEST_FIRST_LINE;
 	const size_t first_n = sizeof(first) - 1;
 	const char *nl;
 	struct view last, tag;
@@ -335,6 +338,18 @@ int manifest_next(const struct manifest *m, size_t *pos, struct manifest_entry *
 	return 1;
 }
 
+int manifest_next_sandbox(const struct manifest *m, size_t *pos, struct manifest_entry *ret)
+{
+	while (*pos < m->body_len) {
+		struct view line = line_at(m, *pos);
+
+		if (is_sandbox(line))
+			return manifest_next(m, pos, ret);
+		*pos += line.n + 1;
+	}
+	return 0;
+}
+
 /* Takes "<v> " off the line. */
 static bool eat_number(struct view *line, unsigned base, uint64_t v)
 {
@@ -366,7 +381,7 @@ static bool same_path(struct view w, const char *path, size_t n)
 	if (w.n != n || memcmp(w.p, path, n) != 0)
 		return false;
 	for (size_t i = 0; i < n; i++)
-		if (!plain((uint8_t)path[i]))
+		if (!manifest_plain((uint8_t)path[i]))
 			return false;
 	return true;
 }
@@ -411,6 +426,29 @@ void manifest_seek_below(const struct manifest *m, const char *dir, size_t n, si
 	*pos = lower_bound(m, key, n + 1, &broken);
 }
 
+int manifest_seek(const struct manifest *m, const char *path, size_t n, size_t *pos)
+{
+	bool broken = false;
+
+	*pos = lower_bound(m, path, n, &broken);
+	return broken ? -EPROTO : 0;
+}
+
+uint64_t manifest_lines(const struct manifest *m, size_t from, size_t to)
+{
+	uint64_t n = 0;
+
+	if (to > m->body_len)
+		to = m->body_len;
+	while (from < to) {
+		const char *nl = memchr(m->body + from, '\n', to - from);
+
+		n++;
+		from = nl ? (size_t)(nl - m->body) + 1 : to;
+	}
+	return n;
+}
+
 int manifest_path_cmp(const char *a, size_t na, const char *b, size_t nb)
 {
 	size_t n = na < nb ? na : nb;
@@ -419,140 +457,4 @@ int manifest_path_cmp(const char *a, size_t na, const char *b, size_t nb)
 	if (r)
 		return r < 0 ? -1 : 1;
 	return na < nb ? -1 : na > nb;
-}
-
-static int flush(struct manifest_writer *w, struct err *e)
-{
-	size_t done = 0;
-
-	while (done < w->out.len) {
-		ssize_t n = write(w->fd, w->out.data + done, w->out.len - done);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return err_sys(e, errno, "manifest: cannot be written");
-		done += (size_t)n;
-	}
-	buf_reset(&w->out);
-	return 0;
-}
-
-int manifest_writer_init(struct manifest_writer *w, int fd, struct err *e)
-{
-	w->fd = fd;
-	w->count = 0;
-	w->last_len = 0;
-	w->last[0] = '\0';
-	buf_init(&w->out, FLUSH_AT + LINE_MAX_BYTES);
-	if (buf_puts(&w->out, FIRST_LINE) < 0)
-		return err_sys(e, ENOMEM, "manifest");
-	return 0;
-}
-
-static void encode(struct buf *b, const char *p, size_t n)
-{
-	char *to = buf_room(b, 3 * n);
-	size_t k = 0;
-
-	if (!to)
-		return;
-	for (size_t i = 0; i < n; i++) {
-		uint8_t c = (uint8_t)p[i];
-
-		if (plain(c)) {
-			to[k++] = (char)c;
-			continue;
-		}
-		to[k++] = '%';
-		to[k++] = hex_upper[c >> 4];
-		to[k++] = hex_upper[c & 15];
-	}
-	buf_add(b, k);
-}
-
-static void put_file(struct buf *b, const struct manifest_entry *m)
-{
-	char hex[2 * MANIFEST_HASH + 1];
-
-	for (size_t i = 0; i < MANIFEST_HASH; i++) {
-		hex[2 * i] = hex_lower[m->hash[i] >> 4];
-		hex[2 * i + 1] = hex_lower[m->hash[i] & 15];
-	}
-	hex[2 * MANIFEST_HASH] = '\0';
-	(void)buf_putf(b, "f %o %llu %lld %s %u %llu %lld ", m->mode, (unsigned long long)m->size,
-		       (long long)m->mtime_ns, hex, m->layer, (unsigned long long)m->ino,
-		       (long long)m->ctime_ns);
-}
-
-static bool writable_entry(const struct manifest_entry *m)
-{
-	if (m->path_len > PATH_MEMBER_MAX || !path_is_member(m->path, m->path_len) ||
-	    m->mode > 0777 || m->size > INT64_MAX || m->mtime_ns == INT64_MIN ||
-	    m->ctime_ns == INT64_MIN)
-		return false;
-	if (m->kind == 'l')
-		return m->target_len > 0 && m->target_len <= LINK_TARGET_MAX &&
-		       !memchr(m->target, '\0', m->target_len);
-	return m->kind == 'd' || m->kind == 'f';
-}
-
-int manifest_writer_add(struct manifest_writer *w, const struct manifest_entry *m, struct err *e)
-{
-	struct buf *b = &w->out;
-
-	if (!writable_entry(m))
-		return err_set(e, ERR_INVALID,
-			       "manifest: entry cannot be written: kind %d, %zu "
-			       "bytes of path (at most %d)",
-			       m->kind, m->path_len, PATH_MEMBER_MAX);
-	if (w->count && manifest_path_cmp(w->last, w->last_len, m->path, m->path_len) >= 0)
-		return err_set(e, ERR_INVALID, "manifest: entries are out of order");
-	if (m->kind == 'd') {
-		(void)buf_putf(b, "d %o ", m->mode);
-	} else if (m->kind == 'f') {
-		put_file(b, m);
-	} else {
-		(void)buf_puts(b, "l ");
-		encode(b, m->target, m->target_len);
-		(void)buf_putc(b, ' ');
-	}
-	encode(b, m->path, m->path_len);
-	if (buf_putc(b, '\n') < 0)
-		return err_sys(e, -b->err, "manifest");
-	memcpy(w->last, m->path, m->path_len);
-	w->last_len = m->path_len;
-	w->count++;
-	return b->len >= FLUSH_AT ? flush(w, e) : 0;
-}
-
-int manifest_writer_copy(struct manifest_writer *w, const struct manifest *m, size_t from,
-			 size_t to, uint64_t entries, struct err *e)
-{
-	if (to > m->body_len)
-		to = m->body_len;
-	while (from < to) {
-		size_t n = to - from < FLUSH_AT ? to - from : FLUSH_AT;
-		int r;
-
-		if (w->out.len + n > FLUSH_AT + LINE_MAX_BYTES && (r = flush(w, e)) < 0)
-			return r;
-		if (buf_put(&w->out, m->body + from, n) < 0)
-			return err_sys(e, -w->out.err, "manifest");
-		from += n;
-	}
-	w->count += entries;
-	return 0;
-}
-
-int manifest_writer_finish(struct manifest_writer *w, struct err *e)
-{
-	if (buf_putf(&w->out, "end %llu\n", (unsigned long long)w->count) < 0)
-		return err_sys(e, -w->out.err, "manifest");
-	return flush(w, e);
-}
-
-void manifest_writer_done(struct manifest_writer *w)
-{
-	buf_done(&w->out);
 }

@@ -7,12 +7,20 @@
  *   d <mode> <path>
  *   f <mode> <size> <mtime_ns> <hash> <layer> <ino> <ctime_ns> <path>
  *   l <target> <path>
+ *   D <mode> <host mode> <path>
+ *   F <mode> <host mode> <size> <mtime_ns> <hash> <content> <path>
+ *   L <target> <path>
  *   end <entries>
  *
  * mode: octal, 0777. hash: BLAKE2b-256 of the content, 64 hex digits (libsodium's
  * crypto_generichash). layer: number of the base layer that holds the bytes. ino and
  * ctime_ns: of the host file when it was read, so "unchanged on the host" is one stat. Path
  * and target: bytes <= 0x20, >= 0x7f and '%' are %XX. The last line proves completeness.
+ *
+ * Capitals: only in the baseline of a kept sandbox, after a publish. The sandbox's own state, as it
+ * was sent, is what its next changes are compared with; `mode` is the sandbox's, `host mode` what the
+ * host was left with (umask, a conflict). content: where its bytes are for text merges
+ * (sync/unpack_baseline.h).
  *
  * A reader maps the file and finds a path by bisection, so memory does not grow with the tree.
  */
@@ -31,9 +39,12 @@
 #define MANIFEST_HASH 32
 
 struct manifest_entry {
-	char kind; /* 'd', 'f', 'l' */
+	char kind;    /* 'd', 'f', 'l' */
+	bool sandbox; /* a capital line: host_mode and content count, layer, ino and ctime_ns do not */
 	uint32_t mode;
+	uint32_t host_mode; /* 'd', 'f' */
 	uint32_t layer;
+	uint64_t content;
 	uint64_t size;
 	int64_t mtime_ns, ctime_ns;
 	uint64_t ino;
@@ -53,6 +64,12 @@ uint64_t manifest_count(const struct manifest *m);
 int manifest_find(const struct manifest *m, const char *path, size_t n, struct manifest_entry *ret);
 /* Walks in order; *pos starts as 0. 1 entry, 0 end, -EPROTO. */
 int manifest_next(const struct manifest *m, size_t *pos, struct manifest_entry *ret);
+/* The same, of the entries that are the sandbox's own. */
+int manifest_next_sandbox(const struct manifest *m, size_t *pos, struct manifest_entry *ret);
+/* *pos so that manifest_next yields `path` or what comes after it. 0 or -EPROTO. */
+int manifest_seek(const struct manifest *m, const char *path, size_t n, size_t *pos);
+/* Entries in [from, to) of positions. */
+uint64_t manifest_lines(const struct manifest *m, size_t from, size_t to);
 /* What a walk knows of a file or directory. */
 struct manifest_stat {
 	char kind; /* 'd', 'f' */
