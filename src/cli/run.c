@@ -104,8 +104,8 @@ int cmd_run(int argc, char **argv)
 	return report(&o, &out);
 }
 
-/* Takes a kept lease for this process; names what else it is. */
-static int claim_kept(struct state *st, const char *word, struct lease_row *l, struct err *e)
+/* The kept lease of a run; names what else it is. Any number of commands may use it at once. */
+static int find_kept(struct state *st, const char *word, struct lease_row *l, struct err *e)
 {
 	struct run_row run = {0};
 	int r = run_find(st->store, word, &run, e);
@@ -122,16 +122,16 @@ static int claim_kept(struct state *st, const char *word, struct lease_row *l, s
 		    word, word);
 	if (l->state == LEASE_ACTIVE || l->state == LEASE_ACQUIRING)
 		return err_set(e, ERR_CONFLICT,
-			       "run %s is in use by process %d: wait for it, or airlock stop %s",
-			       word, (int)l->owner.pid, word);
+			       l->state == LEASE_ACTIVE
+				   ? "run %s is not kept, or not yet: process %d is using it (see 'airlock run "
+				     "--keep')"
+				   : "the sandbox of run %s is being made by process %d: try again",
+			       word, (int)l->owner.pid);
 	if (l->state != LEASE_KEPT)
 		return err_set(e, ERR_NOT_FOUND,
 			       "run %s has no kept sandbox (it is %s): use 'airlock run --keep'",
 			       word, lease_state_name(l->state));
-	r = lease_claim(st->store, l, LEASE_ACTIVE, &st->self, e);
-	return r == 0 ? err_set(e, ERR_CONFLICT, "another process took the sandbox of run %s first",
-				word)
-		      : (r < 0 ? r : 0);
+	return 0;
 }
 
 /* The request of a command in an existing lease: place and limits are the lease's. */
@@ -171,19 +171,13 @@ static int in_lease(struct state *st, const char *word, struct runopts *o, bool 
 	struct run_outcome out;
 	struct err e = ERR_INIT;
 	struct ui ui;
-	int r = claim_kept(st, word, &l, &e);
+	int r = find_kept(st, word, &l, &e);
 
 	if (r == 0) {
 		r = adopt_lease(&o->req, &l, &e);
 		/* Judged by the rules of the lease's provider; a shell's were read with its options. */
 		if (r == 0 && !o->req.vars)
 			r = runopts_vars(o, &e);
-		if (r < 0) {
-			/* Give it back as it was. */
-			l.state = LEASE_KEPT;
-			l.owner = (struct proc_id){0};
-			(void)lease_save(st->store, &l, NULL);
-		}
 	}
 	if (r < 0) {
 		lease_row_done(&l);

@@ -312,13 +312,10 @@ static int stop_owner(const struct run_row *run, struct err *e)
 
 static int end_kept(struct state *st, struct lease_row *l, const struct run_row *run, struct err *e)
 {
-	int r = lease_claim(st->store, l, LEASE_RECOVERING, &st->self, e);
+	int r = sweep_claim(st, l, LEASE_RECOVERING, e);
 
-	if (r <= 0)
-		return r < 0
-			   ? r
-			   : err_set(e, ERR_CONFLICT, "another process took run %s first", run->id);
-	r = sweep_end_sandbox(l, run->id, e);
+	if (r == 0)
+		r = sweep_end_sandbox(l, run->id, e);
 	if (r < 0)
 		return r;
 	l->state = LEASE_RECOVERABLE;
@@ -356,6 +353,7 @@ int cmd_stop(int argc, char **argv)
 			cli_say("run %s is stopped: 'airlock logs %s' shows how it ended", run.id,
 				run.id);
 	} else if (r == 0 && l.state == LEASE_KEPT) {
+		(void)sweep_run(&st, NULL, NULL);
 		r = end_kept(&st, &l, &run, &e);
 		if (r == 0)
 			cli_say(
@@ -389,25 +387,25 @@ static int remove_run_dirs(struct state *st, const char *lease_id, struct err *e
 
 static int remove_lease(struct state *st, struct lease_row *l, bool force, struct err *e)
 {
-	int r;
+	int r = l->state == LEASE_KEPT ? sweep_in_use(st, l, e) : 0;
 
+	if (r < 0)
+		return r;
 	if ((l->state == LEASE_ACTIVE || l->state == LEASE_ACQUIRING ||
 	     l->state == LEASE_RECOVERING) &&
 	    proc_alive(&l->owner))
 		return err_set(e, ERR_CONFLICT, "it is in use by process %d: airlock stop first",
 			       (int)l->owner.pid);
 	if ((l->state == LEASE_RECOVERABLE || l->state == LEASE_RECOVERING ||
-	     l->state == LEASE_ACTIVE) &&
+	     l->state == LEASE_ACTIVE || (l->state == LEASE_KEPT && l->pending)) &&
 	    !force && strcmp(l->provider, "local") != 0)
 		return err_set(
 		    e, ERR_CONFLICT,
 		    "it holds work that was not brought back: 'airlock recover' first, or rm --force");
 	if (l->state != LEASE_RELEASED) {
-		r = lease_claim(st->store, l, LEASE_CLEANUP, &st->self, e);
-		if (r <= 0)
-			return r < 0 ? r
-				     : err_set(e, ERR_CONFLICT, "another process took it first");
-		r = sweep_end_sandbox(l, NULL, e);
+		r = sweep_claim(st, l, LEASE_CLEANUP, e);
+		if (r == 0)
+			r = sweep_end_sandbox(l, NULL, e);
 		if (r == 0)
 			r = sweep_remove_storage(st, l, e);
 		if (r < 0)
@@ -462,6 +460,9 @@ int cmd_rm(int argc, char **argv)
 		return status;
 	}
 	r = state_open(&st, &e);
+	/* Rows of commands whose airlock is dead would keep their sandbox from being claimed. */
+	if (r == 0)
+		(void)sweep_run(&st, NULL, NULL);
 	if (r == 0 && all) {
 		strv_free(f.words);
 		return remove_all(&st, (f.on & (1u << P_FORCE)) != 0);

@@ -294,6 +294,11 @@ static void where(const struct run_outcome *o)
 		cli_say(
 		    "the work is KEPT in the sandbox's storage: 'airlock recover %s' brings it back, 'airlock rm %s' gives it up",
 		    o->id, o->id);
+	else if (o->lease_state == LEASE_KEPT && o->pending)
+		cli_say(
+		    "the sandbox is kept, and with it work that is NOT here: 'airlock exec %s -- true' tries again, "
+		    "'airlock recover %s' ends the sandbox and brings it back",
+		    o->id, o->id);
 	else if (o->lease_state == LEASE_KEPT)
 		cli_say(
 		    "the sandbox is kept: 'airlock exec %s -- CMD', 'airlock shell %s', 'airlock rm %s'",
@@ -329,6 +334,6 @@ void summary_losses(const struct run_outcome *o)
 		cli_say("MASS DELETION: the deleted files lie in %s/trash",
 			o->run_dir ? o->run_dir : "");
 	withheld(o);
-	if (o->lease_state == LEASE_RECOVERABLE)
+	if (o->lease_state == LEASE_RECOVERABLE || o->pending)
 		cli_say("the work is kept: 'airlock recover %s'", o->id);
 }

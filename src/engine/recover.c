@@ -33,9 +33,7 @@ static int claim(struct state *st, const struct run_row *run, struct lease_row *
 			       "run %s is in use by process %d: wait for it, or airlock stop %s",
 			       run->id, (int)l->owner.pid, run->id);
 	}
-	r = lease_claim(st->store, l, LEASE_RECOVERING, &st->self, e);
-	return r == 0 ? err_set(e, ERR_CONFLICT, "another process took run %s first", run->id)
-		      : (r < 0 ? r : 0);
+	return sweep_claim(st, l, LEASE_RECOVERING, e);
 }
 
 static int start(struct state *st, const struct lease_row *l, const struct lease_spec *s, bool kept,
@@ -98,7 +96,8 @@ static int bring_back(struct state *st, struct lease_row *l, bool kept, const ch
 	char text[512];
 
 	_cleanup_leasespec_ struct lease_spec s = {0};
-	struct transfer_job j = {st, NULL, &s, l, run_dir, ui};
+	struct transfer_job j = {st, NULL, &s, l, run_dir, ui, -1};
+	_cleanup_fd_ int turn = -1;
 	struct sandbox *sb = NULL;
 	struct err re = ERR_INIT;
 	int r = leasespec_get(l->spec, &s, e), k;
@@ -116,6 +115,9 @@ static int bring_back(struct state *st, struct lease_row *l, bool kept, const ch
 	l->monitor.pid = sb->monitor_pid;
 	l->monitor.start = sb->monitor_start;
 	r = lease_save(st->store, l, e);
+	if (r == 0)
+		r = transfer_turn(&j, &turn, e);
+	j.baseline = turn;
 	if (r == 0)
 		r = transfer_out(&j, t, e);
 	if (t->out_done) {

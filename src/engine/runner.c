@@ -1,10 +1,7 @@
-#include "engine/runner.h"
+#include "engine/runner_internal.h"
 
 #include <errno.h>
-#include <jansson.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
@@ -18,30 +15,7 @@
 #include "engine/runenv.h"
 #include "engine/sweep.h"
 
-struct runner {
-	struct state *st;
-	const struct request *q;
-	const struct run_ui *ui;
-	struct run_outcome *o;
-	struct lease_row lease;
-	struct lease_spec spec;
-	struct run_row run;
-	struct runlog log;
-	struct sandbox *sb;
-	char *lease_dir, *cwd;
-	char **env;
-	int64_t phase_began, renewed;
-	bool rows;     /* lease and run are in the database */
-	bool attached; /* the lease was there before this run */
-	bool lost;     /* the kept sandbox is not there any more */
-};
-
-static const struct provider_ops *ops(const struct runner *r)
-{
-	return r->q->provider;
-}
-
-static void note(struct runner *r, bool warn, const char *text)
+void runner_note(struct runner *r, bool warn, const char *text)
 {
 	runlog_note(&r->log, clock_real_ns(), text);
 	if (warn && r->ui->note)
@@ -76,74 +50,6 @@ static int phase_end(struct runner *r, int result)
 	return result;
 }
 
-static int save_lease(struct runner *r, struct err *e)
-{
-	free(r->lease.spec);
-	r->lease.spec = NULL;
-	int k = leasespec_put(&r->spec, &r->lease.spec, e);
-
-	return k < 0 ? k : lease_save(r->st->store, &r->lease, e);
-}
-
-static char *command_json(char *const *argv)
-{
-	json_t *a = json_array();
-	char *text;
-
-	for (size_t i = 0; argv && argv[i]; i++) {
-		struct buf b = BUF_INIT((size_t)16 << 20);
-
-		/* Words are bytes; the row wants UTF-8, so odd bytes are shown as \xNN. */
-		(void)str_printable(&b, argv[i], strlen(argv[i]));
-		(void)json_array_append_new(a, json_string(buf_text(&b)));
-		buf_done(&b);
-	}
-	text = json_dumps(a, JSON_COMPACT);
-	json_decref(a);
-	return text;
-}
-
-/* Lease (unless there is one) and run appear together, before anything exists that they speak of. */
-static int add_rows(struct runner *r, struct err *e)
-{
-	int k = id_new(r->run.id);
-
-	if (k < 0)
-		return err_sys(e, -k, "make a run id");
-	if (!r->attached) {
-		k = id_new(r->lease.id);
-		if (k < 0)
-			return err_sys(e, -k, "make a lease id");
-		(void)snprintf(r->lease.provider, sizeof(r->lease.provider), "%s", ops(r)->name);
-		(void)snprintf(r->lease.env, sizeof(r->lease.env), "%s", r->q->env_name);
-		(void)snprintf(r->lease.workspace, sizeof(r->lease.workspace), "%s",
-			       r->q->workspace);
-		r->lease.state = LEASE_ACQUIRING;
-		r->lease.owner = r->st->self;
-		r->lease.expires_ns = clock_real_ns() + LEASE_EXPIRY_NS;
-		k = leasespec_put(&r->spec, &r->lease.spec, e);
-	}
-	memcpy(r->run.lease_id, r->lease.id, sizeof(r->run.lease_id));
-	memcpy(r->run.workspace, r->lease.workspace, sizeof(r->run.workspace));
-	r->run.command = command_json(r->q->argv);
-	r->run.state = RUN_RUNNING;
-	r->run.owner = r->st->self;
-	r->run.started_ns = r->o->started_ns;
-	if (k == 0 && !r->run.command)
-		k = err_set(e, ERR_NOMEM, "run: out of memory");
-	if (k == 0)
-		k = db_begin(r->st->store, e);
-	if (k < 0)
-		return k;
-	if (!r->attached)
-		k = lease_add(r->st->store, &r->lease, e);
-	if (k == 0)
-		k = run_add(r->st->store, &r->run, e);
-	k = db_end(r->st->store, k, e);
-	r->rows = k == 0;
-	return k;
-}
-
 static void log_header(struct runner *r)
 {
 	_cleanup_strv_ char **limits = NULL;
@@ -151,19 +57,19 @@ static void log_header(struct runner *r)
 
 	(void)buf_putf(&b, "run %s, lease %s, environment %s (provider %s)", r->run.id, r->lease.id,
 		       r->q->env_name, ops(r)->name);
-	note(r, false, buf_text(&b));
+	runner_note(r, false, buf_text(&b));
 	buf_reset(&b);
 	(void)buf_puts(&b, "workspace ");
 	(void)str_printable(&b, r->run.workspace, strlen(r->run.workspace));
 	(void)buf_putf(&b, " (%s)", r->q->workspace_why);
-	note(r, false, buf_text(&b));
+	runner_note(r, false, buf_text(&b));
 	buf_reset(&b);
 	(void)buf_putf(&b, "command %s", r->run.command);
-	note(r, false, buf_text(&b));
+	runner_note(r, false, buf_text(&b));
 	buf_done(&b);
 	if (request_limits(r->q, &limits) == 0)
 		for (size_t i = 0; i < strv_len(limits); i++)
-			note(r, false, limits[i]);
+			runner_note(r, false, limits[i]);
 }
 
 static int prepare(struct runner *r, struct err *e)
@@ -173,7 +79,7 @@ static int prepare(struct runner *r, struct err *e)
 	if (k == 0 && !r->attached)
 		k = leasespec_from_request(&r->spec, r->q, e);
 	if (k == 0)
-		k = add_rows(r, e);
+		k = runner_add_rows(r, e);
 	if (k == 0)
 		k = state_mkdir(r->st, "runs", r->run.id, e);
 	if (k == 0 && !r->attached)
@@ -220,7 +126,7 @@ static int sync_in_phase(struct runner *r, struct err *e)
 		return k;
 	k = unpack_recover(r->lease.workspace, e);
 	if (k > 0)
-		note(r, true,
+		runner_note(r, true,
 		     "a publish into this workspace had been cut short: it was finished or undone");
 	if (k >= 0)
 		k = transfer_in(r->st, r->q, &r->spec, r->ui, &r->o->xfer, e);
@@ -228,7 +134,7 @@ static int sync_in_phase(struct runner *r, struct err *e)
 	if (k == 0)
 		k = sync_pin(r->spec.manifest, r->lease.id, e);
 	if (k == 0)
-		k = save_lease(r, e);
+		k = runner_save_lease(r, e);
 	return phase_end(r, k);
 }
 
@@ -241,7 +147,7 @@ static int start_phase(struct runner *r, struct err *e)
 		return k;
 	leasespec_sandbox(&r->spec, &r->lease, r->lease_dir, &s);
 	k = r->attached ? ops(r)->attach(&s, &r->sb, e) : ops(r)->acquire(&s, &r->sb, e);
-	r->lost = r->attached && k < 0;
+	r->lost = r->attached && k == -ENOENT;
 	if (k < 0)
 		return phase_end(r, k);
 	memcpy(r->o->isolation, r->sb->isolation, sizeof(r->o->isolation));
@@ -252,7 +158,7 @@ static int start_phase(struct runner *r, struct err *e)
 	r->lease.monitor.start = r->sb->monitor_start;
 	/* From here on there may be work inside. */
 	r->spec.executed = true;
-	k = save_lease(r, e);
+	k = r->shared ? 0 : runner_save_lease(r, e);
 	return phase_end(r, k);
 }
 
@@ -274,7 +180,7 @@ static int probe_phase(struct runner *r, struct err *e)
 		k = phase_begin(r, "install", true, e);
 		if (k < 0)
 			return k;
-		note(r, true, "running the install command, once");
+		runner_note(r, true, "running the install command, once");
 		k = probe_install(&c, &pe);
 		if (k == 0)
 			k = probe_run(&c, &missing, &pe);
@@ -284,180 +190,20 @@ static int probe_phase(struct runner *r, struct err *e)
 	return phase_end(r, k);
 }
 
-static void renew(void *arg)
-{
-	struct runner *r = arg;
-	int64_t now = clock_mono_ns();
-
-	if (now - r->renewed < LEASE_RENEW_NS)
-		return;
-	r->renewed = now;
-	r->lease.expires_ns = clock_real_ns() + LEASE_EXPIRY_NS;
-	(void)lease_save(r->st->store, &r->lease, NULL);
-}
-
-/* RT-01: everything through the shell; one word is a script, several are a command with arguments. */
-static int shell_words(const struct request *q, char ***ret)
-{
-	const char *sh = q->bash ? "bash" : "sh";
-	size_t n = strv_len(q->argv);
-	int r = strv_add(ret, sh);
-
-	if (q->interactive)
-		return r < 0 ? r : strv_add(ret, "-i");
-	if (r == 0)
-		r = strv_add(ret, "-c");
-	if (n == 1)
-		return r < 0 ? r : strv_add(ret, q->argv[0]);
-	if (r == 0)
-		r = strv_add(ret, "exec \"$@\"");
-	if (r == 0)
-		r = strv_add(ret, sh);
-	for (size_t i = 0; r == 0 && i < n; i++)
-		r = strv_add(ret, q->argv[i]);
-	return r;
-}
-
-/* Whatever the main process made of it: a build may go on without the compiler that was killed. */
-static void say_oom(struct runner *r)
-{
-	unsigned n = r->o->cmd.oom_kills;
-	char text[256], size[16];
-
-	if (!n)
-		return;
-	str_human_size(r->q->memory.v, size, sizeof(size));
-	(void)snprintf(
-	    text, sizeof(text),
-	    "limit memory: the kernel killed %u process%s at %s (set by %s); change it with --memory",
-	    n, n == 1 ? "" : "es", r->q->memory.v ? size : "the host's limit",
-	    r->q->memory.source[0] ? r->q->memory.source : "default");
-	note(r, true, text);
-}
-
-static void say_stream(struct runner *r, const char *name, int error)
-{
-	char text[256];
-
-	if (!error)
-		return;
-	(void)snprintf(
-	    text, sizeof(text),
-	    "%s of the command could not be written to its end: %s; the run log has all of it: airlock logs %s",
-	    name, strerror(error), r->run.id);
-	note(r, true, text);
-}
-
-static void say_end(struct runner *r)
-{
-	const struct command_result *c = &r->o->cmd;
-	char t[48], text[512];
-
-	switch (c->end) {
-	case END_TIMEOUT:
-		clock_human((int64_t)r->q->timeout.v, t, sizeof(t));
-		(void)snprintf(
-		    text, sizeof(text),
-		    "limit time: the command ran longer than %s (set by %s) and was ended with %s; change it with "
-		    "--timeout, 0 for none",
-		    t, r->q->timeout.source, c->killed ? "KILL" : "TERM");
-		break;
-	case END_STOPPED:
-		(void)snprintf(text, sizeof(text),
-			       "stopped by signal %d; the command's processes were ended with %s",
-			       interrupt_signo(), c->killed ? "KILL" : "TERM");
-		break;
-	case END_ABANDONED:
-		(void)snprintf(
-		    text, sizeof(text),
-		    "stopped at once by a second signal; the command's processes were killed");
-		break;
-	case END_LOST:
-		(void)snprintf(text, sizeof(text),
-			       "the sandbox ended while the command was running");
-		break;
-	case END_SIGNALED:
-		(void)snprintf(text, sizeof(text), "the command was ended by signal %d (%s)%s",
-			       c->signo, strsignal(c->signo),
-			       c->signo == SIGKILL && r->q->memory.v && !c->oom_kills
-				   ? "; the memory limit may have done that"
-				   : "");
-		break;
-	default:
-		if (!c->leftovers)
-			return;
-		(void)snprintf(text, sizeof(text),
-			       "%u background process%s that the command left behind %s ended",
-			       c->leftovers, c->leftovers == 1 ? "" : "es",
-			       c->leftovers == 1 ? "was" : "were");
-	}
-	note(r, true, text);
-}
-
-static int command_failed(struct runner *r, struct err *e)
-{
-	const struct command_result *c = &r->o->cmd;
-
-	if (c->end == END_LOST)
-		return err_set(e, ERR_UNAVAILABLE,
-			       "the sandbox of run %s ended while the command was running",
-			       r->run.id);
-	if (c->end != END_FAILED)
-		return 0;
-	if (strcmp(c->step, "chdir") == 0)
-		return err_set(
-		    e, ERR_NOT_FOUND,
-		    "the command cannot start in %s: %s (a directory that is ignored is not sent; use --include, or "
-		    "start airlock from another one)",
-		    r->cwd, strerror(c->sys));
-	return err_set(e, ERR_UNAVAILABLE, "the command could not be started (%s: %s)", c->step,
-		       strerror(c->sys));
-}
-
 static int execute_phase(struct runner *r, struct err *e)
 {
-	_cleanup_strv_ char **argv = NULL;
-	struct winsize ws = {.ws_row = 24, .ws_col = 80};
-	struct command_opts o = {
-	    .env = r->env,
-	    .cwd = r->cwd,
-	    .io = {.log = &r->log, .in = r->ui->in, .out = r->ui->out, .err = r->ui->err},
-	    .tty = r->q->tty,
-	    .timeout_ns = (int64_t)r->q->timeout.v,
-	    .interruptible = true,
-	    .tick = renew,
-	    .tick_arg = r,
-	};
 	int k = phase_begin(r, "execute", true, e);
 
 	if (k < 0)
 		return k;
-	if (shell_words(r->q, &argv) < 0)
-		return phase_end(r, err_set(e, ERR_NOMEM, "command: out of memory"));
-	o.argv = argv;
-	if (o.tty)
-		(void)ioctl(r->ui->in, TIOCGWINSZ, &ws);
-	o.rows = ws.ws_row;
-	o.cols = ws.ws_col;
-	if (o.tty && r->ui->terminal)
-		r->ui->terminal(r->ui->arg, true);
-	r->o->command_ran = true;
-	k = command_run(r->sb, &o, &r->o->cmd, e);
-	if (o.tty && r->ui->terminal)
-		r->ui->terminal(r->ui->arg, false);
-	if (k == 0) {
-		say_stream(r, "stdout", r->o->cmd.out_error);
-		say_stream(r, "stderr", r->o->cmd.err_error);
-		say_oom(r);
-		say_end(r);
-		k = command_failed(r, e);
-	}
-	return phase_end(r, k);
+	/* With --keep not before: a sandbox that never ran anything of ours is nothing to keep. */
+	k = r->q->keep || r->shared ? runner_share_lease(r, e) : 0;
+	return phase_end(r, k < 0 ? k : runner_execute(r, e));
 }
 
 static int sync_out_phase(struct runner *r, struct err *e)
 {
-	const struct transfer_job j = {r->st, r->sb, &r->spec, &r->lease, r->o->run_dir, r->ui};
+	struct transfer_job j = {r->st, r->sb, &r->spec, &r->lease, r->o->run_dir, r->ui, -1};
 	int k;
 
 	if (ops(r)->in_place)
@@ -465,7 +211,11 @@ static int sync_out_phase(struct runner *r, struct err *e)
 	k = phase_begin(r, "sync_out", false, e);
 	if (k < 0)
 		return k;
-	k = transfer_out(&j, &r->o->xfer, e);
+	/* Held over the commits as well: they come back one command after the other, as the files do. */
+	k = transfer_turn(&j, &r->baseline, e);
+	j.baseline = r->baseline;
+	if (k == 0)
+		k = transfer_out(&j, &r->o->xfer, e);
 	return phase_end(r, k);
 }
 
@@ -493,7 +243,7 @@ static void history_phase(struct runner *r, bool files_back)
 			       sizeof(r->o->phases[0].outcome), "failed");
 	(void)buf_puts(&b, "history: ");
 	history_text(h, &b);
-	note(r, false, buf_text(&b));
+	runner_note(r, false, buf_text(&b));
 }
 
 static void first_error(struct runner *r, int k, const struct err *e)
@@ -502,48 +252,11 @@ static void first_error(struct runner *r, int k, const struct err *e)
 		r->o->err = *e;
 }
 
-/* Where the lease goes: nothing to bring back, kept, or recoverable. */
-static enum lease_state lease_goal(const struct runner *r, bool results_done)
+static int release_phase(struct runner *r, bool settled, struct err *e)
 {
-	if (results_done && (r->q->keep || r->attached))
-		return LEASE_KEPT;
-	if (r->attached && !r->o->command_ran && !r->lost)
-		return LEASE_KEPT;
-	if (results_done || ops(r)->in_place || !r->spec.executed)
-		return LEASE_CLEANUP;
-	return LEASE_RECOVERABLE;
-}
-
-static int release_phase(struct runner *r, bool results_done, struct err *e)
-{
-	enum lease_state goal = lease_goal(r, results_done);
 	int k = phase_begin(r, "release", false, e);
 
-	if (k < 0)
-		return k;
-	if (r->sb && goal == LEASE_KEPT)
-		ops(r)->detach(r->sb);
-	else if (r->sb)
-		k = ops(r)->release(r->sb, e);
-	r->sb = NULL;
-	if (!r->rows)
-		return phase_end(r, k);
-	if (k < 0) {
-		/* Without proof that it ended, the row keeps its owner: the next sweep looks again. */
-		r->o->lease_state = r->lease.state;
-		return phase_end(r, k);
-	}
-	r->lease.state = goal;
-	r->lease.owner = (struct proc_id){0};
-	r->lease.expires_ns = clock_real_ns() + KEPT_EXPIRY_NS;
-	if (goal != LEASE_KEPT)
-		r->lease.monitor = (struct proc_id){0};
-	k = save_lease(r, e);
-	if (k == 0 && goal == LEASE_CLEANUP) {
-		k = sweep_remove_storage(r->st, &r->lease, e);
-	}
-	r->o->lease_state = r->lease.state;
-	return phase_end(r, k);
+	return k < 0 ? k : phase_end(r, runner_release(r, settled, e));
 }
 
 static int final_status(const struct runner *r)
@@ -650,7 +363,7 @@ static int forward(struct runner *r, struct err *e)
 static void drive(struct runner *r)
 {
 	struct err e = ERR_INIT;
-	bool results_done = false;
+	bool settled = false;
 	int k;
 
 	r->o->started_ns = clock_real_ns();
@@ -659,11 +372,11 @@ static void drive(struct runner *r)
 	k = forward(r, &e);
 	first_error(r, k, &e);
 	if (r->o->cmd.deaf)
-		note(r, true, "the sandbox does not answer: its results are not asked for now");
+		runner_note(r, true, "the sandbox does not answer: its results are not asked for now");
 	if (r->sb && r->o->command_ran && r->o->cmd.end != END_ABANDONED &&
 	    r->o->cmd.end != END_LOST && !r->o->cmd.deaf) {
 		if (r->o->cmd.end == END_STOPPED && !ops(r)->in_place)
-			note(
+			runner_note(
 			    r, true,
 			    "bringing the results back; press Ctrl-C again to stop now and keep them for 'airlock recover'");
 		k = sync_out_phase(r, &e);
@@ -671,13 +384,13 @@ static void drive(struct runner *r)
 		if (r->o->xfer.out_done)
 			history_phase(r, k == 0);
 		/* Commits that could not be fetched, files that could not be read may still be had: the storage stays. */
-		results_done = k == 0 && ((!r->o->xfer.history.retry && !r->o->xfer.withheld) ||
-					  r->q->keep || r->attached);
+		settled = k == 0 && !r->o->xfer.history.retry && !r->o->xfer.withheld;
+		cleanup_fd(&r->baseline);
 	} else if (!r->o->command_ran && !r->attached) {
 		/* Nothing of the run's own was executed: there is no work to keep. */
 		r->spec.executed = false;
 	}
-	k = release_phase(r, results_done, &e);
+	k = release_phase(r, settled, &e);
 	first_error(r, k, &e);
 	finish(r);
 	clear(r);
@@ -686,7 +399,7 @@ static void drive(struct runner *r)
 void runner_run(struct state *st, const struct request *q, const struct run_ui *ui,
 		struct run_outcome *out)
 {
-	struct runner r = {.st = st, .q = q, .ui = ui, .o = out};
+	struct runner r = {.st = st, .q = q, .ui = ui, .o = out, .baseline = -1};
 
 	*out = (struct run_outcome){.lease_state = LEASE_RELEASED};
 	drive(&r);
@@ -695,13 +408,20 @@ void runner_run(struct state *st, const struct request *q, const struct run_ui *
 void runner_exec(struct state *st, const struct lease_row *lease, const struct request *q,
 		 const struct run_ui *ui, struct run_outcome *out)
 {
-	struct runner r = {.st = st, .q = q, .ui = ui, .o = out, .attached = true, .lease = *lease};
+	struct runner r = {.st = st,
+			   .q = q,
+			   .ui = ui,
+			   .o = out,
+			   .attached = true,
+			   .shared = true,
+			   .baseline = -1,
+			   .lease = *lease};
 	struct err e = ERR_INIT;
 
-	*out = (struct run_outcome){.lease_state = lease->state};
+	*out = (struct run_outcome){.lease_state = LEASE_RELEASED};
 	r.lease.spec = NULL;
 	if (leasespec_get(lease->spec, &r.spec, &e) < 0) {
-		out->err = e;
+		first_error(&r, -1, &e);
 		out->exit_status = EXIT_AIRLOCK;
 		return;
 	}

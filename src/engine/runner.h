@@ -31,6 +31,7 @@ struct run_outcome {
 	struct isolation isolation[24];
 	size_t isolation_len;
 	enum lease_state lease_state;
+	bool pending; /* kept, and not all of its work is on the host */
 	enum run_state state;
 	int64_t started_ns, ended_ns;
 	uint64_t log_dropped;

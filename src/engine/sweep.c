@@ -63,6 +63,18 @@ int sweep_remove_storage(struct state *st, struct lease_row *l, struct err *e)
 	return lease_save(st->store, l, e);
 }
 
+static int end_run(struct state *st, struct run_row *run, const char *work, struct err *e)
+{
+	run->state = RUN_INTERRUPTED;
+	run->exit_status = 125;
+	run->ended_ns = clock_real_ns();
+	free(run->error);
+	if (asprintf(&run->error, "airlock (process %d) was killed in phase %s; %s",
+		     (int)run->owner.pid, run->phase, work) < 0)
+		run->error = NULL;
+	return run_end(st->store, run, e);
+}
+
 /* Runs of the lease that were going on when their owner died. */
 static int end_runs(struct state *st, const struct lease_row *l, bool kept, struct err *e)
 {
@@ -76,16 +88,9 @@ static int end_runs(struct state *st, const struct lease_row *l, bool kept, stru
 		r = sweep_end_sandbox(l, v[i].id, e);
 		if (r < 0)
 			break;
-		v[i].state = RUN_INTERRUPTED;
-		v[i].exit_status = 125;
-		v[i].ended_ns = clock_real_ns();
-		free(v[i].error);
-		if (asprintf(&v[i].error, "airlock (process %d) was killed in phase %s; %s",
-			     (int)v[i].owner.pid, v[i].phase,
-			     kept ? "the work is kept: airlock recover"
-				  : "there was no work to keep") < 0)
-			v[i].error = NULL;
-		r = run_end(st->store, &v[i], e);
+		r = end_run(st, &v[i],
+			    kept ? "the work is kept: airlock recover" : "there was no work to keep",
+			    e);
 	}
 	run_list_free(v, n);
 	return r < 0 ? r : 0;
@@ -102,6 +107,18 @@ static void say(const struct run_ui *ui, const struct lease_row *l, const char *
 	else
 		(void)snprintf(text, sizeof(text), "cleaned up after run %s, which was cut short",
 			       run[0] ? run : l->id);
+	if (ui && ui->note)
+		ui->note(ui->arg, true, text);
+}
+
+static void say_kept(const struct run_ui *ui, const struct run_row *run)
+{
+	char text[256];
+
+	(void)snprintf(text, sizeof(text),
+		       "run %s was cut short; its sandbox is kept: 'airlock exec %s -- true' brings back "
+		       "what it did",
+		       run->id, run->id);
 	if (ui && ui->note)
 		ui->note(ui->arg, true, text);
 }
@@ -153,12 +170,65 @@ static int sweep_one(struct state *st, struct lease_row *l, const struct run_ui 
 	return r < 0 ? r : 1;
 }
 
+int sweep_in_use(struct state *st, const struct lease_row *l, struct err *e)
+{
+	struct run_row *v = NULL;
+	size_t n = 0;
+	int r = run_list(st->store, true, l->id, &v, &n, e);
+
+	for (size_t i = 0; r == 0 && i < n; i++)
+		if (v[i].state == RUN_RUNNING)
+			r = err_set(
+			    e, ERR_CONFLICT,
+			    "run %s is in use: run %s of the same sandbox is going on (process %d): wait for "
+			    "it, or airlock stop %s",
+			    v[n - 1].id, v[i].id, (int)v[i].owner.pid, v[i].id);
+	run_list_free(v, n);
+	return r;
+}
+
+int sweep_claim(struct state *st, struct lease_row *l, enum lease_state to, struct err *e)
+{
+	int r = lease_claim(st->store, l, to, &st->self, e);
+
+	if (r != 0)
+		return r < 0 ? r : 0;
+	r = l->state == LEASE_KEPT ? sweep_in_use(st, l, e) : 0;
+	return r < 0 ? r : err_set(e, ERR_CONFLICT, "another process took lease %s first", l->id);
+}
+
+/* Commands in a kept sandbox whose airlock died; the sandbox stays, and what they did in it. */
+static int end_dead_runs(struct state *st, const struct lease_row *l, const struct run_ui *ui,
+			 struct err *e)
+{
+	struct lease_row none = *l;
+	struct run_row *v = NULL;
+	size_t n = 0;
+	int r = run_list(st->store, true, l->id, &v, &n, e);
+
+	none.monitor = (struct proc_id){0};
+	for (size_t i = 0; r >= 0 && i < n; i++) {
+		if (v[i].state != RUN_RUNNING || proc_alive(&v[i].owner))
+			continue;
+		/* launch ended its command when the connection broke; the local provider has no launch. */
+		r = sweep_end_sandbox(&none, v[i].id, e);
+		if (r == 0)
+			r = end_run(st, &v[i], "the sandbox is kept: airlock exec, or airlock recover", e);
+		if (r > 0)
+			say_kept(ui, &v[i]);
+	}
+	run_list_free(v, n);
+	return r < 0 ? r : 0;
+}
+
 /* A kept sandbox that ended by itself (reboot, kill), or whose time is over. */
-static int sweep_kept(struct state *st, struct lease_row *l, struct err *e)
+static int sweep_kept(struct state *st, struct lease_row *l, const struct run_ui *ui, struct err *e)
 {
 	bool over = clock_real_ns() > l->expires_ns;
-	int r;
+	int r = end_dead_runs(st, l, ui, e);
 
+	if (r < 0)
+		return r;
 	if (strcmp(l->provider, "local") == 0 || (!over && proc_alive(&l->monitor)))
 		return 0;
 	r = lease_claim(st->store, l, LEASE_RECOVERING, &st->self, e);
@@ -182,7 +252,7 @@ int sweep_run(struct state *st, const struct run_ui *ui, struct err *e)
 
 	for (size_t i = 0; r >= 0 && i < n; i++) {
 		if (v[i].state == LEASE_KEPT)
-			r = sweep_kept(st, &v[i], e);
+			r = sweep_kept(st, &v[i], ui, e);
 		else if (has_owner_state(v[i].state) && !proc_alive(&v[i].owner))
 			r = sweep_one(st, &v[i], ui, e);
 		else

@@ -14,6 +14,10 @@
 
 /* Number of leases dealt with, or a negative errno. */
 int sweep_run(struct state *st, const struct run_ui *ui, struct err *e);
+/* 0, or ERR_CONFLICT that names the command that runs in the lease. */
+int sweep_in_use(struct state *st, const struct lease_row *l, struct err *e);
+/* lease_claim where a person asked for it: whoever has it is named. 0 or negative errno. */
+int sweep_claim(struct state *st, struct lease_row *l, enum lease_state to, struct err *e);
 /* Ends what runs for a lease that the caller owns, and proves it. */
 int sweep_end_sandbox(const struct lease_row *l, const char *run_id, struct err *e);
 /* Storage of a lease that the caller owns, to the trash and away; then the row says released. */

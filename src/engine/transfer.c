@@ -181,8 +181,7 @@ static int lock_baseline(int fd, const struct run_ui *ui, struct err *e)
 	return 0;
 }
 
-/* The directory, locked; made for a sandbox that is kept. -1: there is none and none is wanted. */
-static int take_baseline(const struct transfer_job *j, int *ret, struct err *e)
+int transfer_turn(const struct transfer_job *j, int *ret, struct err *e)
 {
 	_cleanup_free_ char *path = state_path(j->st, "leases", j->lease->id, "baseline");
 	_cleanup_fd_ int fd = -1;
@@ -228,15 +227,13 @@ int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e
 	    .progress = ui->progress,
 	    .progress_arg = ui->arg,
 	    .cancel = interrupt_second(),
+	    .baseline_fd = j->baseline,
 	};
-	_cleanup_fd_ int rd = -1, base = -1;
+	_cleanup_fd_ int rd = -1;
 	struct err pe = ERR_INIT;
 	uint32_t id = 0;
-	int p[2], r = take_baseline(j, &base, e), k;
+	int p[2], r, k;
 
-	if (r < 0)
-		return r;
-	o.baseline_fd = base;
 	if (pipe2(p, O_CLOEXEC) < 0)
 		return err_sys(e, errno, "create a pipe");
 	rd = p[0];

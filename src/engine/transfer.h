@@ -24,6 +24,7 @@ struct transfer_job {
 	const struct lease_row *lease;
 	const char *run_dir;
 	const struct run_ui *ui;
+	int baseline; /* of transfer_turn; -1: none */
 };
 
 void transfer_done(struct transfer *t);
@@ -31,12 +32,15 @@ void transfer_done(struct transfer *t);
 int transfer_in(struct state *st, const struct request *q, struct lease_spec *s,
 		const struct run_ui *ui, struct transfer *t, struct err *e);
 /*
+ * A kept sandbox's transfers go one after the other, under a lock on leases/<id>/baseline: each brings what
+ * is there when its turn comes, also of commands that still run, and moves the baseline on. *ret: the turn,
+ * which lasts until it is closed; -1 where nothing is kept.
+ */
+int transfer_turn(const struct transfer_job *j, int *ret, struct err *e);
+/*
  * Packs inside, judges and publishes outside. Heeds only the second interrupt: the first one may be
  * what brought us here. -EBADMSG: rejected, nothing written. 0 with t->withheld: not all of the work is
  * here, so the storage must stay (transfer_withheld_text says why).
- *
- * A kept sandbox's transfers go one after the other, under a lock on leases/<id>/baseline: each brings what
- * is there when its turn comes, also of commands that still run, and moves the baseline on.
  */
 int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e);
 /* What could not come, why, what to do; one line. */

@@ -19,7 +19,7 @@ static const char *const names[LEASE_STATE_COUNT] = {
 
 #define COLUMNS                                                                         \
 	"id,provider,env,workspace,state,owner_pid,owner_start,owner_boot,monitor_pid," \
-	"monitor_start,created_ns,updated_ns,expires_ns,spec"
+	"monitor_start,created_ns,updated_ns,expires_ns,spec,pending"
 
 const char *lease_state_name(enum lease_state s)
 {
@@ -37,7 +37,7 @@ int lease_add(struct db *s, const struct lease_row *l, struct err *e)
 	_cleanup_sql_ struct sql q = {0};
 	int r = sql_prepare(s, &q, "add lease", e,
 			    "INSERT INTO leases(" COLUMNS
-			    ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?11,?12,?13)",
+			    ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?11,?12,?13,0)",
 			    "sssssiisiiiis", l->id, l->provider, l->env, l->workspace,
 			    names[l->state], (int64_t)l->owner.pid, (int64_t)l->owner.start,
 			    l->owner.boot, (int64_t)l->monitor.pid, (int64_t)l->monitor.start,
@@ -72,6 +72,7 @@ static int load(struct sql *q, struct lease_row *l, struct err *e)
 	l->updated_ns = sql_i64(q, 11);
 	l->expires_ns = sql_i64(q, 12);
 	l->spec = sql_dup(q, 13, &oom);
+	l->pending = sql_i64(q, 14) != 0;
 	if (oom)
 		return err_set(e, ERR_NOMEM, "read lease: out of memory");
 	if (l->state == LEASE_STATE_COUNT)
@@ -124,7 +125,9 @@ int lease_claim(struct db *s, struct lease_row *l, enum lease_state to, const st
 	int r = sql_prepare(
 	    s, &q, "claim lease", e,
 	    "UPDATE leases SET state=?5, owner_pid=?6, owner_start=?7, owner_boot=?8,"
-	    " updated_ns=?9 WHERE id=?1 AND state=?2 AND owner_pid=?3 AND owner_start=?4",
+	    " updated_ns=?9 WHERE id=?1 AND state=?2 AND owner_pid=?3 AND owner_start=?4"
+	    " AND (state != 'kept' OR NOT EXISTS"
+	    "  (SELECT 1 FROM runs WHERE lease_id=?1 AND runs.state='running'))",
 	    "ssiisiisi", l->id, names[l->state], (int64_t)l->owner.pid, (int64_t)l->owner.start,
 	    names[to], (int64_t)owner->pid, (int64_t)owner->start, owner->boot, clock_real_ns());
 
@@ -135,6 +138,39 @@ int lease_claim(struct db *s, struct lease_row *l, enum lease_state to, const st
 	l->state = to;
 	l->owner = *owner;
 	return 1;
+}
+
+int lease_use(struct db *s, const char *id, int64_t expires_ns, struct err *e)
+{
+	_cleanup_sql_ struct sql q = {0};
+	int r = sql_prepare(s, &q, "use lease", e,
+			    "UPDATE leases SET pending=1, expires_ns=max(expires_ns,?2),"
+			    " updated_ns=?3 WHERE id=?1 AND state='kept'",
+			    "sii", id, expires_ns, clock_real_ns());
+
+	return r < 0 ? r : sql_run(&q, e);
+}
+
+int lease_settled(struct db *s, const char *id, const char *run_id, struct err *e)
+{
+	_cleanup_sql_ struct sql q = {0};
+	int r = sql_prepare(s, &q, "settle lease", e,
+			    "UPDATE leases SET pending=0 WHERE id=?1 AND NOT EXISTS"
+			    " (SELECT 1 FROM runs WHERE lease_id=?1 AND id!=?2 AND state='running')",
+			    "ss", id, run_id);
+
+	return r < 0 ? r : sql_run(&q, e);
+}
+
+int lease_lost(struct db *s, const char *id, struct err *e)
+{
+	_cleanup_sql_ struct sql q = {0};
+	int r = sql_prepare(s, &q, "give up lease", e,
+			    "UPDATE leases SET state='recoverable', monitor_pid=0, monitor_start=0,"
+			    " updated_ns=?2 WHERE id=?1 AND state='kept'",
+			    "si", id, clock_real_ns());
+
+	return r < 0 ? r : sql_run(&q, e);
 }
 
 int lease_list(struct db *s, struct lease_row **ret, size_t *ret_n, struct err *e)

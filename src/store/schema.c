@@ -40,6 +40,8 @@ static const char *const steps[] = {
     "CREATE TABLE reports("
     " run_id TEXT PRIMARY KEY REFERENCES runs(id) ON DELETE CASCADE, record TEXT NOT NULL,"
     " written_ns INTEGER NOT NULL) STRICT;",
+    /* A kept lease whose work may not be on the host: since the last complete sync-out a command ran. */
+    "ALTER TABLE leases ADD COLUMN pending INTEGER NOT NULL DEFAULT 0;",
 };
 
 int schema_latest(void)

@@ -7,9 +7,9 @@ usage: test_kept.py AIRLOCK [unittest arguments]
 The first table is one sandbox: each case has a directory of its own, and each step is one `airlock exec` for all of
 them. A step is: what a person does to the host's files, what the command does inside, what must be reported.
 """
-import json, os, sys, unittest
+import json, os, signal, subprocess, sys, unittest
 
-from run_box import Host, snapshot
+from run_box import DEADLINE, Host, link, pids, snapshot, until
 
 AIRLOCK = os.path.realpath(sys.argv[1])
 PROGS = os.path.dirname(AIRLOCK)
@@ -249,6 +249,136 @@ class Baseline(unittest.TestCase):
         r = box.airlock("recover", box.run)
         self.assertEqual(r.returncode, 0, r.stderr)
         self.assertEqual((box.read("f"), box.read("g"), box.read("n")), (b"mine\n", b"again\n", b"n\n"))
+
+
+class Shared(unittest.TestCase):
+    """Several at once in one sandbox: each brings what is there when its turn comes."""
+
+    def box(self, files, first=True):
+        box = Kept(files) if first else Host(PROGS, "airlock-kept-", files)
+        self.addCleanup(box.remove)
+        self.box_, self.procs = box, []
+        self.addCleanup(self.end)
+        return box
+
+    def end(self):
+        for p in self.procs:
+            if p.poll() is None:
+                p.kill()
+            p.communicate()
+
+    def start(self, *words):
+        p = subprocess.Popen([self.box_.bin + "/airlock", *words], cwd=self.box_.ws, env=self.box_.env,
+                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.procs.append(p)
+        return p
+
+    def ended(self, p, status=0):
+        out, err = p.communicate(timeout=DEADLINE)
+        self.assertEqual(p.returncode, status, err)
+        return out
+
+    def state(self, run):
+        return {r["run"]: (r["state"], r["lease_state"]) for r in self.box_.rows()}[run]
+
+    def test_FR_B028_twenty_at_once(self):
+        box = self.box({"a": b"a\n"})
+        # None ends before all have begun.
+        script = ("echo {0} >f{0}; echo {0} >>all; : >/tmp/{0}; "
+                  "until [ $(ls /tmp | wc -l) = 20 ]; do sleep 0.1; done; echo {0} >>f{0}; echo out{0}")
+        many = [self.start("exec", "-q", box.run, "--", script.format(i)) for i in range(20)]
+        for i, p in enumerate(many):
+            self.assertEqual(self.ended(p), b"out%d\n" % i)
+        for i in range(20):
+            self.assertEqual(box.read("f%d" % i), b"%d\n%d\n" % (i, i))
+        self.assertEqual(sorted(box.read("all").split()), sorted(b"%d" % i for i in range(20)))
+        self.assertEqual({self.state(r["run"]) for r in box.rows()}, {("finished", "kept")})
+        self.assertEqual(box.airlock("rm", box.run).returncode, 0)
+        self.assertEqual(os.listdir(box.state + "/leases"), [])
+
+    def test_beside_the_first_command(self):
+        box = self.box({"a": b"a\n"}, first=False)
+        p = self.start("run", "-q", "--keep", "--", "echo 1 >one; until [ -e two ]; do sleep 0.1; done")
+        run = until("the first run", box.rows)[0]["run"]
+        until("a kept sandbox", lambda: self.state(run)[1] == "kept")
+        r = box.airlock("exec", "-q", run, "--", "until [ -e one ]; do sleep 0.1; done; echo 2 >two")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.ended(p)
+        self.assertEqual((box.read("one"), box.read("two")), (b"1\n", b"2\n"))
+
+    def test_in_use_is_not_taken_away(self):
+        box = self.box({"a": b"a\n"})
+        p = self.start("exec", "-q", box.run, "--", "echo b >>a; until [ -e go ]; do sleep 0.1; done")
+        until("the second run", lambda: len(box.rows()) == 2)
+        for verb in ("rm", "recover", "stop"):
+            r = box.airlock(verb, box.run)
+            self.assertEqual(r.returncode, 125, (verb, r.stderr))
+            self.assertIn(b"in use", r.stderr)
+        self.assertEqual(box.airlock("exec", "-q", box.run, "--", ": >go").returncode, 0)
+        self.ended(p)
+        self.assertEqual(box.read("a"), b"a\nb\n")
+
+    def test_killed_command_leaves_the_sandbox_and_its_work(self):
+        box = self.box({"a": b"a\n"})
+        p = self.start("exec", "-q", box.run, "--", "echo b >>a; : >/tmp/done; exec sleep 70003")
+        other = self.start("exec", "-q", box.run, "--", "until [ -e /tmp/done ]; do sleep 0.1; done; echo o >o; "
+                           "until [ -e /tmp/go ]; do sleep 0.1; done")
+        until("both", lambda: len(box.rows()) == 3)
+        box.airlock("exec", "-q", box.run, "--", "until [ -e /tmp/done ]; do sleep 0.1; done")
+        p.kill()
+        p.wait()
+        self.assertEqual(box.airlock("exec", "-q", box.run, "--", ": >/tmp/go").returncode, 0)
+        self.ended(other)
+        self.assertEqual((box.read("a"), box.read("o")), (b"a\nb\n", b"o\n"))
+        # Another one, and nobody after it: what it did is not thrown away unasked.
+        p = self.start("exec", "-q", box.run, "--", "echo c >>a; : >/tmp/again; exec sleep 70003")
+        box.airlock("exec", "-q", box.run, "--", "until [ -e /tmp/again ]; do sleep 0.1; done; rm /tmp/again")
+        p.send_signal(signal.SIGKILL)
+        p.wait()
+        r = box.airlock("rm", box.run)
+        self.assertEqual(r.returncode, 125, r.stderr)
+        self.assertIn(b"recover", r.stderr)
+        states = sorted(r["state"] for r in box.rows())
+        self.assertEqual(states.count("interrupted"), 2, states)
+        self.assertEqual(changes(box.exec("true")), set())
+        self.assertEqual(box.read("a"), b"a\nb\nc\n")
+        self.assertEqual(box.airlock("rm", box.run).returncode, 0)
+
+    def test_results_that_do_not_come_are_tried_again(self):
+        box = self.box({"a": b"a\n"})
+        p = self.start("exec", box.run, "--", ": >/tmp/done; until [ -e /tmp/go ]; do sleep 0.1; done; echo b >>a")
+        box.airlock("exec", "-q", box.run, "--", "until [ -e /tmp/done ]; do sleep 0.1; done")
+        os.rename(box.ws, box.top + "/away")
+        os.mkdir(box.ws)
+        r = box.airlock("exec", box.run, "--", ": >/tmp/go", cwd=box.top)
+        self.assertEqual(r.returncode, 125, r.stderr)
+        self.assertIn(b"NOT here", r.stderr)
+        out, err = p.communicate(timeout=DEADLINE)
+        self.assertEqual(p.returncode, 125, err)
+        self.assertEqual(os.listdir(box.ws), [])
+        os.rmdir(box.ws)
+        os.rename(box.top + "/away", box.ws)
+        r = box.airlock("rm", box.run)
+        self.assertEqual(r.returncode, 125, r.stderr)
+        self.assertEqual(self.state(box.run), ("finished", "kept"))
+        self.assertEqual(changes(box.exec("true")), {("change", "a", "")})
+        self.assertEqual(box.airlock("rm", box.run).returncode, 0)
+
+    def test_sandbox_that_died_is_recovered(self):
+        box = self.box({"a": b"a\n"})
+        p = self.start("exec", "-q", box.run, "--", "echo b >>a; : >/tmp/done; exec sleep 70003")
+        box.airlock("exec", "-q", box.run, "--", "until [ -e /tmp/done ]; do sleep 0.1; done")
+        launch = [pid for pid in pids() if link(pid, "exe") == box.bin + "/airlock-launch"]
+        self.assertEqual(len(launch), 1)
+        os.kill(launch[0], signal.SIGKILL)
+        self.ended(p, 125)
+        self.assertEqual(self.state(box.run)[1], "recoverable")
+        r = box.airlock("exec", box.run, "--", "true")
+        self.assertEqual(r.returncode, 125)
+        self.assertIn(b"airlock recover", r.stderr)
+        box.write("a", b"a\n")
+        r = box.airlock("recover", box.run)
+        self.assertEqual(r.returncode, 0, r.stderr)
 
 
 if __name__ == "__main__":

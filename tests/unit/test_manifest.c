@@ -55,12 +55,29 @@ static struct manifest_entry *entry(char kind, const char *p, size_t n)
 	return &m;
 }
 
+/* The sandbox's own state in the baseline of a kept sandbox. */
+static struct manifest_entry *sandbox_entry(char kind, const char *p)
+{
+	struct manifest_entry *m = entry(kind, p, strlen(p));
+
+	m->sandbox = true;
+	m->layer = 0;
+	m->ino = 0;
+	m->ctime_ns = 0;
+	m->host_mode = kind == 'l' ? 0 : 0700;
+	m->content = kind == 'f' ? UINT64_C(1) << 40 : 0;
+	return m;
+}
+
 static void assert_same(const struct manifest_entry *a, const struct manifest_entry *b)
 {
 	assert_int_equal(a->kind, b->kind);
 	assert_int_equal(a->mode, b->mode);
 	assert_true(a->size == b->size && a->mtime_ns == b->mtime_ns && a->ino == b->ino &&
 		    a->ctime_ns == b->ctime_ns && a->layer == b->layer);
+	assert_int_equal(a->sandbox, b->sandbox);
+	assert_int_equal(a->host_mode, b->host_mode);
+	assert_true(a->content == b->content);
 	assert_memory_equal(a->hash, b->hash, MANIFEST_HASH);
 	assert_int_equal(a->path_len, b->path_len);
 	assert_memory_equal(a->path, b->path, a->path_len + 1);
@@ -378,10 +395,72 @@ static void skip_same_is_exact_or_says_no(void **state)
 #undef LINE
 }
 
+/* S1-07: what was sent in and what the sandbox made of it stand in one manifest, told apart. */
+static void entries_of_the_sandbox_S1_07(void **state)
+{
+	static const struct {
+		char kind;
+		bool sandbox;
+		const char *p;
+	} t[] = {{'d', false, "a"}, {'f', true, "a/f"}, {'f', false, "b"},
+		 {'d', true, "c d"}, {'l', true, "e"},	{'f', false, "f"}};
+	static const char *const bad[] = {
+	    "F 644 1000 1 0 " HASH64 " 0 a", "F 644 644 1 0 " HASH64 " a", "D 755 a",
+	    "X 755 755 a", "L  a"};
+	_cleanup_fd_ int fd = memfd_create("m", MFD_CLOEXEC);
+	struct manifest_writer w;
+	struct manifest *m;
+	struct manifest_entry got, *want;
+	struct err e = ERR_INIT;
+	size_t pos = 0, at = 0;
+
+	(void)state;
+	assert_int_equal(manifest_writer_init(&w, fd, &e), 0);
+	for (size_t i = 0; i < ARRAY_LEN(t); i++)
+		assert_int_equal(
+		    manifest_writer_add(&w,
+					t[i].sandbox ? sandbox_entry(t[i].kind, t[i].p)
+						     : entry(t[i].kind, t[i].p, strlen(t[i].p)),
+					&e),
+		    0);
+	assert_int_equal(manifest_writer_finish(&w, &e), 0);
+	manifest_writer_done(&w);
+	assert_int_equal(manifest_open(fd, &m, &e), 0);
+	for (size_t i = 0; i < ARRAY_LEN(t); i++) {
+		want = t[i].sandbox ? sandbox_entry(t[i].kind, t[i].p)
+				    : entry(t[i].kind, t[i].p, strlen(t[i].p));
+		assert_int_equal(manifest_next(m, &pos, &got), 1);
+		assert_same(&got, want);
+		assert_int_equal(manifest_find(m, t[i].p, strlen(t[i].p), &got), 1);
+		assert_same(&got, want);
+		if (!t[i].sandbox)
+			continue;
+		assert_int_equal(manifest_next_sandbox(m, &at, &got), 1);
+		assert_same(&got, want);
+	}
+	assert_int_equal(manifest_next_sandbox(m, &at, &got), 0);
+	assert_int_equal(manifest_seek(m, "b", 1, &pos), 0);
+	assert_int_equal(manifest_lines(m, 0, pos), 2);
+	assert_int_equal(manifest_lines(m, pos, SIZE_MAX), 4);
+	manifest_free(m);
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		char text[512];
+		int n = snprintf(text, sizeof(text), "airlock-manifest 1\n%s\nend 1\n", bad[i]);
+		int f = mem_fd(text, (size_t)n);
+
+		pos = 0;
+		assert_int_equal(manifest_open(f, &m, &e), 0);
+		assert_int_equal(manifest_next(m, &pos, &got), -EPROTO);
+		manifest_free(m);
+		(void)close(f);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(round_trip_of_any_bytes_D1_D9),
+	    cmocka_unit_test(entries_of_the_sandbox_S1_07),
 	    cmocka_unit_test(longest_path_and_target),
 	    cmocka_unit_test(writer_refuses_what_a_reader_would),
 	    cmocka_unit_test(frame_lines_are_judged),

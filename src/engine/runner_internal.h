@@ -1,0 +1,52 @@
+/*
+ * runner_internal.h: one run between its files: runner.c drives, runner_lease.c keeps the rows and decides
+ * where the lease goes, runner_execute.c runs the command and says how it ended.
+ */
+#ifndef AIRLOCK_ENGINE_RUNNER_INTERNAL_H
+#define AIRLOCK_ENGINE_RUNNER_INTERNAL_H
+
+#include "engine/runner.h"
+
+struct runner {
+	struct state *st;
+	const struct request *q;
+	const struct run_ui *ui;
+	struct run_outcome *o;
+	struct lease_row lease;
+	struct lease_spec spec;
+	struct run_row run;
+	struct runlog log;
+	struct sandbox *sb;
+	char *lease_dir, *cwd;
+	char **env;
+	int64_t phase_began, renewed;
+	bool rows;     /* lease and run are in the database */
+	bool attached; /* the lease was there before this run */
+	bool shared;   /* it is kept: others may use it at the same time, its row is not ours */
+	bool lost;     /* the kept sandbox is not there any more */
+	int baseline;  /* owned: this run's turn to bring results out of a kept sandbox; -1 */
+};
+
+static inline const struct provider_ops *ops(const struct runner *r)
+{
+	return r->q->provider;
+}
+
+/* Into the log, and with warn to the person. */
+void runner_note(struct runner *r, bool warn, const char *text);
+
+/* runner_lease.c: writes the row of a lease that is ours alone. */
+int runner_save_lease(struct runner *r, struct err *e);
+/* Lease (unless there is one) and run appear together, before anything exists that they speak of. */
+int runner_add_rows(struct runner *r, struct err *e);
+/* From here on the lease is kept, whatever becomes of this process, and others may use it. */
+int runner_share_lease(struct runner *r, struct err *e);
+/* A struct command_opts's tick: the lease is good for longer. */
+void runner_renew(void *arg);
+/* Ends or leaves the sandbox, and says in the row where the lease stands. settled: all work is on the host. */
+int runner_release(struct runner *r, bool settled, struct err *e);
+
+/* runner_execute.c: the command, and a line for whatever was unusual about its end. */
+int runner_execute(struct runner *r, struct err *e);
+
+#endif
