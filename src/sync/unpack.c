@@ -405,7 +405,7 @@ static int converse(struct client *c, struct err *e)
 }
 
 /* What a helper that ended without a last word leaves to say. */
-static int ended_early(struct client *c, struct err *e)
+static int died(struct client *c, struct err *e)
 {
 	struct err why = ERR_INIT;
 	int status = 0, r = process_wait(&c->proc, &c->popts, &status, &why);
@@ -419,6 +419,14 @@ static int ended_early(struct client *c, struct err *e)
 						      : "");
 	return err_set(e, ERR_IO, "airlock-unpack ended early with status %d: %s", status,
 		       c->proc.tail);
+}
+
+static int ended_early(struct client *c, struct err *e)
+{
+	int r = died(c, e);
+
+	unpack_explain(e, c->published);
+	return r;
 }
 
 /* The last frame is there; the process only has to be collected. */
@@ -525,6 +533,7 @@ int unpack_recover_into(const char *root, const char *run_dir, struct err *e)
 	int fds[2], r;
 
 	client_init(&c, &o, &rep);
+	c.published = true; /* what a helper leaves that dies in the middle is never "unchanged" */
 	r = open_root(&c, root, e);
 	if (r == 0 && !staging_left(&c)) {
 		client_done(&c);

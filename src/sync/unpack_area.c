@@ -120,6 +120,9 @@ void stage_close(struct unpack *u, bool keep)
 		/* The journal goes last: until then a kill leaves a place that recovery recognises. */
 		struct beneath b = {.root = s->dir, .stepwise = s->base.stepwise};
 
+		/* A sweep that is cut must not look like a publish that was cut: what it did may be edited by now. */
+		if (s->journal >= 0 && ftruncate(s->journal, 0) < 0)
+			errno = 0; /* then the order below is all there is */
 		(void)beneath_remove_tree(&b, "c");
 		(void)beneath_remove_tree(&b, "t");
 		(void)unlinkat(s->dir, "pending", 0);
@@ -159,7 +162,7 @@ int stage_space(const struct unpack *u, uint64_t need, struct err *e)
 	    miss, want, reserve);
 }
 
-int stage_create(struct unpack *u, uint64_t *ret_id, struct err *e)
+int stage_create(struct unpack *u, const char *path, uint64_t *ret_id, struct err *e)
 {
 	char name[20];
 	int fd = stage_ready(u, e);
@@ -169,7 +172,7 @@ int stage_create(struct unpack *u, uint64_t *ret_id, struct err *e)
 	stage_name(u->st.next_id, name);
 	fd = openat(u->st.content, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
-		return err_sys(e, errno, "stage file %s in %s", name, u->st.path);
+		return err_sys(e, errno, "stage %s in %s", path, u->st.path);
 	*ret_id = u->st.next_id++;
 	return fd;
 }

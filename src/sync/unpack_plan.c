@@ -160,7 +160,7 @@ static int make_dir_over(struct plan *p, uint32_t mode, enum unpack_action a, st
 
 static int stage_copy(struct plan *p, int from, uint64_t *ret_id, struct err *e)
 {
-	_cleanup_fd_ int out = stage_create(p->u, ret_id, e);
+	_cleanup_fd_ int out = stage_create(p->u, p->c.path, ret_id, e);
 	int r;
 
 	if (out < 0)
@@ -270,7 +270,7 @@ static int merge_text(struct plan *p, uint64_t *ret_id, struct err *e)
 	r = r ? r : slurp(ours, &t[1]);
 	r = r ? r : slurp(theirs, &t[2]);
 	if (r == 0 && !p->preview) {
-		out = stage_create(u, ret_id, e);
+		out = stage_create(u, p->c.path, ret_id, e);
 		r = out < 0 ? out : 0;
 	}
 	if (r == 0)

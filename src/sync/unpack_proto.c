@@ -1,6 +1,7 @@
 #include "sync/unpack_proto.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/limits.h"
@@ -103,6 +104,43 @@ int unpack_put_error(struct buf *b, const struct err *e)
 	(void)buf_u32(b, (uint32_t)e->code);
 	(void)buf_u32(b, (uint32_t)e->sys);
 	return buf_str(b, e->text);
+}
+
+static const char *remedy(const struct err *e)
+{
+	switch (e->sys) {
+	case ENOSPC:
+		return "free some space on the file systems of the workspace and of the state directory";
+	case EDQUOT:
+		return "free some space or raise the quota";
+	case EMFILE:
+	case ENFILE:
+		return "raise the limit of open files (ulimit -n, fs.file-max)";
+	case ENOMEM:
+		return "free some memory";
+	case EIO:
+		return "look for errors of the disk in the kernel's log";
+	default:
+		return e->code == ERR_NOMEM ? "free some memory" : "see to that";
+	}
+}
+
+void unpack_explain(struct err *e, bool begun)
+{
+	size_t n = strlen(e->text);
+	bool said = strstr(e->text, "nothing was ") || strstr(e->text, "unchanged");
+
+	if (strstr(e->text, "bring the results back"))
+		return;
+	if (begun)
+		(void)snprintf(e->text + n, sizeof(e->text) - n,
+			       "; publishing had begun and is finished by the next run in this "
+			       "workspace or by 'airlock recover': %s first",
+			       remedy(e));
+	else
+		(void)snprintf(e->text + n, sizeof(e->text) - n,
+			       "%s: %s, then bring the results back again",
+			       said ? "" : "; nothing was changed", remedy(e));
 }
 
 int unpack_get_error(struct view v, struct err *e)

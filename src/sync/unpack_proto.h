@@ -82,6 +82,11 @@ int unpack_put_done(struct buf *b, const struct unpack_done *d);
 int unpack_get_done(struct view v, struct unpack_done *ret);
 
 int unpack_put_error(struct buf *b, const struct err *e);
+/*
+ * Adds to the text of a failure what became of the workspace and what helps, where it does not say
+ * so yet. begun: the journal was committed, so part of the results may be there.
+ */
+void unpack_explain(struct err *e, bool begun);
 /* Fills e from the frame; returns the negative errno. */
 int unpack_get_error(struct view v, struct err *e);
 

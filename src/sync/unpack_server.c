@@ -342,6 +342,8 @@ int unpack_serve(int fd)
 
 		if (e.code == ERR_NONE)
 			(void)err_sys(&e, -r, "bring results back");
+		if (!u.rejected && e.code != ERR_CANCELLED)
+			unpack_explain(&e, u.publishing);
 		(void)unpack_put_error(&b, &e);
 		(void)chan_send(&u.ch, UF_ERROR, b.data, b.len, NULL, 0, INT64_MAX, NULL);
 	}

@@ -80,8 +80,8 @@ void stage_close(struct unpack *u, bool keep);
 void stage_name(uint64_t id, char out[20]);
 /* Missing bytes are named when `need` bytes would eat into DISK_RESERVE_BYTES. */
 int stage_space(const struct unpack *u, uint64_t need, struct err *e);
-/* New content for number *ret_id: descriptor or negative errno. */
-int stage_create(struct unpack *u, uint64_t *ret_id, struct err *e);
+/* New content of path under number *ret_id: descriptor or negative errno. */
+int stage_create(struct unpack *u, const char *path, uint64_t *ret_id, struct err *e);
 
 /* unpack_stage.c: phase 1. -EBADMSG: rejected (u->rule, u->rule_text). */
 int stage_stream(struct unpack *u, struct err *e);

@@ -105,28 +105,17 @@ static int write_at(int fd, const char *p, size_t n, uint64_t off)
 	return 0;
 }
 
-static int no_room(int r, const char *path, struct err *e)
-{
-	if (r == -ENOSPC || r == -EDQUOT)
-		return err_set(
-		    e, ERR_NO_SPACE,
-		    "%s while staging %s: free some space on the workspace's file system and bring the "
-		    "results back again (nothing was changed)",
-		    r == -ENOSPC ? "the disk is full" : "the disk quota is used up", path);
-	return err_sys(e, -r, "stage %s", path);
-}
-
 static int make_staged(struct intake *k, struct err *e)
 {
 	int r;
 
-	k->fd = stage_create(k->u, &k->c.id, e);
+	k->fd = stage_create(k->u, k->c.path, &k->c.id, e);
 	if (k->fd < 0)
 		return k->fd;
 	/* small is contiguous from 0 unless the file is sparse, and sparse files are never small. */
 	r = write_at(k->fd, k->small, k->small_len, 0);
 	k->small_len = 0;
-	return r < 0 ? no_room(r, k->c.path, e) : 0;
+	return r < 0 ? err_sys(e, -r, "stage %s", k->c.path) : 0;
 }
 
 static int take_data(struct intake *k, const struct tar_out *o, struct err *e)
@@ -152,7 +141,7 @@ static int take_data(struct intake *k, const struct tar_out *o, struct err *e)
 	}
 	k->unchecked += o->data.n;
 	r = write_at(k->fd, o->data.p, o->data.n, o->data_offset);
-	return r < 0 ? no_room(r, k->c.path, e) : 0;
+	return r < 0 ? err_sys(e, -r, "stage %s", k->c.path) : 0;
 }
 
 static int add(struct intake *k, struct err *e)
@@ -175,7 +164,7 @@ static int finish_staged(struct intake *k, struct err *e)
 				  .tv_nsec = k->c.mtime_ns % NS_PER_S}};
 
 	if (ftruncate(k->fd, (off_t)k->c.size) < 0)
-		return no_room(-errno, k->c.path, e);
+		return err_sys(e, errno, "stage %s", k->c.path);
 	if (futimens(k->fd, ts) < 0)
 		return err_sys(e, errno, "stage %s", k->c.path);
 	/* Starts the write-back now; the fsync before the commit then finds little left to do. */
@@ -243,7 +232,7 @@ static int take_link(struct intake *k, const struct tar_member *m, struct err *e
 	stage_name(k->c.id, name);
 	/* Safe because: it lies in the private staging directory and nothing follows links there. */
 	if (symlinkat(target, k->u->st.content, name) < 0)
-		return no_room(-errno, k->c.path, e);
+		return err_sys(e, errno, "stage %s", k->c.path);
 	(void)utimensat(k->u->st.content, name, ts, AT_SYMLINK_NOFOLLOW);
 	return add(k, e);
 }

@@ -1,0 +1,246 @@
+"""A publish that does everything a publish can, one fault in it, and what must be true afterwards."""
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+
+from unpack_box import Box, Stream, tree
+
+DISK_TEXT = "ENOSPC", "EDQUOT"
+# What each fault is put into. EINTR only where Linux says it: a call that may wait.
+ERRORS = {
+    "ENOSPC": ("openat", "mkdirat", "symlinkat", "renameat2", "pwrite64", "write", "ftruncate", "fsync", "fchmod",
+               "sync_file_range", "syncfs", "utimensat", "linkat", "unlinkat"),
+    "EDQUOT": ("openat", "mkdirat", "renameat2", "pwrite64", "write", "fchownat"),
+    "EIO": ("openat", "openat2", "mkdirat", "symlinkat", "renameat2", "pwrite64", "write", "read", "pread64", "fsync",
+            "sync_file_range", "syncfs", "newfstatat", "fstat", "getdents64", "unlinkat", "readlinkat", "fchmod",
+            "fchmodat", "utimensat", "ftruncate", "flock", "faccessat", "fstatfs"),
+    "EINTR": ("read", "pread64", "pwrite64", "write", "poll", "recvmsg", "sendmsg", "openat2", "flock"),
+    "ENOMEM": ("mmap", "brk", "openat", "openat2", "getdents64", "newfstatat"),
+    "EMFILE": ("openat", "openat2"),
+}
+
+
+def flat(t):
+    """Without directories and their modes: whether those are made or gone is no loss."""
+    return {p: w for p, w in t.items() if w[0] != "d" and not p.startswith(".airlock-staging/")}
+
+
+def spread(points, n):
+    """n of them, evenly, always the same ones."""
+    if n is None or len(points) <= n:
+        return points
+    return [points[i * (len(points) - 1) // (n - 1)] for i in range(n)]
+
+
+class FaultBox(Box):
+    """The workspace is made once and copied for each point; so are manifest and base layer."""
+    git = True
+    state = None  # directory of another file system for the run, or None
+    mode = ()     # options of the driver
+    keeps_trash = False
+    points = 0
+
+    def before(self):
+        for n in "repl", "gone", "d/gone", "d/kept", "dir/x", "dir/deep/y", "file", "tolink", "kept", "owner":
+            self.write(n, "old %s\n" % n)
+        self.write("big", "old" * 370000)
+        self.write("mode", "m")
+        self.write("both", "base\0\n")
+        self.write("text", "".join("line %d\n" % i for i in range(40)))
+        os.symlink("kept", self.path("link"))
+        os.link(self.path("owner"), self.path("other-name"))
+
+    def meanwhile(self):
+        """The host's own edits after the workspace was sent in."""
+        self.write("both", "host\0\n")
+        self.write("text", "".join("line %d\n" % i for i in range(40)).replace("line 2\n", "host 2\n"))
+        self.write("mine", "not the sandbox's\n")
+
+    def stream(self):
+        s = Stream()
+        s.file("repl", "new repl\n").delete("gone").delete("d/gone").file("dir", "now a file")
+        s.dir("file").file("file/y", "y").file("mode", "m", 0o755).dir("new").dir("new/tree")
+        s.file("new/tree/n", "n" * 100000).link("new/l", "tree/n").file("big", "new" * 370000)
+        s.file("both", "sandbox\0\n").file("text", "".join("line %d\n" % i for i in range(40)).replace("line 38", "box 38"))
+        return s.file("link", "no link").link("tolink", "kept").file("owner", "new owner\n").hard("again", "repl").bytes()
+
+    def setUp(self):
+        super().setUp()
+        self.before()
+        self.sync_in()
+        self.meanwhile()
+        self.data = self.stream()
+        self.stream_file = os.path.join(self.top, "stream")
+        with open(self.stream_file, "wb") as f:
+            f.write(self.data)
+        self.first = os.path.join(self.top, "first")
+        os.rename(self.root, self.first)
+        self.old = flat(tree(self.first))
+        self.runs_top = tempfile.mkdtemp(prefix="airlock-faults-", dir=self.state) if self.state else self.top
+        self.fresh()
+        res = self.go()
+        self.assertEqual(res["ret"], 0, res["text"])
+        self.new = flat(tree(self.root))
+        self.assertNotEqual(self.new, self.old)
+        self.counts = res["counts"]
+
+    def tearDown(self):
+        if self.state:
+            shutil.rmtree(self.runs_top)
+        super().tearDown()
+
+    def fresh(self):
+        subprocess.run(["rm", "-rf", self.root], check=True)
+        subprocess.run(["cp", "-a", self.first, self.root], check=True)
+
+    def command(self, *args, root=None):
+        cmd = super().command(*(list(args) + list(self.mode)), root=root)
+        if self.state:
+            self.run_dir = os.path.join(self.runs_top, "run%d" % self.runs)
+            os.makedirs(self.run_dir)
+            cmd[cmd.index("--run-dir") + 1] = self.run_dir
+        return cmd
+
+    def go(self, *wrap, args=(), again=False):
+        """The publish, with the stream from a file: the number of reads is always the same."""
+        cmd = list(wrap) + self.command(*args)
+        with open(self.stream_file, "rb") as f:
+            out = subprocess.run(cmd, stdin=f, stdout=subprocess.PIPE, timeout=120, check=False)
+        if not out.stdout:
+            self.fail("%s: no result, status %d" % (cmd, out.returncode))
+        return self.result(out.stdout)
+
+    def fault(self, spec, program=1):
+        self.report = os.path.join(self.top, "report")
+        return [os.environ["FAULT_AT"], "-i", str(program), "-r", self.report, "-f", spec, "--"]
+
+    def hits(self):
+        with open(self.report, encoding="ascii") as f:
+            return [line.split() for line in f]
+
+    def calls(self, program=1, args=(), cmd=None):
+        """The system calls of a publish without fault: [(name, occurrence)]."""
+        if not cmd:
+            self.fresh()
+        log = os.path.join(self.top, "calls")
+        wrap = [os.environ["FAULT_AT"], "-i", str(program), "-l", log, "--"]
+        if cmd:
+            subprocess.run(wrap + cmd, stdout=subprocess.DEVNULL, timeout=120, check=True)
+        else:
+            self.go(*wrap, args=args)
+        with open(log, encoding="ascii") as f:
+            return [(name, int(n)) for _, name, n in (line.split() for line in f)]
+
+    # What must be true. ---------------------------------------------------------------------------
+
+    def bytes_below(self, top):
+        return [w[2] for w in tree(top, skip=()).values() if w[0] == "f"] if os.path.isdir(top) else []
+
+    def assert_nothing_lost(self, now, run_dirs):
+        """Every byte string of the host before is in the tree now, or in the trash or the conflicts of a run."""
+        kept = {w[2] for w in now.values() if w[0] == "f"}
+        for d in run_dirs:
+            kept.update(self.bytes_below(os.path.join(d, "trash")))
+            kept.update(self.bytes_below(os.path.join(d, "conflicts")))
+        for p, w in self.old.items():
+            if w[0] == "f" and p not in self.replaced:
+                self.assertTrue(w[2] in kept, "%s is lost" % p)
+
+    # Replaced by the sandbox where the host had not touched them: their bytes are in the base layer.
+    replaced = {"repl", "big", "owner", "other-name", "text", "tolink"}
+
+    def assert_each_old_or_new(self, now, allow=()):
+        for p in self.old.keys() | self.new.keys() | now.keys():
+            if now.get(p) not in (self.old.get(p), self.new.get(p)) and p not in allow:
+                self.fail("%s is neither old nor new: %.100r" % (p, now.get(p)))
+
+    def assert_text(self, res, fault):
+        """A failed publish says what it was doing, why, and what helps."""
+        self.assertNotEqual(res["text"], "")
+        if fault in DISK_TEXT:
+            self.assertEqual(res["code"], "no_space", res["text"])
+            self.assertRegex(res["text"], "free some space|raise the quota")
+        if fault == "EMFILE":
+            self.assertRegex(res["text"], "open files|EMFILE|Too many")
+        self.assertRegex(res["text"], r"unchanged|nothing was (changed|published)|bring the results back|airlock recover")
+
+    def point(self, spec, fault):
+        """One fault; then recovery; then the same results once more."""
+        self.fresh()
+        self.points += 1
+        start = self.runs
+        res = self.go(*self.fault(spec), args=["--no-recover"] if fault == "kill" else [])
+        hits = self.hits()
+        if not hits:
+            return None
+        between = flat(tree(self.root))
+        self.assert_each_old_or_new(between)
+        if fault == "kill":  # 0: after its last word
+            self.assertIn("signal 9" if res["ret"] else "", res["text"])
+        elif fault == "EINTR":
+            self.assertEqual(res["ret"], 0, res["text"])
+        if res["ret"] == 0:
+            failed = {c["path"] for c in res["changes"] if c["action"] in ("fail", "conflict", "refuse")}
+            for p in between:
+                if between.get(p) != self.new.get(p) and not any(p == f or p.startswith(f + "/") for f in failed):
+                    self.fail("%s was not published and not reported" % p)
+        else:
+            self.assert_text(res, fault)
+        rec = self.recover() if res["ret"] < 0 or self.staging_left() else {"ret": 0, "text": ""}
+        self.assertIn(rec["ret"], (0, 1), rec["text"])
+        now = flat(tree(self.root))
+        self.assert_clean()
+        self.assert_each_old_or_new(now)
+        if res["ret"] < 0:
+            self.assertTrue(now in (self.old, self.new), "a mixture is left")
+        if self.keeps_trash and fault != "kill":
+            self.assert_nothing_lost(now, self.run_dirs(start))
+        if now == self.new and self.points % 4:
+            return res, True, hits  # not each time: it costs as much as the rest
+        again = self.go()
+        self.assertEqual(again["ret"], 0, again["text"])
+        self.assertTrue(flat(tree(self.root)) == self.new, "brought back again, it is not the new state")
+        self.assert_clean()
+        return res, now == self.new, hits
+
+    def staging_left(self):
+        return any(os.path.lexists(self.path(n)) for n in (".git/airlock-staging", ".airlock-staging"))
+
+    def run_dirs(self, start):
+        return [os.path.join(self.runs_top, "run%d" % (i + (1 if self.state else 0))) for i in range(start, self.runs)]
+
+    def sweep(self, points, least=0):
+        """Every point on its own; all failures are told, with the point that shows each."""
+        made = published = 0
+        begin = time.monotonic()
+        for spec, fault in points:
+            with self.subTest(spec):
+                got = self.point(spec, fault)
+                if got:
+                    made += 1
+                    published += got[1]
+        print("%s: %d of %d points hit, %d published, %.1f s" % (self.id(), made, len(points), published,
+                                                              time.monotonic() - begin), flush=True)
+        self.assertGreaterEqual(made, least)
+        return made
+
+    @staticmethod
+    def kill_points(calls, n=None):
+        return [("any:%d=kill" % (i + 1), "kill") for i in spread(range(len(calls)), n)]
+
+    @staticmethod
+    def error_points(calls, n=None, errors=ERRORS, sticky=False):
+        """From main() on: what the loader says of its own troubles is not ours."""
+        seen = [name for name, _ in calls]
+        calls = calls[seen.index("recvmsg"):]
+        all_of = [("%s:%d=%s%s" % (name, k, err, "+" if sticky else ""), err)
+                  for err, names in errors.items() for name, k in calls if name in names]
+        return spread(all_of, n)
+
+    def recover(self, *wrap):
+        out = subprocess.run(list(wrap) + [self.driver, "recover", self.root], stdout=subprocess.PIPE, timeout=60,
+                             check=False)
+        return json.loads(out.stdout)

@@ -1,0 +1,174 @@
+"""Door 1 stopped at its system calls: kill -9, full disk, quota, bad disk (S1-07; cases E6, E7, I5, I6)."""
+import os
+import subprocess
+import sys
+
+from fault_box import FaultBox, flat, spread
+from unpack_box import Stream, main, tree
+
+LONG = "--long" in sys.argv
+if LONG:
+    sys.argv.remove("--long")
+
+
+def some(n):
+    return None if LONG else n
+
+
+SHM = "/dev/shm" if os.path.isdir("/dev/shm") and os.access("/dev/shm", os.W_OK) else None
+
+
+class Publish(FaultBox):
+    """Workspace, staging (below .git) and state on one file system, a disk where TMPDIR is one."""
+
+    def test_E7_kill_at_system_calls(self):
+        points = self.kill_points(self.calls(), some(40))
+        self.sweep(points, len(points) * 9 // 10)
+
+    def test_E7_errors_at_system_calls(self):
+        points = self.error_points(self.calls(), some(25))
+        self.sweep(points, len(points) * 9 // 10)
+
+
+class Apart(FaultBox):
+    """The workspace has no .git and lies in memory, the state directory on another file system."""
+    git = False
+
+    def place(self):
+        self.__class__.state = os.environ.get("TMPDIR", "/tmp") if SHM else None
+        return SHM
+
+    def test_E7_kill_at_system_calls(self):
+        points = self.kill_points(self.calls(), some(30))
+        self.sweep(points, len(points) * 9 // 10)
+
+    def test_E7_errors_at_system_calls(self):
+        points = self.error_points(self.calls(), some(30))
+        self.sweep(points, len(points) * 9 // 10)
+
+    def test_E7_disk_full_from_here_on(self):
+        """Once full it stays full: clean-up and recovery's own bookkeeping have no room either."""
+        n = sum(1 for name, _ in self.calls() if name in ("write", "pwrite64", "mkdirat", "symlinkat", "ftruncate", "fsync"))
+        points = [("full:%d=ENOSPC+" % (i + 1), "ENOSPC") for i in spread(range(n), some(10))]
+        self.sweep(points, len(points) // 2)
+
+
+class Mass(FaultBox):
+    """More than half of the workspace deleted: the trash is part of the promise."""
+    git = False
+
+    def place(self):
+        self.__class__.state = os.environ.get("TMPDIR", "/tmp") if SHM else None
+        return SHM
+
+    def before(self):
+        for i in range(120):
+            self.write("m/%d" % i, "precious %d" % i)
+        self.write("repl", "old")
+
+    def meanwhile(self):
+        pass
+
+    def stream(self):
+        s = Stream().file("repl", "new")
+        return s.delete("m").bytes()
+
+    def test_E7_kill_during_a_mass_deletion(self):
+        points = self.kill_points(self.calls(), some(7))
+        self.sweep(points, len(points) * 9 // 10)
+
+    def test_E7_errors_during_a_mass_deletion(self):
+        points = self.error_points(self.calls(), some(7))
+        self.sweep(points, len(points) * 9 // 10)
+
+
+class Apply(FaultBox):
+    """A change set that was reviewed, brought in later; and the review that keeps it."""
+    kept = None
+
+    def setUp(self):
+        super().setUp()
+        self.fresh()
+        self.mode = ("--review",)
+        res = self.go()
+        self.assertEqual(res["ret"], 0, res["text"])
+        self.assertTrue(flat(tree(self.root)) == self.old)
+        self.kept, self.mode = self.run_dir, ("--apply",)
+
+    def command(self, *args, root=None):
+        cmd = super().command(*args, root=root)
+        if "--apply" in cmd:
+            subprocess.run(["cp", "-a", os.path.join(self.kept, "pending"), self.run_dir], check=True)
+        return cmd
+
+    def test_S1_07_apply_killed(self):
+        points = self.kill_points(self.calls(), some(12))
+        self.sweep(points, len(points) * 9 // 10)
+
+    def test_S1_07_apply_with_errors(self):
+        points = self.error_points(self.calls(), some(10))
+        self.sweep(points, len(points) * 9 // 10)
+
+    def test_S1_07_review_killed_or_failed(self):
+        self.mode = ("--review",)
+        calls = self.calls()
+        whole = broken = 0
+        for spec, fault in self.kill_points(calls, some(6)) + self.error_points(calls, some(6)):
+            with self.subTest(spec):
+                self.fresh()
+                self.mode = ("--review",)
+                res = self.go(*self.fault(spec))
+                self.assertTrue(flat(tree(self.root)) == self.old, "a review changed the workspace")
+                self.assert_clean()
+                if res["ret"] < 0 and fault != "kill":
+                    self.assert_text(res, fault)
+                # What is kept is whole, or is refused as what it is: never half a change set.
+                kept, self.kept = self.kept, self.run_dir
+                self.mode = ("--apply",)
+                if os.path.isdir(os.path.join(self.kept, "pending")):
+                    res = self.go()
+                    now = flat(tree(self.root))
+                    self.assertTrue(now == (self.new if res["ret"] == 0 else self.old), res)
+                    whole += res["ret"] == 0
+                    broken += res["ret"] < 0
+                    self.assertTrue(res["ret"] == 0 or "pending" in res["text"], res["text"])
+                    self.assert_clean()
+                self.kept = kept
+        self.assertGreater(broken, 0)
+
+
+class Twice(FaultBox):
+    """The recovery of a cut publish is itself cut."""
+    git = False
+
+    def place(self):
+        return SHM
+
+    def crashed(self, spec):
+        self.fresh()
+        self.go(*self.fault(spec), args=["--no-recover"])
+        self.assertTrue(self.hits())
+
+    def test_I5_recovery_killed_and_failed_at_system_calls(self):
+        made = 0
+        # Right after the promise; half way; when all is there and only swept.
+        for first in "renameat2:1=kill", "renameat2:8=kill", "unlinkat:12=kill":
+            self.crashed(first)
+            calls = self.calls(cmd=[self.driver, "recover", self.root])
+            for spec, fault in self.kill_points(calls, some(6)) + self.error_points(calls, some(3)):
+                with self.subTest(first + " then " + spec):
+                    self.crashed(first)
+                    res = self.recover(*self.fault(spec))
+                    made += bool(self.hits())
+                    self.assert_each_old_or_new(flat(tree(self.root)))
+                    if res["ret"] < 0 and fault != "kill":
+                        self.assert_text(res, fault)
+                    res = self.recover()
+                    self.assertIn(res["ret"], (0, 1), res["text"])
+                    self.assertTrue(flat(tree(self.root)) == self.new, "not the new state after two crashes")
+                    self.assert_clean()
+        self.assertGreaterEqual(made, 24)
+
+
+if __name__ == "__main__":
+    main()
