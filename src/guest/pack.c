@@ -121,7 +121,10 @@ static int copy(struct pack *p, int fd, uint64_t *left)
 	return 0;
 }
 
-/* Exactly size bytes, whatever happens to the file meanwhile: the header has promised them. */
+/*
+ * Exactly size bytes, whatever happens to the file meanwhile: the header has promised them. 1 if some of
+ * them are no bytes of the file, errno.
+ */
 static int put_body(struct pack *p, int fd, uint64_t size)
 {
 	uint64_t left = size;
@@ -150,7 +153,8 @@ static int put_body(struct pack *p, int fd, uint64_t size)
 		if (r < 0)
 			return r;
 	}
-	return tar_put_padding(&p->stream, size);
+	r = tar_put_padding(&p->stream, size);
+	return r < 0 ? r : left != 0;
 }
 
 /* Members. ---------------------------------------------------------------------------------- */
@@ -285,7 +289,10 @@ static int put_file(struct pack *p, int dir, const char *name, size_t path_len,
 	m = member_of(p, path_len, TAR_FILE, &st);
 	m.size = (uint64_t)st.st_size;
 	r = put_member(p, &m);
-	return r < 0 ? r : put_body(p, fd, m.size);
+	if (r == 0)
+		r = put_body(p, fd, m.size);
+	/* Neither the old bytes nor the new: the host must not take what it got for a state of the file. */
+	return r > 0 ? put_op(p, path_len, TAR_FILE, TAR_OP_UNREADABLE) : r;
 }
 
 static int put_link(struct pack *p, int dir, const char *name, size_t path_len,

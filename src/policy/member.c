@@ -203,10 +203,20 @@ static int hostile(struct members *m, const char *rule, const char **ret_rule)
 	return MEMBER_HOSTILE;
 }
 
+/* The very same symlink once more, as tar writes it when a path is given twice: it says nothing new. */
+static bool link_again(const struct members *m, const struct tar_member *t, enum path_kind old,
+		       uint64_t hash, struct link *ret)
+{
+	return old == PK_SYMLINK && t->type == TAR_SYMLINK && t->op == TAR_OP_NONE &&
+	       link_table_find(&m->links, hash, t->path, ret) && ret->target.n == t->target.n &&
+	       memcmp(ret->target.p, t->target.p, t->target.n) == 0;
+}
+
 int members_judge(struct members *m, const struct tar_member *t, const char **ret_rule)
 {
 	const char *rule = NULL;
 	enum path_kind old;
+	struct link l;
 	uint64_t hash;
 	int r;
 
@@ -222,6 +232,11 @@ int members_judge(struct members *m, const struct tar_member *t, const char **re
 		goto failed;
 	hash = path_table_hash(&m->paths, t->path.p, t->path.n);
 	old = path_table_get(&m->paths, hash);
+	if (!rule && link_again(m, t, old, hash, &l)) {
+		rule = refuse_rule(m, t);
+		*ret_rule = !l.refused ? NULL : rule ? rule : "link_escape";
+		return l.refused ? MEMBER_REFUSE : MEMBER_ACCEPT;
+	}
 	if (!rule)
 		rule = hostile_rule(m, t, old);
 	if (rule)

@@ -10,7 +10,7 @@
  *
  * hostile:  through_link     below something the stream declared as not a directory
  *           type_change      the same path again as another kind; a directory with children as one
- *           duplicate        the same path again where the last cannot simply win
+ *           duplicate        the same path again where the last cannot simply win (the same symlink can)
  *           hardlink_target  to anything but an earlier regular file of the same stream
  *           reserved_kind    .paperclip-repositories as something else than a directory
  *           limit            MEMBERS_MAX, MEMBER_PATHS_MAX, MEMBER_LINK_BYTES_MAX, MEMBER_LINK_STEPS_MAX

@@ -156,13 +156,13 @@ static void make_manifest(struct rig *g, const struct world *w)
 	free(m);
 }
 
-static void stage(struct rig *g, struct state s, struct change *c)
+static void stage(struct rig *g, const char *path, struct state s, struct change *c)
 {
 	char name[20];
 	int fd;
 
 	if (s.kind == 'f') {
-		fd = stage_create(&g->u, &c->id, &g->e);
+		fd = stage_create(&g->u, path, &c->id, &g->e);
 		MUST(fd >= 0);
 		c->size = contents[s.content].n;
 		MUST(write(fd, contents[s.content].p, c->size) == (ssize_t)c->size);
@@ -203,7 +203,7 @@ static void make_changes(struct rig *g, const struct world *w)
 			c->flags |= CH_NEW;
 		/* Only its mode changed: the packer of a layer sends the bytes all the same. */
 		if (s.kind == 'f' || s.kind == 'l')
-			stage(g, s, c);
+			stage(g, paths[i], s, c);
 		MUST(chlist_add(g->u.list, c) == 0);
 	}
 	MUST(chlist_seal(g->u.list) == 0);

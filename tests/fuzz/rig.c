@@ -66,6 +66,7 @@ void rig_start(struct rig *g)
 	    .root = {.root = g->ws},
 	    .layers = {g->layer},
 	    .layers_len = 1,
+	    .baseline = {.dir = -1, .contents = -1},
 	    .st = {.dir = -1, .content = -1, .trash = -1, .journal = -1, .next_id = 1},
 	};
 	g->u.run = (struct beneath){.root = g->u.run_fd};

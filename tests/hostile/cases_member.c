@@ -81,6 +81,8 @@ SCRIPT(a26_twice, {"f", "a", "one\n"}, {"f", "a", "two\n"})
 SCRIPT(a26_link_then_file, {"l", "b", "inside"}, {"f", "b"})
 SCRIPT(a26_file_then_link, {"f", "b"}, {"l", "b", "inside"})
 SCRIPT(a26_link_twice, {"l", "b", "inside"}, {"l", "b", "other"})
+SCRIPT(a26_same_link_twice, {"l", "b", "inside"}, {"f", "c"}, {"l", "b", "inside"})
+SCRIPT(a26_escape_twice, {"l", "b", "/etc"}, {"l", "b", "/etc"})
 SCRIPT(a26_dir_then_file, {"d", "d"}, {"f", "d"})
 SCRIPT(a26_implied_dir_then_file, {"f", "d/x"}, {"f", "d"})
 SCRIPT(a26_implied_dir_then_link, {"f", "d/e/x"}, {"l", "d", "inside"})
@@ -127,6 +129,10 @@ SCRIPT(b11_later, {"h", "h", "f"}, {"f", "f"})
 SCRIPT(b11_hard, {"f", "f"}, {"h", "h", "f"}, {"h", "h2", "h"})
 SCRIPT(b11_deleted, {"D", "f"}, {"h", "h", "f"})
 SCRIPT(b11_self, {"h", "h", "h"})
+SCRIPT(b11_late_door, {"h", "door/h", "victim"}, {"f", "victim"}, {"l", "door", "../outside"})
+SCRIPT(b11_late_door_after, {"f", "victim"}, {"h", "door/h", "victim"}, {"l", "door", "../outside"})
+SCRIPT(b11_from_the_top, {"d", "a"}, {"f", "a/x"}, {"d", "a/b"}, {"l", "a/b/l", "../x"},
+       {"h", "a/h", "a/x"})
 SCRIPT(b11_good, {"f", "d/f"}, {"h", "h", "d/f"})
 SCRIPT(b12_loop, {"l", "a", "b"}, {"l", "b", "a"})
 SCRIPT(b12_host_loop, {"l", "x", "loop1/file"})
@@ -142,6 +148,7 @@ SCRIPT(d8_airlock, {"f", ".airlock-staging/x"})
 SCRIPT(d8_ignore, {"f", ".airlockignore"})
 SCRIPT(d8_repositories, {"f", ".paperclip-repositories"})
 SCRIPT(d8_repositories_gone, {"D", ".paperclip-repositories"})
+SCRIPT(f28_link, {"l", ".paperclip-repositories", "elsewhere"})
 SCRIPT(d8_repositories_dir, {"d", ".paperclip-repositories"})
 SCRIPT(f1_hook, {"f", ".git/hooks/post-checkout"})
 SCRIPT(f1_nested, {"f", "vendor/lib/.git/config"})
@@ -215,6 +222,8 @@ const struct hostile_case hostile_member_cases[] = {
     HOSTILE("A26-link-then-file", "type_change", a26_link_then_file),
     HOSTILE("A26-file-then-link", "type_change", a26_file_then_link),
     HOSTILE("A26-link-twice", "duplicate", a26_link_twice),
+    ACCEPT("A26-same-link-twice", a26_same_link_twice),
+    REFUSED("A26-escape-twice", "link_escape", a26_escape_twice),
     HOSTILE("A26-dir-then-file", "type_change", a26_dir_then_file),
     HOSTILE("A26-implied-dir-then-file", "type_change", a26_implied_dir_then_file),
     HOSTILE("A26-implied-dir-then-link", "type_change", a26_implied_dir_then_link),
@@ -260,6 +269,9 @@ const struct hostile_case hostile_member_cases[] = {
     HOSTILE("B11-hard-link", "hardlink_target", b11_hard),
     HOSTILE("B11-deleted", "hardlink_target", b11_deleted),
     HOSTILE("B11-itself", "hardlink_target", b11_self),
+    HOSTILE("B11-late-door", "hardlink_target", b11_late_door),
+    HOSTILE("B11-late-door-after", "type_change", b11_late_door_after),
+    ACCEPT("B11-from-the-top", b11_from_the_top),
     ACCEPT("B11-good", b11_good),
     REFUSED("B12-loop", "link_hops", b12_loop),
     REFUSED("B12-host-loop", "link_hops", b12_host_loop),
@@ -275,22 +287,23 @@ const struct hostile_case hostile_member_cases[] = {
     REFUSED("D8-runtime", "reserved_name", d8_runtime),
     REFUSED("D8-airlock", "reserved_name", d8_airlock),
     REFUSED("D8-ignore-file", "reserved_name", d8_ignore),
-    HOSTILE("D8-repositories-file", "reserved_kind", d8_repositories),
-    HOSTILE("D8-repositories-gone", "reserved_kind", d8_repositories_gone),
-    ACCEPT("D8-repositories-dir", d8_repositories_dir),
+    HOSTILE("F28-repositories-file", "reserved_kind", d8_repositories),
+    HOSTILE("F28-repositories-gone", "reserved_kind", d8_repositories_gone),
+    HOSTILE("F28-repositories-link", "reserved_kind", f28_link),
+    ACCEPT("F28-repositories-dir", d8_repositories_dir),
     REFUSED("F1-hook", "git_metadata", f1_hook),
     REFUSED("F1-nested", "git_metadata", f1_nested),
-    REFUSED("F1-file", "git_metadata", f1_file),
-    REFUSED("F1-link", "git_metadata", f1_link),
+    REFUSED("F3-file", "git_metadata", f1_file),
+    REFUSED("F3-link", "git_metadata", f1_link),
     REFUSED("F1-delete", "git_metadata", f1_delete),
-    REFUSED("F1-case", "git_metadata", f1_case),
-    REFUSED("F1-short-name", "git_metadata", f1_short),
-    REFUSED("F1-dot", "git_metadata", f1_dot),
-    REFUSED("F1-space", "git_metadata", f1_space),
-    REFUSED("F1-stream", "git_metadata", f1_stream),
-    REFUSED("F1-hfs", "git_metadata", f1_hfs),
-    REFUSED("F1-hfs-bom", "git_metadata", f1_hfs_bom),
-    REFUSED("F1-backslash", "git_metadata", f1_backslash),
+    REFUSED("F4-case", "git_metadata", f1_case),
+    REFUSED("F4-short-name", "git_metadata", f1_short),
+    REFUSED("F4-dot", "git_metadata", f1_dot),
+    REFUSED("F4-space", "git_metadata", f1_space),
+    REFUSED("F4-stream", "git_metadata", f1_stream),
+    REFUSED("F4-hfs", "git_metadata", f1_hfs),
+    REFUSED("F4-hfs-bom", "git_metadata", f1_hfs_bom),
+    REFUSED("F4-backslash", "git_metadata", f1_backslash),
     REFUSED("F1-link-into", "git_metadata", f1_link_into),
     ACCEPT("F1-like", f1_like),
     REFUSED("F4-zero-width-space", "git_metadata", f4_zwsp),

@@ -360,6 +360,28 @@ static void a18_gzip(struct buf *b)
 	(void)buf_put(b, z, sizeof(z));
 }
 
+static void a18_xz(struct buf *b)
+{
+	static const char z[600] = "\xfd"
+				   "7zXZ\0\0\4";
+
+	(void)buf_put(b, z, sizeof(z));
+}
+
+static void a18_bzip2(struct buf *b)
+{
+	static const char z[600] = "BZh91AY&SY";
+
+	(void)buf_put(b, z, sizeof(z));
+}
+
+static void a18_lz4(struct buf *b)
+{
+	static const char z[600] = "\x04\x22\x4d\x18";
+
+	(void)buf_put(b, z, sizeof(z));
+}
+
 static void a18_zstd(struct buf *b)
 {
 	static const char z[600] = "\x28\xb5\x2f\xfd";
@@ -735,6 +757,9 @@ const struct hostile_case hostile_reader_cases[] = {
     ACCEPT("A17-depth-128", a17_depth_128),
     HOSTILE("A17-depth-129", "limit", a17_depth_129),
     HOSTILE("A18-gzip", "not_tar", a18_gzip),
+    HOSTILE("A18-xz", "not_tar", a18_xz),
+    HOSTILE("A18-bzip2", "not_tar", a18_bzip2),
+    HOSTILE("A18-lz4", "not_tar", a18_lz4),
     HOSTILE("A18-zstd", "not_tar", a18_zstd),
     ACCEPT("A19-gnu-5g", a19_gnu),
     HOSTILE("A19-gnu-backwards", "bad_sparse", a19_gnu_backwards),
