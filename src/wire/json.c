@@ -32,7 +32,7 @@ static bool take(struct json *j, int c)
 	return true;
 }
 
-void json_object(struct json *j)
+void json_enter(struct json *j)
 {
 	if (!take(j, '{'))
 		json_fail(j, "an object is missing");

@@ -5,8 +5,10 @@
  * value is an error, so depth is no question. Texts must be UTF-8, without control bytes, without \u0000 and
  * without half surrogate pairs. The first failure sticks, as in base/cursor.h.
  *
+ * No name here may be one of libjansson's: airlock links both.
+ *
  *	json_init(&j, p, n);
- *	json_object(&j);
+ *	json_enter(&j);
  *	while (json_key(&j, &key)) ... json_text(&j, &v) or json_number(&j, max) ...
  *	if (!json_end(&j)) j.why
  */
@@ -35,7 +37,7 @@ struct json_text {
 void json_init(struct json *j, const void *p, size_t n);
 void json_fail(struct json *j, const char *why);
 /* The brace that opens an object. */
-void json_object(struct json *j);
+void json_enter(struct json *j);
 /* The next key, with its colon; false at the closing brace or after a failure. */
 bool json_key(struct json *j, struct json_text *ret);
 /* As json_key, for the object around one that has ended: call when json_key of the inner one gave false. */

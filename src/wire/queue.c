@@ -186,7 +186,7 @@ static void read_headers(struct json *j, struct raw *r)
 {
 	struct json_text key;
 
-	json_object(j);
+	json_enter(j);
 	while (json_key(j, &key)) {
 		if (r->headers == BRIDGE_HEADERS_MAX) {
 			json_fail(j, "there are too many headers");
@@ -253,7 +253,7 @@ static void read_envelope(struct json *j, struct raw *r, struct queue_envelope *
 {
 	struct json_text key;
 
-	json_object(j);
+	json_enter(j);
 	while (json_key(j, &key)) {
 		unsigned bit = 0;
 
