@@ -117,6 +117,25 @@
 #define AUDIT_FILE_MAX (16 << 20)	      /* bytes of one audit file before the next is begun */
 #define AUDIT_FILES_MAX 4		      /* audit files of one run; beyond them the oldest goes */
 
+
+/* Door 2: the channel */
+#define BRIDGE_READY_MS 10000	  /* a gateway's READY line and the HTTP/2 preface after it: the bridge is given up */
+#define BRIDGE_CONNECT_MS 10000	  /* one connection to the upstream: 503 */
+#define BRIDGE_STOP_MS 2000	  /* requests under way when the bridge ends; then they are cut off */
+#define BRIDGE_KEEPALIVE_MS 3000  /* an idle connection to the upstream is not used again after that (servers close at 5 s) */
+#define BRIDGE_HELD_MAX (33 << 20) /* bytes of request bodies of one bridge at once; further ones wait in the sandbox */
+#define BRIDGE_DROP_MS 5000	  /* what is left of an upload that was refused; then its stream is reset */
+#define BRIDGE_OUT_MAX 131072	  /* bytes of one answer that wait for the sandbox; then the upstream is not read */
+#define BRIDGE_UPSTREAM_HEADERS_MAX 65536 /* bytes of header lines of one upstream answer: 502 */
+#define H2_WINDOW 65535		  /* bytes of one request body before it is given room (RFC 9113's default) */
+#define H2_CONN_WINDOW (16 << 20) /* bytes under way at once on a channel, each direction; a round trip carries that much */
+#define H2_PING_MS 5000		  /* silence after which the other end is asked for a sign of life */
+#define H2_STALL_MS 20000	  /* silence after which a channel is given up */
+#define H2_NOISE_BURST 1000	  /* cheap frames (resets count tenfold) at once: GOAWAY */
+#define H2_NOISE_RATE 100	  /* cheap frames in a second, in the long run */
+
+/* clang-format on */
+
 /* clang-format on */
 
 #endif

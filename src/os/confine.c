@@ -34,6 +34,13 @@
 	 LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_MAKE_DIR |  \
 	 LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_SYM | LL_REFER | LL_TRUNCATE)
 
+#define LL_NET_CONNECT UINT64_C(2)
+#define LL_RULE_NET_PORT 2
+
+struct net_port_attr {
+	uint64_t access, port;
+};
+
 struct ruleset_attr { /* as of ABI 6; older kernels take the shorter sizes */
 	uint64_t fs, net, scoped;
 };
@@ -86,6 +93,12 @@ static int restrict_files(const struct confine_opts *o, struct err *e)
 			p.allowed_access |= LL_WRITE & attr.fs;
 		if (syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &p, 0) < 0)
 			return err_sys(e, errno, "Landlock: allow tree %zu", i);
+	}
+	for (size_t i = 0; abi >= 4 && i < o->connect_ports_len; i++) {
+		struct net_port_attr p = {.access = LL_NET_CONNECT, .port = o->connect_ports[i]};
+
+		if (syscall(SYS_landlock_add_rule, rules, LL_RULE_NET_PORT, &p, 0) < 0)
+			return err_sys(e, errno, "Landlock: allow port %u", o->connect_ports[i]);
 	}
 	/* Safe because: it only takes rights away, from this process and whatever it might start. */
 	if (syscall(SYS_landlock_restrict_self, rules, 0) < 0)

@@ -36,6 +36,9 @@ struct confine_path {
 struct confine_opts {
 	const struct confine_path *paths;
 	size_t paths_len;
+	/* TCP ports that may be connected to, at any address (Landlock ABI 4); bind never */
+	const uint16_t *connect_ports;
+	size_t connect_ports_len;
 	uint64_t keep_caps;  /* mask of 1 << CAP_x kept when the caller has them; usually 0 */
 	uint64_t data_max;   /* bytes of private writable memory; 0: leave */
 	unsigned nofile_max; /* 0: leave */

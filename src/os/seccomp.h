@@ -1,15 +1,19 @@
 /*
- * seccomp.h: the two system call filters, made at build time from seccomp/profile.h.
+ * seccomp.h: the system call filters, made at build time from seccomp/profile.h.
  *
- * Installing sets no_new_privs first and cannot be undone. Both profiles are for the running
+ * Installing sets no_new_privs first and cannot be undone. The profiles are for the running
  * architecture; calls of another one (i386, x32) kill the process.
  */
 #ifndef AIRLOCK_OS_SECCOMP_H
 #define AIRLOCK_OS_SECCOMP_H
 
+#include <stdbool.h>
+
 /* For everything inside a sandbox, pid 1 included. 0 or a negative errno (-EINVAL: no seccomp). */
 int seccomp_install_guest(void);
 /* For airlock-launch once its sandbox runs; a call outside the list kills it. */
 int seccomp_install_monitor(void);
+/* For airlock-bridge: a list, and sockets of one kind only: TCP, or unix streams. */
+int seccomp_install_bridge(bool tcp);
 
 #endif

@@ -436,4 +436,29 @@ static const char *const monitor_allow[] = {
     "geteuid",
 };
 
+/*
+ * airlock-bridge (door 2): sockets, memory, time. It opens no file; a call outside the list fails with EPERM.
+ * Arguments of socket, mmap and mprotect: gen.c.
+ */
+static const char *const bridge_allow[] = {
+    "read",	     "write",	     "readv",		"writev",
+    "close",	     "epoll_wait",   "epoll_pwait",	"epoll_ctl",
+    "poll",	     "ppoll",	     "recvmsg",		"sendmsg",
+    "recvfrom",	     "sendto",	     "connect",		"shutdown",
+    "getsockopt",    "setsockopt",   "getsockname",	"getpeername",
+    "fcntl",	     "fstat",	     "newfstatat",	"lseek",
+    "clock_gettime", "gettimeofday", "clock_nanosleep", "munmap",
+    "mremap",	     "brk",	     "madvise",		"futex",
+    "getrandom",     "exit",	     "exit_group",	"restart_syscall",
+    "rt_sigreturn",  "rt_sigaction", "rt_sigprocmask",	"getpid",
+    "gettid",	     "tgkill",	     "sched_yield",
+};
+
+/* An attempt at one of these is an attack in progress, not a missing feature: end at once. */
+static const char *const bridge_deadly[] = {
+    "execve",		"execveat",	     "fork",	    "vfork", "ptrace",
+    "process_vm_readv", "process_vm_writev", "bpf",	    "mount", "init_module",
+    "finit_module",	"kexec_load",	     "pidfd_getfd", "bind",  "listen",
+};
+
 #endif

@@ -1,0 +1,57 @@
+/*
+ * h2chan.h: an HTTP/2 session (nghttp2) over a byte stream: reading, writing, pings, floods.
+ *
+ * Both ends use it: airlock-bridge as server, the gateway as client. The stream is one socket or a pair of
+ * pipes. Outgoing frames are gathered and written at the end of a turn (h2chan_flush); a peer that does not
+ * read stops its own requests, because nothing is read while H2_OUT_HIGH bytes wait.
+ */
+#ifndef AIRLOCK_OS_H2CHAN_H
+#define AIRLOCK_OS_H2CHAN_H
+
+#include <nghttp2/nghttp2.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "os/loop.h"
+
+enum h2_loss {
+	H2_OPEN = 0,
+	H2_EOF,	   /* the other end closed */
+	H2_IO,	   /* reading or writing failed */
+	H2_BROKEN, /* not HTTP/2, or a flood */
+	H2_STALL,  /* no sign of life within H2_STALL_MS */
+	H2_DONE,   /* ended in order: GOAWAY, no stream left */
+};
+
+struct h2chan {
+	struct loop *loop;
+	int in, out; /* owned; the same number for a socket */
+	struct loop_watch wi, wo;
+	nghttp2_session *s;   /* owned */
+	uint8_t *obuf, *ibuf; /* owned */
+	size_t olen, ooff;
+	int64_t heard_ns, pinged_ns;
+	bool flushing, again;
+	enum h2_loss loss;
+	/* Token buckets against floods of cheap frames. */
+	int64_t noise_ns;
+	double noise;
+	/* Once; the session is still there, but nothing more comes in or goes out. */
+	void (*lost)(void *arg, enum h2_loss why);
+	void *arg;
+};
+
+/* Prepares; takes the descriptors (made non-blocking) and the session. 0 or negative errno. */
+int h2chan_init(struct h2chan *c, struct loop *l, int in, int out, nghttp2_session *s);
+void h2chan_done(struct h2chan *c);
+/* Bytes that were read before the session began. */
+void h2chan_feed(struct h2chan *c, const uint8_t *p, size_t n);
+/* Writes what the session has to say; to be called after each change. Re-entrant calls are gathered. */
+void h2chan_flush(struct h2chan *c);
+/* Sends pings, sees stalls. Returns the next time it wants to be called. */
+int64_t h2chan_tick(struct h2chan *c, int64_t now);
+/* A cheap frame of the peer (PING, SETTINGS, RST_STREAM...): cost in tokens. False: a flood, now closed. */
+bool h2chan_noise(struct h2chan *c, double cost);
+const char *h2_loss_name(enum h2_loss l);
+
+#endif
