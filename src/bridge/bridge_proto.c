@@ -1,0 +1,81 @@
+#include "bridge/bridge_proto.h"
+
+#include <errno.h>
+
+#include "base/cleanup.h"
+
+#define WITHOUT_LANDLOCK_BIT 1u
+#define WITHOUT_SECCOMP_BIT 2u
+
+const char *bridge_transport_mode(enum bridge_transport t)
+{
+	return t == BRIDGE_QUEUE ? "queue_v2" : "http2_v1";
+}
+
+static void fields(struct bridge_setup *s, struct view *ret[11])
+{
+	struct view *all[11] = {&s->upstream,	 &s->token,	  &s->nonce,	  &s->credential,
+				&s->run_id,	 &s->agent_id,	  &s->company_id, &s->task_id,
+				&s->policy_name, &s->policy_text, &s->ca};
+
+	for (size_t i = 0; i < ARRAY_LEN(all); i++)
+		ret[i] = all[i];
+}
+
+int bridge_put_setup(struct buf *b, const struct bridge_setup *setup)
+{
+	struct bridge_setup s = *setup;
+	struct view *v[11];
+
+	fields(&s, v);
+	(void)buf_u8(b, s.transport);
+	(void)buf_u8(b, (uint8_t)((s.without_landlock ? WITHOUT_LANDLOCK_BIT : 0) |
+				  (s.without_seccomp ? WITHOUT_SECCOMP_BIT : 0)));
+	for (size_t i = 0; i < ARRAY_LEN(v); i++)
+		(void)buf_bytes(b, v[i]->p ? v[i]->p : "", v[i]->n);
+	return b->err;
+}
+
+int bridge_get_setup(struct view in, struct bridge_setup *ret)
+{
+	struct view *v[11];
+	struct cursor c;
+	uint8_t bits;
+
+	*ret = (struct bridge_setup){0};
+	fields(ret, v);
+	cursor_init(&c, in.p, in.n);
+	ret->transport = cursor_u8(&c);
+	bits = cursor_u8(&c);
+	ret->without_landlock = bits & WITHOUT_LANDLOCK_BIT;
+	ret->without_seccomp = bits & WITHOUT_SECCOMP_BIT;
+	for (size_t i = 0; i < ARRAY_LEN(v); i++)
+		*v[i] = cursor_bytes(&c, FRAME_MAX);
+	return cursor_end(&c) && ret->transport <= BRIDGE_QUEUE ? 0 : -EPROTO;
+}
+
+int bridge_put_counts(struct buf *b, const struct bridge_counts *c)
+{
+	(void)buf_u64(b, c->requests);
+	(void)buf_u64(b, c->forwarded);
+	(void)buf_u64(b, c->refused);
+	(void)buf_u64(b, c->failed);
+	(void)buf_u64(b, c->indeterminate);
+	(void)buf_u64(b, c->bytes_in);
+	return buf_u64(b, c->bytes_out);
+}
+
+int bridge_get_counts(struct view v, struct bridge_counts *ret)
+{
+	struct cursor c;
+
+	cursor_init(&c, v.p, v.n);
+	ret->requests = cursor_u64(&c);
+	ret->forwarded = cursor_u64(&c);
+	ret->refused = cursor_u64(&c);
+	ret->failed = cursor_u64(&c);
+	ret->indeterminate = cursor_u64(&c);
+	ret->bytes_in = cursor_u64(&c);
+	ret->bytes_out = cursor_u64(&c);
+	return cursor_end(&c) ? 0 : -EPROTO;
+}

@@ -1,0 +1,62 @@
+/*
+ * bridge_proto.h: what the engine's client and airlock-bridge say to each other.
+ *
+ * Frames of wire/frame.h over the socket pair that is airlock-bridge's standard input. Secrets travel here and
+ * nowhere else: an inherited descriptor, not argv, not the environment. Both trust the other's frames.
+ *
+ *   client -> helper   SETUP  descriptors: http2: channel in, channel out, audit file; queue: directory, audit file
+ *   helper             resolves the upstream, confines itself
+ *   helper -> client   CONFINED
+ *   helper -> client   READY       (the gateway has spoken)
+ *   client -> helper   POLICY...   -> POLICY_SET or POLICY_BAD
+ *   helper -> client   LOST        (the channel ended; nothing more is forwarded)
+ *   client -> helper   STOP        -> DONE with the counts; the helper ends
+ * ERROR instead of anything ends it, and so does the client's end of the pair.
+ */
+#ifndef AIRLOCK_BRIDGE_BRIDGE_PROTO_H
+#define AIRLOCK_BRIDGE_BRIDGE_PROTO_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/cursor.h"
+#include "base/err.h"
+#include "bridge/exchange.h"
+
+enum bridge_frame {
+	BF_SETUP = 1,
+	BF_POLICY, /* text of a policy file */
+	BF_STOP,
+	BF_CONFINED = 32,
+	BF_READY,
+	BF_POLICY_SET,
+	BF_POLICY_BAD, /* str text; the old policy stays */
+	BF_LOST,       /* str why */
+	BF_DONE,       /* counts */
+	BF_ERROR,      /* u32 code, str text */
+};
+
+enum bridge_transport { BRIDGE_HTTP2 = 0, BRIDGE_QUEUE = 1 };
+const char *bridge_transport_mode(enum bridge_transport t); /* "http2_v1", "queue_v2" */
+
+/* Views into the frame. */
+struct bridge_setup {
+	uint8_t transport;
+	bool without_landlock, without_seccomp;
+	struct view upstream;	  /* text of the origin */
+	struct view token, nonce; /* nonce: http2 */
+	struct view credential;
+	struct view run_id, agent_id, company_id, task_id;
+	struct view policy_name, policy_text; /* text empty: the built-in of that name */
+	struct view ca;			      /* PEM bundle, for https */
+};
+
+/* 0, -E2BIG, -ENOMEM. */
+int bridge_put_setup(struct buf *b, const struct bridge_setup *s);
+/* 0 or -EPROTO. */
+int bridge_get_setup(struct view v, struct bridge_setup *ret);
+int bridge_put_counts(struct buf *b, const struct bridge_counts *c);
+int bridge_get_counts(struct view v, struct bridge_counts *ret);
+
+#endif

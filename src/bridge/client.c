@@ -1,0 +1,323 @@
+#include "bridge/client.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "os/self.h"
+#include "policy/bridge_policy.h"
+
+#define START_MS 30000 /* names may be slow to resolve */
+#define STOP_MS (BRIDGE_STOP_MS + 1000)
+#define CA_MAX (2 << 20)
+
+static const char *const ca_places[] = {
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/cert.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+};
+
+/* A regular file of at most max bytes, whole. Heap, NUL-terminated. */
+static int read_file(const char *what, const char *path, size_t max, char **ret, size_t *ret_n,
+		     struct err *e)
+{
+	_cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	struct buf b = BUF_INIT(max);
+	struct stat st;
+	ssize_t k = 1;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return err_sys(e, errno, "%s %s", what, path);
+	if (!S_ISREG(st.st_mode))
+		return err_set(e, ERR_INVALID, "%s %s is not a regular file", what, path);
+	while (k > 0) {
+		char *to = buf_room(&b, 4096);
+
+		k = to ? read(fd, to, 4096) : -1;
+		if (!to || k < 0) {
+			int r = to ? err_sys(e, errno, "read %s %s", what, path)
+				   : err_set(e, ERR_LIMIT, "%s %s is larger than %zu bytes", what,
+					     path, max - 4096);
+			if (b.data)
+				sodium_memzero(b.data, b.cap);
+			buf_done(&b);
+			return r;
+		}
+		buf_add(&b, (size_t)k);
+	}
+	*ret_n = b.len;
+	*ret = buf_take(&b);
+	if (!*ret)
+		*ret = calloc(1, 1);
+	return *ret ? 0 : err_set(e, ERR_NOMEM, "%s %s: out of memory", what, path);
+}
+
+int bridge_read_secret(const char *path, size_t max, char **ret, struct err *e)
+{
+	char *text = NULL;
+	size_t n = 0;
+	int r = read_file("file", path, max + 4096, &text, &n, e);
+
+	if (r < 0)
+		return r;
+	while (n && (text[n - 1] == '\n' || text[n - 1] == '\r' || text[n - 1] == ' '))
+		text[--n] = '\0';
+	if (n == 0)
+		r = err_set(e, ERR_INVALID, "file %s is empty", path);
+	else if (n > max)
+		r = err_set(e, ERR_LIMIT, "file %s holds over %zu bytes", path, max);
+	for (size_t i = 0; r == 0 && i < n; i++)
+		if (text[i] < 0x21 || text[i] > 0x7e)
+			r = err_set(
+			    e, ERR_INVALID,
+			    "file %s must hold one word of printable ASCII (byte %zu is not)", path,
+			    i);
+	if (r < 0) {
+		sodium_memzero(text, n);
+		free(text);
+		return r;
+	}
+	*ret = text;
+	return 0;
+}
+
+static int read_policy(struct bridge_inputs *in, const char *policy, struct err *e)
+{
+	_cleanup_policy_ struct bridge_policy *p = NULL;
+	int r;
+
+	in->policy_name = strdup(policy);
+	if (!in->policy_name)
+		return err_set(e, ERR_NOMEM, "policy: out of memory");
+	for (size_t i = 0; bridge_policy_builtin_name(i); i++)
+		if (strcmp(policy, bridge_policy_builtin_name(i)) == 0)
+			return 0;
+	if (!strchr(policy, '/') && access(policy, F_OK) < 0)
+		return bridge_policy_builtin(policy, &p, e);
+	r = read_file("policy", policy, CONFIG_MAX + 4096, &in->policy_text, &in->policy_len, e);
+	return r < 0 ? r : bridge_policy_parse(policy, in->policy_text, in->policy_len, &p, e);
+}
+
+static int read_ca(struct bridge_inputs *in, struct err *e)
+{
+	const char *given = getenv("SSL_CERT_FILE");
+
+	if (given && *given)
+		return read_file("SSL_CERT_FILE", given, CA_MAX, &in->ca, &in->ca_len, e);
+	for (size_t i = 0; i < ARRAY_LEN(ca_places); i++)
+		if (access(ca_places[i], R_OK) == 0)
+			return read_file("certificates", ca_places[i], CA_MAX, &in->ca, &in->ca_len,
+					 e);
+	return 0; /* the helper says what is missing */
+}
+
+int bridge_inputs_read(struct bridge_inputs *in, const char *upstream, const char *credential_file,
+		       const char *policy, struct err *e)
+{
+	unsigned char raw[BRIDGE_TOKEN_BYTES], nonce[BRIDGE_NONCE_LEN / 2];
+	struct origin o;
+	int r = origin_parse(upstream, &o, e);
+
+	if (r == 0 && sodium_init() < 0)
+		r = err_set(e, ERR_UNAVAILABLE, "libsodium does not start");
+	if (r < 0)
+		return r;
+	in->upstream = strdup(upstream);
+	if (!in->upstream)
+		return err_set(e, ERR_NOMEM, "bridge: out of memory");
+	randombytes_buf(raw, sizeof(raw));
+	randombytes_buf(nonce, sizeof(nonce));
+	(void)sodium_bin2base64(in->token, sizeof(in->token), raw, sizeof(raw),
+				sodium_base64_VARIANT_URLSAFE_NO_PADDING);
+	(void)sodium_bin2hex(in->nonce, sizeof(in->nonce), nonce, sizeof(nonce));
+	sodium_memzero(raw, sizeof(raw));
+	if (credential_file)
+		r = bridge_read_secret(credential_file, BRIDGE_CREDENTIAL_MAX, &in->credential, e);
+	if (r == 0)
+		r = read_policy(in, policy, e);
+	if (r == 0 && o.scheme == ORIGIN_HTTPS)
+		r = read_ca(in, e);
+	return r;
+}
+
+void bridge_inputs_done(struct bridge_inputs *in)
+{
+	if (in->credential)
+		sodium_memzero(in->credential, strlen(in->credential));
+	free(in->credential);
+	free(in->upstream);
+	free(in->policy_name);
+	free(in->policy_text);
+	free(in->ca);
+	sodium_memzero(in, sizeof(*in));
+}
+
+/* The helper. ------------------------------------------------------------------------------ */
+
+static void lose(struct bridge_client *c, const char *why)
+{
+	if (c->lost)
+		return;
+	c->lost = true;
+	(void)snprintf(c->why, sizeof(c->why), "%s", why);
+}
+
+static void take_text(struct bridge_client *c, struct view v, bool code)
+{
+	_cleanup_free_ char *text = NULL;
+	struct cursor cur;
+
+	cursor_init(&cur, v.p, v.n);
+	if (code)
+		(void)cursor_u32(&cur);
+	text = cursor_strdup(&cur, 4096);
+	lose(c, text ? text : "airlock-bridge sent a malformed message");
+}
+
+static void take(struct bridge_client *c, const struct frame *f)
+{
+	switch (f->type) {
+	case BF_READY:
+		c->ready = true;
+		break;
+	case BF_LOST:
+		take_text(c, f->payload, false);
+		break;
+	case BF_ERROR:
+		take_text(c, f->payload, true);
+		break;
+	case BF_DONE:
+		c->done = bridge_get_counts(f->payload, &c->counts) == 0;
+		lose(c, "stopped");
+		break;
+	default:
+		break;
+	}
+}
+
+/* One frame, or the end. False: nothing until the deadline. */
+static bool wait_frame(struct bridge_client *c, int64_t deadline, struct frame *f)
+{
+	int r = chan_recv(&c->ch, deadline, f, NULL, NULL);
+
+	if (r == -EAGAIN)
+		return false;
+	if (r > 0)
+		take(c, f);
+	else
+		lose(c, "airlock-bridge ended");
+	return r > 0;
+}
+
+static int start_helper(struct bridge_client *c, struct err *e)
+{
+	int sv[2], r = self_helper("airlock-bridge", &c->helper, e);
+
+	if (r < 0)
+		return r;
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv) < 0)
+		return err_sys(e, errno, "make a channel to airlock-bridge");
+	chan_init(&c->ch, sv[0], false);
+	c->argv[0] = c->helper;
+	c->argv[1] = c->envp[0] = NULL;
+	c->popts = (struct process_opts)PROCESS_OPTS_INIT;
+	c->popts.argv = c->argv;
+	c->popts.envp = c->envp;
+	c->popts.in_fd = sv[1];
+	r = process_start(&c->proc, &c->popts, e);
+	(void)close(sv[1]);
+	c->started = r == 0;
+	return r;
+}
+
+int bridge_client_start(struct bridge_client *c, const struct bridge_setup *s, int in, int out,
+			int audit, struct err *e)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(FRAME_MAX);
+	const int fds[3] = {in, out, audit};
+	int64_t deadline = clock_mono_ns() + START_MS * NS_PER_MS;
+	struct frame f;
+	int r;
+
+	*c = (struct bridge_client){0};
+	chan_init(&c->ch, -1, false);
+	r = start_helper(c, e);
+	if (r == 0)
+		r = bridge_put_setup(&b, s);
+	if (r == 0)
+		r = chan_send(&c->ch, BF_SETUP, b.data, b.len, fds, audit >= 0 ? 3 : 2, deadline,
+			      e);
+	if (b.data)
+		sodium_memzero(b.data, b.len);
+	if (r < 0)
+		return r;
+	if (!wait_frame(c, deadline, &f) && !c->lost)
+		return err_set(e, ERR_TIMEOUT, "airlock-bridge was not ready within %d ms",
+			       START_MS);
+	if (c->lost)
+		return err_set(e, ERR_UNAVAILABLE, "%s", c->why);
+	return f.type == BF_CONFINED
+		   ? 0
+		   : err_set(e, ERR_PROTOCOL,
+			     "airlock-bridge speaks another version: install Airlock again");
+}
+
+int bridge_client_ready(struct bridge_client *c, struct err *e)
+{
+	int64_t deadline = clock_mono_ns() + (BRIDGE_READY_MS + 5000) * NS_PER_MS;
+	struct frame f;
+
+	while (!c->ready && !c->lost)
+		if (!wait_frame(c, deadline, &f) && !c->lost)
+			lose(c, "the gateway was not ready in time");
+	return c->ready && !c->lost ? 0 : err_set(e, ERR_UNAVAILABLE, "bridge: %s", c->why);
+}
+
+int bridge_client_fd(const struct bridge_client *c)
+{
+	return c->ch.fd;
+}
+
+void bridge_client_poll(struct bridge_client *c)
+{
+	struct frame f;
+
+	while (c->started && wait_frame(c, 0, &f))
+		;
+}
+
+int bridge_client_policy(struct bridge_client *c, const char *text, size_t n, struct err *e)
+{
+	_cleanup_policy_ struct bridge_policy *p = NULL;
+	int r = bridge_policy_parse("policy", text, n, &p, e);
+
+	return r < 0 ? r
+		     : chan_send(&c->ch, BF_POLICY, text, n, NULL, 0,
+				 clock_mono_ns() + STOP_MS * NS_PER_MS, e);
+}
+
+void bridge_client_stop(struct bridge_client *c)
+{
+	int64_t deadline = clock_mono_ns() + STOP_MS * NS_PER_MS;
+	struct frame f;
+
+	if (!c->started)
+		return;
+	if (chan_send(&c->ch, BF_STOP, NULL, 0, NULL, 0, deadline, NULL) == 0)
+		while (!c->done && wait_frame(c, deadline, &f))
+			;
+	chan_done(&c->ch);
+	process_kill(&c->proc);
+	free(c->helper);
+	c->helper = NULL;
+	c->started = false;
+}

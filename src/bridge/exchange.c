@@ -1,0 +1,274 @@
+/*
+ * Policy of door 2 here: nothing goes upstream that guard_judge has not allowed, nothing comes back that
+ * guard_response has not filtered, and what is sent is the verdict's method, target and headers, never the request's
+ * own bytes. Not done here: judging (guard.c), carrying (h2server.c, queueserver.c).
+ */
+#include "bridge/exchange.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+struct exchange {
+	struct bridge *b;
+	const struct exchange_ops *ops;
+	void *arg;
+	struct guard_request req; /* views of the transport's */
+	struct guard_verdict v;
+	struct buf body;
+	uint64_t in, out;
+	struct upstream_call *call;
+	bool collecting, headed, ended, sent;
+	int status;
+	enum guard_cause why; /* why we gave the answer up; GUARD_CAUSE_COUNT: we did not */
+	const char *rule;     /* of the audit line */
+	int64_t began_real_ns, began_ns, moved_ns;
+};
+
+static void audit(struct exchange *x)
+{
+	struct exchange_audit a = {
+	    .transport = x->b->transport,
+	    .route = x->v.route_id,
+	    .rule = x->rule,
+	    .method = x->v.allowed ? x->v.method_name : NULL,
+	    .target = x->req.target,
+	    .status = x->status,
+	    .bytes_in = x->in,
+	    .bytes_out = x->out,
+	    .began_ns = x->began_real_ns,
+	    .took_ns = clock_mono_ns() - x->began_ns,
+	};
+
+	x->b->counts.bytes_in += x->in;
+	x->b->counts.bytes_out += x->out;
+	if (x->b->audit)
+		x->b->audit(x->b->audit_arg, &a);
+}
+
+static void drop_body(struct exchange *x)
+{
+	x->collecting = false;
+	buf_done(&x->body);
+}
+
+static void end(struct exchange *x, bool whole)
+{
+	if (x->ended)
+		return;
+	x->ended = true;
+	drop_body(x);
+	audit(x);
+	x->ops->end(x->arg, whole);
+}
+
+/* An answer of the bridge's own: small enough for every transport to take at once. */
+static void reply(struct exchange *x, const struct guard_reply *r)
+{
+	x->headed = true;
+	x->status = r->status;
+	x->rule = r->rule;
+	x->out = r->body_len;
+	x->ops->head(x->arg, r->status, r->headers, r->headers_len);
+	x->ops->data(x->arg, r->body, r->body_len);
+	end(x, true);
+}
+
+struct exchange *exchange_begin(struct bridge *b, const struct guard_request *req,
+				const struct exchange_ops *ops, void *arg)
+{
+	struct exchange *x = calloc(1, sizeof(*x));
+
+	if (!x)
+		return NULL;
+	x->b = b;
+	x->ops = ops;
+	x->arg = arg;
+	x->req = *req;
+	x->why = GUARD_CAUSE_COUNT;
+	x->began_real_ns = clock_real_ns();
+	x->began_ns = x->moved_ns = clock_mono_ns();
+	b->counts.requests++;
+	guard_judge(b->guard, req, &x->v);
+	x->rule = x->v.rule;
+	if (!x->v.allowed) {
+		b->counts.refused++;
+		reply(x, &x->v.reply);
+		return x;
+	}
+	x->collecting = true;
+	x->body = BUF_INIT(x->v.limits.body_max + 1);
+	return x;
+}
+
+bool exchange_wants_body(const struct exchange *x)
+{
+	return x->collecting;
+}
+
+uint64_t exchange_body_max(const struct exchange *x)
+{
+	return x->v.limits.body_max;
+}
+
+void exchange_body(struct exchange *x, const void *p, size_t n)
+{
+	if (!x->collecting || n == 0)
+		return;
+	x->moved_ns = clock_mono_ns();
+	x->in += n;
+	if (guard_body(&x->v, n) < 0) {
+		x->b->counts.refused++;
+		reply(x, &x->v.reply);
+		return;
+	}
+	/* Once it is more than a first window: the length it was announced with, instead of doublings. */
+	if (x->body.len <= H2_WINDOW && x->body.len + n > H2_WINDOW && x->req.body_len > 0)
+		(void)buf_room(&x->body, (size_t)x->req.body_len - x->body.len);
+	if (buf_put(&x->body, p, n) < 0)
+		exchange_fail(x, GUARD_MEMORY);
+}
+
+/* Upstream. -------------------------------------------------------------------------------- */
+
+static bool on_head(void *arg, int status, const struct header *h, size_t n)
+{
+	struct exchange *x = arg;
+	struct guard_response r;
+
+	if (guard_response(&x->v, status, h, n, &r) < 0) {
+		x->why = GUARD_UPSTREAM_BAD;
+		return false;
+	}
+	x->headed = true;
+	x->status = r.status;
+	x->ops->head(x->arg, r.status, r.headers, r.headers_len);
+	return true;
+}
+
+static enum upstream_data on_data(void *arg, const char *p, size_t n)
+{
+	struct exchange *x = arg;
+
+	if (!x->ops->room(x->arg, n))
+		return UPSTREAM_WAIT;
+	/* Counted when there is room: the same bytes come again after a wait. */
+	if (guard_response_body(&x->v, n) < 0) {
+		x->why = GUARD_RESPONSE_SIZE;
+		return UPSTREAM_ABORT;
+	}
+	x->out += n;
+	x->ops->data(x->arg, p, n);
+	return UPSTREAM_TAKEN;
+}
+
+static void on_end(void *arg, enum upstream_end how, bool sent)
+{
+	static const enum guard_cause causes[] = {
+	    [UP_OK] = GUARD_UPSTREAM_LOST,   [UP_UNREACHABLE] = GUARD_UNREACHABLE,
+	    [UP_LOST] = GUARD_UPSTREAM_LOST, [UP_TIME] = GUARD_UPSTREAM_TIME,
+	    [UP_BAD] = GUARD_UPSTREAM_BAD,
+	};
+	struct exchange *x = arg;
+	enum guard_cause cause = causes[how];
+
+	x->call = NULL;
+	x->sent = sent;
+	if (how == UP_OK && x->headed) {
+		x->b->counts.forwarded++;
+		end(x, true);
+		return;
+	}
+	if (x->why != GUARD_CAUSE_COUNT)
+		cause = x->why;
+	else if (how == UP_TIME && !sent)
+		cause = GUARD_UNREACHABLE;
+	exchange_fail(x, cause);
+}
+
+void exchange_fail(struct exchange *x, enum guard_cause cause)
+{
+	struct guard_reply r;
+
+	if (x->ended)
+		return;
+	if (x->call) {
+		x->sent = upstream_cancel(x->call);
+		x->call = NULL;
+	}
+	x->b->counts.failed++;
+	guard_fault(&x->v, cause, x->sent, &r);
+	if (x->headed) {
+		x->rule = r.rule;
+		end(x, false);
+		return;
+	}
+	if (r.status == 409)
+		x->b->counts.indeterminate++;
+	reply(x, &r);
+}
+
+void exchange_body_end(struct exchange *x)
+{
+	struct upstream_request q = {
+	    .method = x->v.method_name,
+	    .safe = x->v.safe,
+	    .target = x->v.target.all,
+	    .headers = x->v.headers,
+	    .headers_len = x->v.headers_len,
+	    .body = {x->body.data, x->body.len},
+	    .limits = x->v.limits,
+	    .arg = x,
+	    .head = on_head,
+	    .data = on_data,
+	    .end = on_end,
+	};
+
+	if (!x->collecting)
+		return;
+	x->collecting = false;
+	/* A method that may have one says so with a length of zero. */
+	q.has_body = x->body.len || x->v.method == METHOD_POST || x->v.method == METHOD_PUT ||
+		     x->v.method == METHOD_PATCH;
+	x->call = upstream_start(x->b->upstream, &q);
+	if (!x->call)
+		exchange_fail(x, GUARD_MEMORY);
+}
+
+void exchange_resume(struct exchange *x)
+{
+	if (x->call)
+		upstream_resume(x->call);
+}
+
+int64_t exchange_tick(struct exchange *x, int64_t now)
+{
+	const struct bridge_limits *l = &x->v.limits;
+	int64_t due;
+
+	if (!x->collecting)
+		return INT64_MAX;
+	due = x->moved_ns + l->idle_ns;
+	if (x->began_ns + l->upload_ns < due)
+		due = x->began_ns + l->upload_ns;
+	if (due > now)
+		return due;
+	exchange_fail(x, GUARD_BODY_IDLE);
+	return INT64_MAX;
+}
+
+void exchange_free(struct exchange *x)
+{
+	if (x->call)
+		x->sent = upstream_cancel(x->call);
+	/* The sandbox left before the answer: what was sent may have had its effect, and the audit says so. */
+	if (!x->ended) {
+		x->rule = x->sent ? "client.gone" : "client.gone_before_sent";
+		audit(x);
+	}
+	buf_done(&x->body);
+	guard_verdict_done(&x->v);
+	free(x);
+}

@@ -1,0 +1,648 @@
+/*
+ * Policy of door 2 here: every stream is one exchange, and an exchange is the only way from a stream to the
+ * upstream. Bounded: streams at once, header bytes, body bytes in memory, cheap frames, silence. Trailers, pushes and
+ * priorities of the sandbox are not heard. Not done here: any decision about a request (guard.h).
+ */
+#include "bridge/h2server.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/str.h"
+
+/* Bytes that a header costs beyond its own (RFC 9113, 6.5.2). */
+#define PAIR_COST 32
+#define RESET_COST 10.0
+
+struct field { /* offsets: the text moves while it grows */
+	uint32_t name, name_len, value, value_len;
+};
+
+struct stream {
+	struct h2server *s;
+	struct stream *next, **prev;
+	int32_t id;
+	struct buf text; /* names and values of the request */
+	struct field *field;
+	size_t fields;
+	struct header *headers; /* views into text, once it is whole */
+	struct view method, path;
+	int64_t content_length; /* -1: not said */
+	bool oversize, malformed, judged, request_done, answered, cut;
+	struct exchange *x;
+	uint64_t got, consumed; /* body bytes that came; those whose room was given back */
+	size_t granted;		/* room given beyond H2_WINDOW; counts against s->held */
+	bool wants_room;
+	int64_t wanted_ns; /* when it asked first */
+	struct buf out;	   /* the answer's body, waiting for the session */
+	size_t out_off;
+	bool out_end, out_broken, deferred, waiting;
+	int64_t moved_ns; /* last progress of the answer */
+};
+
+struct h2server {
+	struct bridge *b;
+	struct h2chan ch;
+	struct stream *streams;
+	unsigned under_way;
+	size_t held;
+	bool room_wanted, goaway, more;
+	int64_t now_ns; /* of the last turn; what is measured with it is seconds */
+	enum h2_loss loss;
+};
+
+/* Answers. --------------------------------------------------------------------------------- */
+
+static ssize_t read_answer(nghttp2_session *session, int32_t id, uint8_t *to, size_t n,
+			   uint32_t *flags, nghttp2_data_source *source, void *arg)
+{
+	struct stream *st = source->ptr;
+	size_t left = st->out.len - st->out_off;
+
+	(void)session;
+	(void)id;
+	(void)arg;
+	if (left == 0 && !st->out_end) {
+		st->deferred = true;
+		return NGHTTP2_ERR_DEFERRED;
+	}
+	if (left == 0 && st->out_broken)
+		return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+	if (n > left)
+		n = left;
+	st->moved_ns = st->s->now_ns;
+	if (n)
+		memcpy(to, st->out.data + st->out_off, n);
+	st->out_off += n;
+	if (st->out_off == st->out.len) {
+		buf_reset(&st->out);
+		st->out_off = 0;
+		if (st->out_end && !st->out_broken)
+			*flags |= NGHTTP2_DATA_FLAG_EOF;
+	}
+	if (st->waiting && st->out.len - st->out_off < BRIDGE_OUT_MAX / 2) {
+		st->waiting = false;
+		exchange_resume(st->x);
+	}
+	return (ssize_t)n;
+}
+
+static void kick(struct stream *st)
+{
+	if (!st->deferred)
+		return;
+	st->deferred = false;
+	(void)nghttp2_session_resume_data(st->s->ch.s, st->id);
+	st->s->more = true;
+}
+
+static nghttp2_nv pair(struct view name, struct view value)
+{
+	return (nghttp2_nv){.name = (uint8_t *)(uintptr_t)name.p,
+			    .namelen = name.n,
+			    .value = (uint8_t *)(uintptr_t)value.p,
+			    .valuelen = value.n,
+			    .flags = NGHTTP2_NV_FLAG_NONE};
+}
+
+/* An answer to HEAD has no body, however it was made. */
+static bool is_head(const struct stream *st)
+{
+	return st->method.n == 4 && memcmp(st->method.p, "HEAD", 4) == 0;
+}
+
+static void answer_head(void *arg, int status, const struct header *h, size_t n)
+{
+	struct stream *st = arg;
+	nghttp2_nv nv[POLICY_HEADERS_MAX + 8];
+	nghttp2_data_provider body = {.source.ptr = st, .read_callback = read_answer};
+	char code[8];
+	size_t k = 0;
+
+	(void)snprintf(code, sizeof(code), "%d", status);
+	nv[k++] = pair((struct view){":status", 7}, (struct view){code, strlen(code)});
+	for (size_t i = 0; i < n && k < ARRAY_LEN(nv); i++)
+		nv[k++] = pair(h[i].name, h[i].value);
+	if (nghttp2_submit_response(st->s->ch.s, st->id, nv, k, is_head(st) ? NULL : &body) < 0)
+		(void)nghttp2_submit_rst_stream(st->s->ch.s, NGHTTP2_FLAG_NONE, st->id,
+						NGHTTP2_INTERNAL_ERROR);
+	st->s->more = true;
+}
+
+static bool answer_room(void *arg, size_t n)
+{
+	struct stream *st = arg;
+
+	if (st->out.len - st->out_off + n <= BRIDGE_OUT_MAX)
+		return true;
+	st->waiting = true;
+	return false;
+}
+
+static void answer_data(void *arg, const char *p, size_t n)
+{
+	struct stream *st = arg;
+
+	if (is_head(st))
+		return;
+	if (st->out_off > BRIDGE_OUT_MAX) {
+		buf_drop(&st->out, st->out_off);
+		st->out_off = 0;
+	}
+	if (st->out.len == st->out_off)
+		st->moved_ns = st->s->now_ns;
+	if (buf_put(&st->out, p, n) < 0)
+		st->out_end = st->out_broken = true;
+	kick(st);
+}
+
+static void answer_end(void *arg, bool whole)
+{
+	struct stream *st = arg;
+
+	st->answered = st->out_end = true;
+	st->moved_ns = st->s->now_ns;
+	st->out_broken = st->out_broken || !whole;
+	kick(st);
+	st->s->more = true;
+}
+
+static const struct exchange_ops answers = {answer_head, answer_room, answer_data, answer_end};
+
+/* Room for bodies. ------------------------------------------------------------------------- */
+
+static void return_room(struct stream *st)
+{
+	st->s->held -= st->granted;
+	if (st->granted)
+		st->s->room_wanted = true;
+	st->granted = 0;
+	st->wants_room = false;
+}
+
+static void give_room(struct stream *st)
+{
+	struct h2server *s = st->s;
+	uint64_t max = exchange_body_max(st->x);
+	/* One byte more than is allowed: an upload that is too large must be seen to be. */
+	uint64_t need = st->content_length >= 0 && (uint64_t)st->content_length < max
+			    ? (uint64_t)st->content_length
+			    : max + 1;
+	uint64_t room = need > H2_WINDOW ? need - H2_WINDOW : 0;
+
+	st->wants_room = true;
+	if (!st->wanted_ns)
+		st->wanted_ns = clock_mono_ns();
+	/* The only upload may always have its room, whatever a policy allows. */
+	if (s->held && s->held + room > BRIDGE_HELD_MAX) {
+		s->room_wanted = true;
+		return;
+	}
+	st->wants_room = false;
+	st->granted = room;
+	s->held += room;
+	(void)nghttp2_session_set_local_window_size(
+	    s->ch.s, NGHTTP2_FLAG_NONE, st->id,
+	    (int32_t)(room + H2_WINDOW > INT32_MAX ? INT32_MAX : room + H2_WINDOW));
+	s->more = true;
+}
+
+/* Those who asked first are served first, and nobody is passed over: a large upload is not starved by small ones. */
+static void share_room(struct h2server *s)
+{
+	while (s->room_wanted) {
+		struct stream *first = NULL;
+
+		for (struct stream *st = s->streams; st; st = st->next)
+			if (st->wants_room && (!first || st->wanted_ns < first->wanted_ns))
+				first = st;
+		s->room_wanted = false;
+		if (first)
+			give_room(first);
+		if (!first || first->wants_room) {
+			s->room_wanted = false;
+			return;
+		}
+		s->room_wanted = true;
+	}
+}
+
+/* Requests. -------------------------------------------------------------------------------- */
+
+static struct stream *stream_of(struct h2server *s, int32_t id)
+{
+	return nghttp2_session_get_stream_user_data(s->ch.s, id);
+}
+
+static int on_begin(nghttp2_session *session, const nghttp2_frame *f, void *arg)
+{
+	struct h2server *s = arg;
+	struct stream *st;
+
+	if (f->hd.type != NGHTTP2_HEADERS || f->headers.cat != NGHTTP2_HCAT_REQUEST)
+		return 0;
+	st = calloc(1, sizeof(*st));
+	if (!st)
+		return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+	st->s = s;
+	st->id = f->hd.stream_id;
+	st->content_length = -1;
+	st->moved_ns = s->now_ns;
+	st->text = BUF_INIT(BRIDGE_HEADER_BLOCK_MAX + BRIDGE_PATH_MAX + BRIDGE_QUERY_MAX + 256);
+	st->out = BUF_INIT(3 * BRIDGE_OUT_MAX);
+	st->next = s->streams;
+	st->prev = &s->streams;
+	if (st->next)
+		st->next->prev = &st->next;
+	s->streams = st;
+	s->under_way++;
+	return nghttp2_session_set_stream_user_data(session, st->id, st);
+}
+
+static int on_header(nghttp2_session *session, const nghttp2_frame *f, const uint8_t *name,
+		     size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags,
+		     void *arg)
+{
+	struct h2server *s = arg;
+	struct stream *st = stream_of(s, f->hd.stream_id);
+	struct field *to;
+
+	(void)session;
+	(void)flags;
+	/* A trailer is heard by nobody. */
+	if (!st || st->judged || f->headers.cat != NGHTTP2_HCAT_REQUEST)
+		return 0;
+	if (!st->field)
+		st->field = malloc((BRIDGE_HEADERS_MAX + 8) * sizeof(*st->field));
+	if (!st->field)
+		return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+	if (st->fields == BRIDGE_HEADERS_MAX + 8) {
+		st->oversize = true;
+		return 0;
+	}
+	to = &st->field[st->fields];
+	*to = (struct field){(uint32_t)st->text.len, (uint32_t)name_len,
+			     (uint32_t)(st->text.len + name_len), (uint32_t)value_len};
+	if (buf_put(&st->text, name, name_len) < 0 || buf_put(&st->text, value, value_len) < 0) {
+		st->oversize = true;
+		st->text.err = 0;
+		return 0;
+	}
+	st->fields++;
+	return 0;
+}
+
+/* The library would drop such a header and go on: a request that hides something is none (H04, H05). */
+static int on_invalid_header(nghttp2_session *session, const nghttp2_frame *f, const uint8_t *name,
+			     size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags,
+			     void *arg)
+{
+	struct stream *st = stream_of(arg, f->hd.stream_id);
+
+	(void)session;
+	(void)name;
+	(void)name_len;
+	(void)value;
+	(void)value_len;
+	(void)flags;
+	if (st && !st->judged)
+		st->malformed = true;
+	return 0;
+}
+
+static struct view text_at(const struct stream *st, uint32_t at, uint32_t n)
+{
+	return (struct view){st->text.data + at, n};
+}
+
+/* Pseudo-headers out, the rest into views. */
+static int sort_fields(struct stream *st)
+{
+	size_t n = 0;
+
+	st->headers = calloc(st->fields + 1, sizeof(*st->headers));
+	if (!st->headers)
+		return -ENOMEM;
+	for (size_t i = 0; i < st->fields; i++) {
+		const struct field *fl = &st->field[i];
+		struct header h = {text_at(st, fl->name, fl->name_len),
+				   text_at(st, fl->value, fl->value_len)};
+
+		if (header_name_is(h.name, ":method"))
+			st->method = h.value;
+		else if (header_name_is(h.name, ":path"))
+			st->path = h.value;
+		else if (h.name.n && h.name.p[0] != ':')
+			st->headers[n++] = h;
+		if (header_name_is(h.name, "content-length") && h.value.n < 20) {
+			char digits[20];
+			uint64_t v;
+
+			memcpy(digits, h.value.p, h.value.n);
+			digits[h.value.n] = '\0';
+			if (str_to_u64(digits, INT64_MAX, &v) == 0)
+				st->content_length = (int64_t)v;
+		}
+	}
+	free(st->field);
+	st->field = NULL;
+	st->fields = n;
+	return 0;
+}
+
+static void judge(struct stream *st, bool no_body)
+{
+	struct h2server *s = st->s;
+	struct guard_request req = {.token_in = GUARD_TOKEN_HEADERS};
+
+	st->judged = true;
+	if (st->malformed || sort_fields(st) < 0) {
+		(void)nghttp2_submit_rst_stream(s->ch.s, NGHTTP2_FLAG_NONE, st->id,
+						st->malformed ? NGHTTP2_PROTOCOL_ERROR
+							      : NGHTTP2_INTERNAL_ERROR);
+		return;
+	}
+	req.method = st->method;
+	req.target = st->path;
+	req.headers = st->headers;
+	req.headers_len = st->fields;
+	req.body_len = no_body ? 0 : st->content_length;
+	/* Cut short here; a count that no guard accepts makes the refusal the guard's own. */
+	if (st->oversize)
+		(void)nghttp2_submit_rst_stream(s->ch.s, NGHTTP2_FLAG_NONE, st->id,
+						NGHTTP2_ENHANCE_YOUR_CALM);
+	else
+		st->x = exchange_begin(s->b, &req, &answers, st);
+	if (!st->x) {
+		if (!st->oversize)
+			(void)nghttp2_submit_rst_stream(s->ch.s, NGHTTP2_FLAG_NONE, st->id,
+							NGHTTP2_REFUSED_STREAM);
+		return;
+	}
+	if (exchange_wants_body(st->x) && st->content_length > H2_WINDOW)
+		give_room(st);
+}
+
+static void request_done(struct stream *st)
+{
+	st->request_done = true;
+	if (st->x)
+		exchange_body_end(st->x);
+}
+
+static int on_frame(nghttp2_session *session, const nghttp2_frame *f, void *arg)
+{
+	struct h2server *s = arg;
+	struct stream *st = f->hd.stream_id ? stream_of(s, f->hd.stream_id) : NULL;
+	bool last = f->hd.flags & NGHTTP2_FLAG_END_STREAM;
+
+	(void)session;
+	switch (f->hd.type) {
+	case NGHTTP2_HEADERS:
+		if (!st)
+			break;
+		if (f->headers.cat == NGHTTP2_HCAT_REQUEST)
+			judge(st, last);
+		if (last && !st->request_done)
+			request_done(st);
+		break;
+	case NGHTTP2_DATA:
+		if (f->hd.length == 0 && !last)
+			(void)h2chan_noise(&s->ch, 1);
+		if (st && last && !st->request_done)
+			request_done(st);
+		break;
+	case NGHTTP2_RST_STREAM:
+		(void)h2chan_noise(&s->ch, RESET_COST);
+		break;
+	case NGHTTP2_WINDOW_UPDATE:
+		break;
+	default:
+		(void)h2chan_noise(&s->ch, 1);
+		break;
+	}
+	s->more = true;
+	return 0;
+}
+
+/* After a refusal the rest is let in and dropped, so that the answer is read; up to a bound. */
+static void drop_rest(struct stream *st)
+{
+	nghttp2_session *session = st->s->ch.s;
+
+	return_room(st);
+	if (st->got > 2 * (uint64_t)BRIDGE_BODY_MAX)
+		(void)nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, st->id,
+						NGHTTP2_NO_ERROR);
+	else
+		(void)nghttp2_session_consume_stream(session, st->id,
+						     (size_t)(st->got - st->consumed));
+	st->consumed = st->got;
+}
+
+static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *p, size_t n,
+		   void *arg)
+{
+	struct h2server *s = arg;
+	struct stream *st = stream_of(s, id);
+
+	(void)flags;
+	/* The channel's window is not where memory is bounded: the streams' windows are. */
+	(void)nghttp2_session_consume_connection(session, n);
+	if (!st)
+		return 0;
+	st->got += n;
+	if (st->x && exchange_wants_body(st->x)) {
+		exchange_body(st->x, p, n);
+		/* Nobody said how long it is, and it is longer than the first window. */
+		if (exchange_wants_body(st->x) && !st->granted && !st->wants_room &&
+		    st->got >= H2_WINDOW / 2)
+			give_room(st);
+	}
+	if (!st->x || !exchange_wants_body(st->x))
+		drop_rest(st);
+	return 0;
+}
+
+static void free_stream(struct stream *st)
+{
+	struct h2server *s = st->s;
+
+	return_room(st);
+	if (st->x)
+		exchange_free(st->x);
+	*st->prev = st->next;
+	if (st->next)
+		st->next->prev = st->prev;
+	s->under_way--;
+	buf_done(&st->text);
+	buf_done(&st->out);
+	free(st->field);
+	free(st->headers);
+	free(st);
+}
+
+static int on_close(nghttp2_session *session, int32_t id, uint32_t code, void *arg)
+{
+	struct h2server *s = arg;
+	struct stream *st = stream_of(s, id);
+
+	(void)session;
+	(void)code;
+	if (st)
+		free_stream(st);
+	s->more = true;
+	return 0;
+}
+
+/* Life. ------------------------------------------------------------------------------------ */
+
+static void on_lost(void *arg, enum h2_loss why)
+{
+	struct h2server *s = arg;
+
+	s->loss = why;
+}
+
+static int make_session(struct h2server *s, nghttp2_session **ret)
+{
+	nghttp2_session_callbacks *cb = NULL;
+	nghttp2_option *opt = NULL;
+	int r = nghttp2_session_callbacks_new(&cb);
+
+	if (r == 0)
+		r = nghttp2_option_new(&opt);
+	if (r == 0) {
+		nghttp2_session_callbacks_set_on_begin_headers_callback(cb, on_begin);
+		nghttp2_session_callbacks_set_on_header_callback(cb, on_header);
+		nghttp2_session_callbacks_set_on_invalid_header_callback(cb, on_invalid_header);
+		nghttp2_session_callbacks_set_on_frame_recv_callback(cb, on_frame);
+		nghttp2_session_callbacks_set_on_data_chunk_recv_callback(cb, on_data);
+		nghttp2_session_callbacks_set_on_stream_close_callback(cb, on_close);
+		nghttp2_option_set_no_auto_window_update(opt, 1);
+		nghttp2_option_set_max_send_header_block_length(opt, 65536);
+		/* As many as wait for one write; beyond it the peer floods and does not read. */
+		nghttp2_option_set_max_outbound_ack(opt, 100);
+		nghttp2_option_set_max_settings(opt, 32);
+		/* CVE-2023-44487: opening and resetting streams as fast as the wire carries. */
+		nghttp2_option_set_stream_reset_rate_limit(opt, 100, 10);
+		nghttp2_option_set_max_continuations(opt, 8);
+		r = nghttp2_session_server_new2(ret, cb, s, opt);
+	}
+	nghttp2_session_callbacks_del(cb);
+	nghttp2_option_del(opt);
+	return r == 0 ? 0 : -ENOMEM;
+}
+
+int h2server_new(struct bridge *b, int in, int out, unsigned streams_max, struct h2server **ret,
+		 struct err *e)
+{
+	const nghttp2_settings_entry settings[] = {
+	    {NGHTTP2_SETTINGS_HEADER_TABLE_SIZE, 4096},
+	    {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, streams_max},
+	    {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, H2_WINDOW},
+	    {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE,
+	     BRIDGE_HEADER_BLOCK_MAX + BRIDGE_HEADERS_MAX * PAIR_COST},
+	};
+	struct h2server *s = calloc(1, sizeof(*s));
+	nghttp2_session *session = NULL;
+	int r = s ? make_session(s, &session) : -ENOMEM;
+
+	if (r == 0) {
+		s->b = b;
+		s->now_ns = clock_mono_ns();
+		s->ch.lost = on_lost;
+		s->ch.arg = s;
+		r = h2chan_init(&s->ch, b->loop, in, out, session);
+	}
+	if (r == 0 && (nghttp2_submit_settings(session, NGHTTP2_FLAG_NONE, settings,
+					       ARRAY_LEN(settings)) < 0 ||
+		       nghttp2_session_set_local_window_size(session, NGHTTP2_FLAG_NONE, 0,
+							     H2_CONN_WINDOW) < 0))
+		r = -ENOMEM;
+	if (r < 0) {
+		if (s)
+			h2server_free(s);
+		return err_sys(e, -r, "HTTP/2 session");
+	}
+	*ret = s;
+	return 0;
+}
+
+void h2server_feed(struct h2server *s, const void *early, size_t n)
+{
+	h2chan_feed(&s->ch, early, n);
+}
+
+/* A stream may be neither half done nor unread for ever: each is one of few. */
+static int64_t tick_stream(struct stream *st, int64_t now)
+{
+	int64_t due = st->x ? exchange_tick(st->x, now) : INT64_MAX, slow = INT64_MAX;
+
+	if (st->cut)
+		return due;
+	if (st->answered && !st->request_done)
+		slow = st->moved_ns + BRIDGE_DROP_MS * NS_PER_MS;
+	else if (st->out.len > st->out_off)
+		slow = st->moved_ns + BRIDGE_IDLE_MS * NS_PER_MS;
+	if (slow <= now) {
+		st->cut = st->s->more = true;
+		(void)nghttp2_submit_rst_stream(st->s->ch.s, NGHTTP2_FLAG_NONE, st->id,
+						st->request_done ? NGHTTP2_CANCEL
+								 : NGHTTP2_NO_ERROR);
+		slow = INT64_MAX;
+	}
+	return slow < due ? slow : due;
+}
+
+int64_t h2server_tick(struct h2server *s, int64_t now)
+{
+	int64_t next = INT64_MAX, due;
+
+	s->now_ns = now;
+	for (struct stream *st = s->streams; st; st = st->next) {
+		due = tick_stream(st, now);
+		if (due < next)
+			next = due;
+	}
+	if (s->room_wanted)
+		share_room(s);
+	if (s->more) {
+		s->more = false;
+		h2chan_flush(&s->ch);
+	}
+	due = h2chan_tick(&s->ch, now);
+	return due < next ? due : next;
+}
+
+void h2server_stop(struct h2server *s)
+{
+	if (s->goaway)
+		return;
+	s->goaway = true;
+	(void)nghttp2_submit_goaway(s->ch.s, NGHTTP2_FLAG_NONE,
+				    nghttp2_session_get_last_proc_stream_id(s->ch.s),
+				    NGHTTP2_NO_ERROR, NULL, 0);
+	s->more = true;
+}
+
+enum h2_loss h2server_state(const struct h2server *s)
+{
+	return s->loss;
+}
+
+unsigned h2server_under_way(const struct h2server *s)
+{
+	return s->under_way;
+}
+
+void h2server_free(struct h2server *s)
+{
+	while (s->streams)
+		free_stream(s->streams);
+	h2chan_done(&s->ch);
+	free(s);
+}

@@ -1,0 +1,387 @@
+/*
+ * The life of airlock-bridge: take the set-up from the parent, resolve, confine, serve one channel, end.
+ *
+ * Policy: door 2. The process holds the run's credential, one channel into the sandbox and one origin. It is
+ * confined before it reads the first byte of the channel: no file can be opened (queue: only below one directory), no
+ * program started, no socket but a stream socket of the upstream's family, and TCP only to its port. It ends with its
+ * parent. Not done here: starting the gateway, writing the record (engine).
+ */
+#include "bridge/host.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sodium.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "bridge/bridge_proto.h"
+#include "bridge/h2server.h"
+#include "bridge/ready.h"
+#include "os/chan.h"
+#include "os/confine.h"
+#include "os/seccomp.h"
+
+#define DATA_MAX       \
+	(UINT64_C(112) \
+	 << 20) /* private memory: 64 MiB at the limits, and what malloc cannot give back */
+#define NOFILE (3 * BRIDGE_STREAMS_MAX)
+#define SEND_MS 1000
+#define READ_CHUNK 16384
+
+struct host {
+	struct loop loop;
+	struct chan ctl;
+	struct loop_watch ctl_watch, in_watch;
+	struct bridge bridge;
+	struct bridge_policy *policy;
+	struct h2server *h2;
+	struct ready ready;
+	int in, out, audit; /* owned until the server takes them */
+	unsigned streams_max;
+	int64_t ready_by_ns; /* INT64_MAX: not waiting */
+	int64_t stop_by_ns;  /* INT64_MAX: not stopping */
+	bool lost, done, without_landlock, without_seccomp;
+	struct err err;
+};
+
+static int say(struct host *h, uint8_t type, const struct buf *b)
+{
+	return chan_send(&h->ctl, type, b ? b->data : NULL, b ? b->len : 0, NULL, 0,
+			 clock_mono_ns() + SEND_MS * NS_PER_MS, NULL);
+}
+
+static void say_text(struct host *h, uint8_t type, const char *text)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(4096);
+
+	(void)buf_str(&b, text);
+	(void)say(h, type, &b);
+}
+
+static void say_error(struct host *h, const struct err *e)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(4096);
+
+	(void)buf_u32(&b, (uint32_t)e->code);
+	(void)buf_str(&b, e->text);
+	(void)say(h, BF_ERROR, &b);
+}
+
+static void finish(struct host *h)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(256);
+
+	if (h->done)
+		return;
+	h->done = h->loop.stop = true;
+	if (h->h2)
+		h2server_free(h->h2);
+	h->h2 = NULL;
+	(void)bridge_put_counts(&b, &h->bridge.counts);
+	(void)say(h, BF_DONE, &b);
+}
+
+/* The channel is over; the process stays until it is told to stop, so that its counts are not lost. */
+static void lose(struct host *h, const char *why)
+{
+	if (h->lost)
+		return;
+	h->lost = true;
+	h->ready_by_ns = INT64_MAX;
+	loop_del(&h->loop, &h->in_watch);
+	if (h->h2)
+		h2server_free(h->h2);
+	h->h2 = NULL;
+	if (h->out != h->in)
+		cleanup_fd(&h->out);
+	h->out = -1;
+	cleanup_fd(&h->in);
+	if (h->stop_by_ns == INT64_MAX)
+		say_text(h, BF_LOST, why);
+}
+
+/* The channel. ----------------------------------------------------------------------------- */
+
+static void begin_session(struct host *h)
+{
+	struct err e = ERR_INIT;
+	int r;
+
+	loop_del(&h->loop, &h->in_watch);
+	h->ready_by_ns = INT64_MAX;
+	r = h2server_new(&h->bridge, h->in, h->out, h->streams_max, &h->h2, &e);
+	/* Taken, also when it failed. */
+	h->in = h->out = -1;
+	if (r < 0) {
+		lose(h, e.text);
+		return;
+	}
+	(void)say(h, BF_READY, NULL);
+	h2server_feed(h->h2, h->ready.in.data, h->ready.in.len);
+	ready_done(&h->ready);
+}
+
+/* Before READY. Nothing is written to the channel until then. */
+static void on_early(struct loop_watch *w, uint32_t events)
+{
+	struct host *h = (struct host *)(void *)((char *)w - offsetof(struct host, in_watch));
+	char buf[READ_CHUNK];
+	struct err e = ERR_INIT;
+	ssize_t n = read(h->in, buf, sizeof(buf));
+	int r;
+
+	(void)events;
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n <= 0) {
+		lose(h, "the gateway ended before it was ready");
+		return;
+	}
+	r = ready_feed(&h->ready, buf, (size_t)n, &e);
+	if (r < 0)
+		lose(h, e.text);
+	else if (r > 0)
+		begin_session(h);
+}
+
+static int watch_channel(struct host *h, struct err *e)
+{
+	int fl = fcntl(h->in, F_GETFL), r;
+
+	if (fl < 0 || fcntl(h->in, F_SETFL, fl | O_NONBLOCK) < 0)
+		return err_sys(e, errno, "bridge channel");
+	r = loop_add(&h->loop, &h->in_watch, h->in, EPOLLIN, on_early);
+	if (r < 0)
+		return err_sys(e, -r, "bridge channel");
+	h->ready_by_ns = clock_mono_ns() + BRIDGE_READY_MS * NS_PER_MS;
+	return 0;
+}
+
+/* The parent. ------------------------------------------------------------------------------ */
+
+static void set_policy(struct host *h, struct view text)
+{
+	_cleanup_policy_ struct bridge_policy *p = NULL;
+	struct err e = ERR_INIT;
+	int r = bridge_policy_parse("policy", text.p, text.n, &p, &e);
+
+	if (r == 0)
+		r = guard_set_policy(h->bridge.guard, p, &e);
+	if (r == 0)
+		(void)say(h, BF_POLICY_SET, NULL);
+	else
+		say_text(h, BF_POLICY_BAD, e.text);
+}
+
+static void begin_stop(struct host *h)
+{
+	if (h->stop_by_ns != INT64_MAX)
+		return;
+	h->stop_by_ns = clock_mono_ns() + BRIDGE_STOP_MS * NS_PER_MS;
+	guard_stop(h->bridge.guard);
+	if (h->h2)
+		h2server_stop(h->h2);
+}
+
+static void on_parent(struct loop_watch *w, uint32_t events)
+{
+	struct host *h = (struct host *)(void *)((char *)w - offsetof(struct host, ctl_watch));
+	struct frame f;
+	int r;
+
+	(void)events;
+	while (!h->done && (r = chan_recv(&h->ctl, 0, &f, NULL, NULL)) != -EAGAIN) {
+		/* The parent is gone: so is whoever could use this bridge. */
+		if (r <= 0) {
+			h->done = h->loop.stop = true;
+			return;
+		}
+		if (f.type == BF_STOP)
+			begin_stop(h);
+		else if (f.type == BF_POLICY)
+			set_policy(h, f.payload);
+	}
+}
+
+static void on_turn(void *arg, int64_t now)
+{
+	struct host *h = arg;
+	int64_t next = upstream_tick(h->bridge.upstream, now), due;
+
+	if (h->h2) {
+		due = h2server_tick(h->h2, now);
+		if (due < next)
+			next = due;
+		if (h2server_state(h->h2) != H2_OPEN)
+			lose(h, h2_loss_name(h2server_state(h->h2)));
+	}
+	if (now >= h->ready_by_ns)
+		lose(h, "the gateway was not ready in time");
+	if (h->stop_by_ns != INT64_MAX &&
+	    (now >= h->stop_by_ns || !h->h2 || h2server_under_way(h->h2) == 0))
+		finish(h);
+	if (h->ready_by_ns < next)
+		next = h->ready_by_ns;
+	if (h->stop_by_ns < next)
+		next = h->stop_by_ns;
+	/* What the server submitted may have changed what the upstream wants. */
+	if (h->h2)
+		due = upstream_tick(h->bridge.upstream, now);
+	else
+		due = INT64_MAX;
+	h->loop.wake_ns = due < next ? due : next;
+}
+
+/* Start. ----------------------------------------------------------------------------------- */
+
+static int make_guard(struct host *h, const struct bridge_setup *s, const struct origin *o,
+		      struct err *e)
+{
+	_cleanup_free_ char *name =
+	    strndup(s->policy_name.n ? s->policy_name.p : "", s->policy_name.n);
+	struct guard_config c = {.origin = *o,
+				 .token = s->token,
+				 .credential = s->credential,
+				 .run_id = s->run_id,
+				 .agent_id = s->agent_id,
+				 .company_id = s->company_id,
+				 .task_id = s->task_id};
+	int r;
+
+	if (!name)
+		return err_set(e, ERR_NOMEM, "bridge: out of memory");
+	r = s->policy_text.n
+		? bridge_policy_parse(name, s->policy_text.p, s->policy_text.n, &h->policy, e)
+		: bridge_policy_builtin(name, &h->policy, e);
+	if (r < 0)
+		return r;
+	c.policy = h->policy;
+	h->streams_max = h->policy->streams_max;
+	return guard_new(&c, &h->bridge.guard, e);
+}
+
+static int confine(struct host *h, struct err *e)
+{
+	uint16_t port = upstream_port(h->bridge.upstream);
+	struct confine_opts o = {
+	    .data_max = DATA_MAX,
+	    .nofile_max = NOFILE,
+	    .connect_ports = &port,
+	    .connect_ports_len = port ? 1 : 0,
+	    .without = CONFINE_NO_SECCOMP | (h->without_landlock ? CONFINE_NO_LANDLOCK : 0),
+	};
+	int r = confine_self(&o, e);
+
+	/* Safe because: the filters only take system calls away and cannot be removed. */
+	if (r == 0 && !h->without_seccomp) {
+		r = seccomp_install_bridge(port != 0);
+		if (r < 0)
+			r = err_sys(e, -r,
+				    "seccomp: load the bridge's list (CONFIG_SECCOMP_FILTER)");
+	}
+	return r;
+}
+
+static int set_up(struct host *h, const struct frame *f, int fds[FRAME_FDS_MAX], struct err *e)
+{
+	_cleanup_free_ char *text = NULL;
+	char nonce[READY_NONCE_LEN + 1] = "";
+	struct bridge_setup s;
+	struct origin o;
+	int r;
+
+	h->in = TAKE_FD(fds[0]);
+	h->out = TAKE_FD(fds[1]);
+	h->audit = TAKE_FD(fds[2]);
+	if (f->type != BF_SETUP || bridge_get_setup(f->payload, &s) < 0 || h->in < 0 || h->out < 0)
+		return err_set(e, ERR_PROTOCOL, "airlock-bridge: not a set-up of this version");
+	h->without_landlock = s.without_landlock;
+	h->without_seccomp = s.without_seccomp;
+	text = strndup(s.upstream.n ? s.upstream.p : "", s.upstream.n);
+	if (!text)
+		return err_set(e, ERR_NOMEM, "bridge: out of memory");
+	r = origin_parse(text, &o, e);
+	if (r == 0)
+		r = make_guard(h, &s, &o, e);
+	if (r == 0)
+		r = upstream_new(&h->loop, &o, s.ca, &h->bridge.upstream, e);
+	if (r < 0)
+		return r;
+	if (s.nonce.n == READY_NONCE_LEN)
+		memcpy(nonce, s.nonce.p, READY_NONCE_LEN);
+	ready_init(&h->ready, nonce);
+	h->bridge.transport = bridge_transport_mode(s.transport);
+	return confine(h, e);
+}
+
+static int start(struct host *h, struct err *e)
+{
+	int fds[FRAME_FDS_MAX] = {-1, -1, -1, -1};
+	struct frame f;
+	int r = loop_init(&h->loop, e);
+
+	if (r == 0 && sodium_init() < 0)
+		r = err_set(e, ERR_UNAVAILABLE, "libsodium does not start");
+	if (r < 0)
+		return r;
+	h->bridge.loop = &h->loop;
+	r = chan_recv(&h->ctl, INT64_MAX, &f, fds, e);
+	if (r == 0)
+		return err_set(e, ERR_CANCELLED, "airlock went away");
+	if (r > 0)
+		r = set_up(h, &f, fds, e);
+	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+		cleanup_fd(&fds[i]);
+	/* The frame held the credential: the guard has its own copy now. */
+	if (h->ctl.in.data)
+		sodium_memzero(h->ctl.in.data, h->ctl.in.len);
+	if (r == 0)
+		r = loop_add(&h->loop, &h->ctl_watch, h->ctl.fd, EPOLLIN, on_parent);
+	if (r == 0)
+		r = say(h, BF_CONFINED, NULL);
+	return r < 0 ? r : watch_channel(h, e);
+}
+
+static void clear(struct host *h)
+{
+	if (h->h2)
+		h2server_free(h->h2);
+	upstream_free(h->bridge.upstream);
+	guard_free(h->bridge.guard);
+	bridge_policy_unref(h->policy);
+	ready_done(&h->ready);
+	if (h->out != h->in)
+		cleanup_fd(&h->out);
+	cleanup_fd(&h->in);
+	cleanup_fd(&h->audit);
+	chan_done(&h->ctl);
+	loop_done(&h->loop);
+}
+
+int bridge_serve(int fd)
+{
+	struct host h = {.in = -1,
+			 .out = -1,
+			 .audit = -1,
+			 .ctl_watch.fd = -1,
+			 .in_watch.fd = -1,
+			 .ready_by_ns = INT64_MAX,
+			 .stop_by_ns = INT64_MAX};
+	struct err e = ERR_INIT;
+	int r;
+
+	chan_init(&h.ctl, fd, true);
+	r = start(&h, &e);
+	/* From here on no frame of the parent carries a descriptor. */
+	h.ctl.accept_fds = false;
+	if (r == 0)
+		r = loop_run(&h.loop, on_turn, &h, &e);
+	if (r < 0 && !h.done)
+		say_error(&h, &e);
+	clear(&h);
+	return r;
+}

@@ -1,0 +1,32 @@
+/*
+ * airlock-bridge: door 2. Calls one API as one run's agent, for a sandbox, and nothing else.
+ *
+ * Started by airlock with a channel as standard input; everything else comes over it
+ * (bridge/bridge_proto.h). It takes no arguments (but --version) and reads no environment.
+ */
+#include <malloc.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/version.h"
+#include "bridge/host.h"
+
+int main(int argc, char **argv)
+{
+	struct stat st;
+
+	if (version_asked(argc, argv, "airlock-bridge", AIRLOCK_VERSION))
+		return 0;
+	if (fstat(STDIN_FILENO, &st) < 0 || !S_ISSOCK(st.st_mode)) {
+		(void)fprintf(stderr, "airlock-bridge: a helper of airlock, not started by hand\n");
+		return 2;
+	}
+	(void)signal(SIGPIPE, SIG_IGN);
+	/* One large body must not stay as this process's size: what is large is mapped, and unmapped again. */
+	(void)mallopt(M_MMAP_THRESHOLD, 256 << 10);
+	(void)mallopt(M_TRIM_THRESHOLD, 512 << 10);
+	return bridge_serve(STDIN_FILENO) < 0 ? 1 : 0;
+}
