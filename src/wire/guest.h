@@ -52,7 +52,8 @@ enum guest_msg {
  */
 #define GUEST_FD_SOCKET 3 /* connected stream socket to airlock-launch */
 #define GUEST_FD_UPPER 4 /* root of the lease's layer: detached read-only mount; `..` stays in it */
-#define GUEST_PATH "/.airlock/airlock-guest" /* where the guest binary is bound, read-only */
+#define GUEST_PATH "/.airlock/airlock-guest"	 /* where the guest binary is bound, read-only */
+#define GATEWAY_PATH "/.airlock/airlock-gateway" /* beside it, in sandboxes of runs with a bridge */
 
 /*
  * GM_READY from launch to a client: u32 guest protocol version, u32 Landlock ABI in force (0: none),
