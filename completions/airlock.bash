@@ -7,7 +7,7 @@ _airlock() {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} verb=${COMP_WORDS[1]} i words=
 	COMPREPLY=()
 	if [ "$COMP_CWORD" -eq 1 ]; then
-		mapfile -t COMPREPLY < <(compgen -W 'run exec shell ps logs stop recover rm unpack manifest env doctor version help' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W 'run exec shell ps logs stop recover rm unpack manifest env bridge doctor version help' -- "$cur")
 		return
 	fi
 	# After -- comes a command of its own.
@@ -86,6 +86,20 @@ _airlock() {
 	run:--timeout)
 		return
 		;;
+	run:--api)
+		return
+		;;
+	run:--api-key-file)
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
+	run:--api-run-id)
+		return
+		;;
+	run:--policy)
+		mapfile -t COMPREPLY < <(compgen -W 'NAME FILE' -- "$cur")
+		return
+		;;
 	run:--log-limit)
 		return
 		;;
@@ -108,6 +122,20 @@ _airlock() {
 		return
 		;;
 	exec:--timeout)
+		return
+		;;
+	exec:--api)
+		return
+		;;
+	exec:--api-key-file)
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
+	exec:--api-run-id)
+		return
+		;;
+	exec:--policy)
+		mapfile -t COMPREPLY < <(compgen -W 'NAME FILE' -- "$cur")
 		return
 		;;
 	exec:--log-limit)
@@ -181,6 +209,20 @@ _airlock() {
 	shell:--timeout)
 		return
 		;;
+	shell:--api)
+		return
+		;;
+	shell:--api-key-file)
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
+	shell:--api-run-id)
+		return
+		;;
+	shell:--policy)
+		mapfile -t COMPREPLY < <(compgen -W 'NAME FILE' -- "$cur")
+		return
+		;;
 	shell:--log-limit)
 		return
 		;;
@@ -206,11 +248,35 @@ _airlock() {
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return
 		;;
+	bridge:--upstream)
+		return
+		;;
+	bridge:--credential-file)
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
+	bridge:--policy)
+		mapfile -t COMPREPLY < <(compgen -W 'NAME FILE' -- "$cur")
+		return
+		;;
+	bridge:--listen)
+		return
+		;;
+	bridge:--transport)
+		return
+		;;
+	bridge:--token-file)
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
+	bridge:--run-id)
+		return
+		;;
 	esac
 	case $verb in
-	run) words="--workspace --env --provider --net --keep --strict --on-conflict --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --log-limit --json --quiet --help" ;;
-	exec) words="--shell --setenv --env-file --cli --install --timeout --tty --log-limit --json --quiet --help $(_airlock_runs)" ;;
-	shell) words="--workspace --env --provider --net --keep --strict --on-conflict --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --log-limit --json --quiet --help $(_airlock_runs)" ;;
+	run) words="--workspace --env --provider --net --keep --strict --on-conflict --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --log-limit --json --quiet --help" ;;
+	exec) words="--shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --log-limit --json --quiet --help $(_airlock_runs)" ;;
+	shell) words="--workspace --env --provider --net --keep --strict --on-conflict --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --log-limit --json --quiet --help $(_airlock_runs)" ;;
 	ps) words="--all --json --help" ;;
 	logs) words="--follow --help $(_airlock_runs)" ;;
 	stop) words="--help $(_airlock_runs)" ;;
@@ -219,9 +285,10 @@ _airlock() {
 	unpack) words="--into --baseline --strict --on-conflict --dry-run --limits --verbose --help" ;;
 	manifest) words="--output --quiet --help" ;;
 	env) words="--force --help create list show rm" ;;
+	bridge) words="--upstream --credential-file --policy --listen --transport --token-file --run-id --quiet --help" ;;
 	doctor) words="--quick --json --help" ;;
 	version) words="--help" ;;
-	help) words="--dump-options --help run exec shell ps logs stop recover rm unpack manifest env doctor version help" ;;
+	help) words="--dump-options --help run exec shell ps logs stop recover rm unpack manifest env bridge doctor version help" ;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 }

@@ -36,6 +36,7 @@ int cmd_unpack(int argc, char **argv);
 int cmd_manifest(int argc, char **argv);
 int cmd_env(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
+int cmd_bridge(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 int cmd_help(int argc, char **argv);
 
@@ -48,6 +49,6 @@ struct _IO_FILE;
 void cli_usage(const struct verb *v, struct _IO_FILE *f);
 
 extern const struct opt opts_help[], opts_run[], opts_exec[], opts_shell[], opts_ps[], opts_logs[],
-    opts_rm[], opts_env[], opts_doctor[], opts_recover[], opts_unpack[], opts_manifest[];
+    opts_rm[], opts_env[], opts_doctor[], opts_recover[], opts_unpack[], opts_manifest[], opts_bridge[];
 
 #endif

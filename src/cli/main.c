@@ -25,6 +25,7 @@ static const struct opt *const t_env[] = {opts_env, opts_help, NULL};
 static const struct opt *const t_recover[] = {opts_recover, opts_help, NULL};
 static const struct opt *const t_unpack[] = {opts_unpack, opts_help, NULL};
 static const struct opt *const t_manifest[] = {opts_manifest, opts_help, NULL};
+static const struct opt *const t_bridge[] = {opts_bridge, opts_help, NULL};
 static const struct opt *const t_plain[] = {opts_help, NULL};
 static const struct opt *const t_help[] = {opts_help_verb, opts_help, NULL};
 static const struct opt *const t_doctor[] = {opts_doctor, opts_help, NULL};
@@ -67,6 +68,8 @@ static const struct verb verbs[] = {
      t_manifest, NULL},
     {"env", cmd_env, "create NAME [run options] | list | show NAME | rm NAME",
      "named environments with default options", t_env, NULL},
+    {"bridge", cmd_bridge, "--upstream URL --listen ADDRESS:PORT [options]",
+     "put the policy bridge in front of an API, without a sandbox", t_bridge, NULL},
     {"doctor", cmd_doctor, "[--quick] [--json]",
      "try every layer of isolation and say what is missing", t_doctor, doctor_text},
     {"version", cmd_version, "", "version of this program", t_plain, NULL},

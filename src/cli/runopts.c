@@ -40,6 +40,10 @@ enum id {
 	O_GIT,
 	O_WITHOUT,
 	O_LOG_LIMIT,
+	O_API,
+	O_API_KEY_FILE,
+	O_API_RUN_ID,
+	O_POLICY,
 	O_HELP,
 };
 
@@ -78,6 +82,13 @@ const struct opt opts_exec[] = {
     {"install", 0, "CMD", "run once if a --cli is missing", O_INSTALL},
     {"timeout", 0, "TIME", "end the command after 90s, 10m, 2h (default none, 0: none)", O_TIMEOUT},
     {"tty", 't', NULL, "give the command a terminal", O_TTY},
+    {"api", 0, "URL",
+     "let the command call this one API through the bridge: http(s)://HOST[:PORT] or unix:/SOCKET",
+     O_API},
+    {"api-key-file", 0, "FILE", "the agent's key for --api; it stays outside the sandbox",
+     O_API_KEY_FILE},
+    {"api-run-id", 0, "ID", "run id that the API knows (default: Airlock's own)", O_API_RUN_ID},
+    {"policy", 0, "NAME|FILE", "which calls the bridge lets through (default paperclip)", O_POLICY},
     {"log-limit", 0, "SIZE", "output kept in the run log (default 1G, 0: all)", O_LOG_LIMIT},
     {"json", 0, "=FILE",
      "write the run's record as JSON to FILE, or to stdout (the command's stdout then goes to stderr)",
@@ -246,6 +257,14 @@ static int set(void *arg, const struct opt *opt, const char *v, struct err *e)
 		return add(&o->req.clis, v, e);
 	case O_INSTALL:
 		return replace(&o->req.install, v, e);
+	case O_API:
+		return replace(&o->req.api.url, v, e);
+	case O_API_KEY_FILE:
+		return replace(&o->req.api.key_file, v, e);
+	case O_API_RUN_ID:
+		return replace(&o->req.api.run_id, v, e);
+	case O_POLICY:
+		return replace(&o->req.api.policy, v, e);
 	case O_TTY:
 		o->req.tty = true;
 		return 0;
@@ -506,6 +525,10 @@ int runopts_parse(struct runopts *o, struct state *st, const struct opt *const *
 		r = err_set(
 		    e, ERR_USAGE,
 		    "--install runs only when a --cli is missing, and no --cli was given: add --cli NAME");
+	if (r == 0 && st && !o->req.api.url &&
+	    (o->req.api.key_file || o->req.api.run_id || o->req.api.policy))
+		r = err_set(e, ERR_USAGE,
+			    "--api-key-file, --api-run-id and --policy belong to --api URL");
 	return r < 0 || !st ? r : resolve(o, e);
 }
 

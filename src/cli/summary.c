@@ -252,6 +252,28 @@ static void isolation(const struct request *q, const struct run_outcome *o)
 				switched_by(q, o->isolation[i].layer));
 }
 
+/* A run that was given an API and never called it is worth a look (FR-B064). */
+static void bridge(const struct run_outcome *o)
+{
+	const struct bridge_counts *c = &o->bridge.counts;
+
+	if (!o->bridge.used)
+		return;
+	if (o->bridge.lost)
+		cli_say("bridge: LOST during the run: %s", o->bridge.why);
+	if (c->requests == 0) {
+		cli_say("bridge: policy %s; no request was made", o->bridge.policy);
+		return;
+	}
+	cli_say("bridge: policy %s; %llu requests, %llu forwarded, %llu refused, %llu failed",
+		o->bridge.policy, (unsigned long long)c->requests, (unsigned long long)c->forwarded,
+		(unsigned long long)c->refused, (unsigned long long)c->failed);
+	if (c->indeterminate)
+		cli_say(
+		    "bridge: of %llu requests that failed it is not known whether they had their effect",
+		    (unsigned long long)c->indeterminate);
+}
+
 static void phases(const struct run_outcome *o)
 {
 	_cleanup_buf_ struct buf b = BUF_INIT(4096);
@@ -316,6 +338,7 @@ void summary_print(const struct request *q, const struct run_outcome *o)
 	held_back(&o->xfer);
 	if (o->command_ran)
 		isolation(q, o);
+	bridge(o);
 	phases(o);
 	where(o);
 }

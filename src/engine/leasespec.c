@@ -38,6 +38,7 @@ int leasespec_from_request(struct lease_spec *s, const struct request *q, struct
 	    .without = q->without,
 	    .limits = {.memory_bytes = q->memory.v, .pids = q->pids.v, .cpu_milli = q->cpu.v},
 	    .keep = q->keep,
+	    .gateway = q->api.url || q->keep,
 	    .strict = q->strict,
 	    .bash = q->bash,
 	    .on_conflict = q->on_conflict,
@@ -154,6 +155,8 @@ int leasespec_put(const struct lease_spec *s, char **ret, struct err *e)
 	    "head", bytes_json(s->head), "branch", bytes_json(s->branch), "root_dev",
 	    (json_int_t)s->root_dev, "root_ino", (json_int_t)s->root_ino, "root_boot",
 	    s->root_boot);
+	if (j)
+		(void)json_object_set_new(j, "gateway", json_boolean(s->gateway));
 	*ret = j ? json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
 	json_decref(j);
 	return *ret ? 0 : err_set(e, ERR_NOMEM, "lease: out of memory");
@@ -209,6 +212,7 @@ int leasespec_get(const char *text, struct lease_spec *s, struct err *e)
 	s->limits =
 	    (struct sandbox_limits){number(j, "memory"), number(j, "pids"), number(j, "cpu_milli")};
 	s->keep = flag(j, "keep");
+	s->gateway = flag(j, "gateway");
 	s->strict = flag(j, "strict");
 	s->bash = flag(j, "bash");
 	s->executed = flag(j, "executed");
@@ -238,5 +242,6 @@ void leasespec_sandbox(const struct lease_spec *s, const struct lease_row *l, co
 	    .limits = s->limits,
 	    .without = s->without,
 	    .keep = s->keep,
+	    .gateway = s->gateway,
 	};
 }

@@ -20,6 +20,7 @@ struct lease_spec {
 	unsigned without;
 	struct sandbox_limits limits;
 	bool keep, strict, bash;
+	bool gateway;  /* the sandbox has the gateway program */
 	bool executed; /* a command was started: there may be work inside */
 	enum on_conflict on_conflict;
 	enum git_policy git;

@@ -164,6 +164,20 @@ static json_t *history(const struct history *h)
 						      : "none");
 }
 
+static json_t *bridge(const struct run_outcome *o)
+{
+	const struct bridge_counts *c = &o->bridge.counts;
+
+	if (!o->bridge.used)
+		return json_null();
+	return json_pack("{s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o}", "policy", text(o->bridge.policy),
+			 "requests", (json_int_t)c->requests, "forwarded", (json_int_t)c->forwarded,
+			 "refused", (json_int_t)c->refused, "failed", (json_int_t)c->failed,
+			 "indeterminate", (json_int_t)c->indeterminate, "bytes_in",
+			 (json_int_t)c->bytes_in, "bytes_out", (json_int_t)c->bytes_out, "lost",
+			 o->bridge.lost ? text(o->bridge.why) : json_null());
+}
+
 char *record_text(const struct request *q, const struct run_outcome *o)
 {
 	json_t *error = json_null(), *j;
@@ -184,6 +198,7 @@ char *record_text(const struct request *q, const struct run_outcome *o)
 	    command(o), "sync_in", sync_in_json(&o->xfer), "sync_out", sync_out_json(&o->xfer),
 	    "phases", phases(o));
 	if (j) {
+		(void)json_object_set_new(j, "bridge", bridge(o));
 		(void)json_object_set_new(j, "history", history(&o->xfer.history));
 		(void)json_object_set_new(j, "error", error);
 		(void)json_object_set_new(j, "stopped_by_signal", json_integer(o->stop_signo));

@@ -35,6 +35,10 @@ void request_done(struct request *q)
 		free(q->binds[i].dst);
 	}
 	free(q->install);
+	free(q->api.url);
+	free(q->api.key_file);
+	free(q->api.policy);
+	free(q->api.run_id);
 	*q = (struct request){0};
 }
 

@@ -23,6 +23,11 @@ struct setting {
 	char source[SOURCE_MAX];
 };
 
+/* The one API that the command may call through the bridge. All owned; url NULL: no bridge. */
+struct api_request {
+	char *url, *key_file, *policy, *run_id;
+};
+
 struct request {
 	char **argv; /* owned: the words after -- */
 	char workspace[PATH_MAX];
@@ -46,6 +51,7 @@ struct request {
 	char **include, **exclude; /* owned */
 	unsigned without;
 	enum on_conflict on_conflict;
+	struct api_request api;
 };
 
 /* Defaults of everything. */

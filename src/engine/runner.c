@@ -190,6 +190,16 @@ static int probe_phase(struct runner *r, struct err *e)
 	return phase_end(r, k);
 }
 
+static int bridge_phase(struct runner *r, struct err *e)
+{
+	int k;
+
+	if (!r->q->api.url)
+		return 0;
+	k = phase_begin(r, "bridge", true, e);
+	return k < 0 ? k : phase_end(r, runner_bridge_start(r, e));
+}
+
 static int execute_phase(struct runner *r, struct err *e)
 {
 	int k = phase_begin(r, "execute", true, e);
@@ -357,7 +367,12 @@ static int forward(struct runner *r, struct err *e)
 		k = start_phase(r, e);
 	if (k == 0)
 		k = probe_phase(r, e);
-	return k == 0 ? execute_phase(r, e) : k;
+	if (k == 0)
+		k = bridge_phase(r, e);
+	if (k == 0)
+		k = execute_phase(r, e);
+	runner_bridge_end(r);
+	return k;
 }
 
 static void drive(struct runner *r)

@@ -8,6 +8,7 @@
 #ifndef AIRLOCK_ENGINE_RUNNER_H
 #define AIRLOCK_ENGINE_RUNNER_H
 
+#include "bridge/bridge_proto.h"
 #include "engine/command.h"
 #include "engine/state.h"
 #include "engine/transfer.h"
@@ -20,6 +21,12 @@
 #define EXIT_AIRLOCK 125
 #define EXIT_TIMEOUT 124
 
+struct bridge_outcome {
+	bool used, lost;
+	char policy[128], why[256]; /* why: it was lost */
+	struct bridge_counts counts;
+};
+
 struct run_outcome {
 	char id[ID_LEN + 1], lease_id[ID_LEN + 1];
 	int exit_status;
@@ -28,6 +35,7 @@ struct run_outcome {
 	struct phase_row phases[RUN_PHASES_MAX];
 	size_t phases_len;
 	struct transfer xfer;
+	struct bridge_outcome bridge;
 	struct isolation isolation[24];
 	size_t isolation_len;
 	enum lease_state lease_state;

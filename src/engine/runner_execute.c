@@ -127,6 +127,12 @@ static int command_failed(struct runner *r, struct err *e)
 		       strerror(c->sys));
 }
 
+static void tick(void *arg)
+{
+	runner_bridge_watch(arg);
+	runner_renew(arg);
+}
+
 int runner_execute(struct runner *r, struct err *e)
 {
 	_cleanup_strv_ char **argv = NULL;
@@ -138,7 +144,7 @@ int runner_execute(struct runner *r, struct err *e)
 	    .tty = r->q->tty,
 	    .timeout_ns = (int64_t)r->q->timeout.v,
 	    .interruptible = true,
-	    .tick = runner_renew,
+	    .tick = tick,
 	    .tick_arg = r,
 	};
 	int k;

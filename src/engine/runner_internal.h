@@ -1,10 +1,11 @@
 /*
  * runner_internal.h: one run between its files: runner.c drives, runner_lease.c keeps the rows and decides
- * where the lease goes, runner_execute.c runs the command and says how it ended.
+ * where the lease goes, runner_bridge.c holds the bridge, runner_execute.c runs the command and says how it ended.
  */
 #ifndef AIRLOCK_ENGINE_RUNNER_INTERNAL_H
 #define AIRLOCK_ENGINE_RUNNER_INTERNAL_H
 
+#include "engine/apibridge.h"
 #include "engine/runner.h"
 
 struct runner {
@@ -17,6 +18,7 @@ struct runner {
 	struct run_row run;
 	struct runlog log;
 	struct sandbox *sb;
+	struct apibridge bridge;
 	char *lease_dir, *cwd;
 	char **env;
 	int64_t phase_began, renewed;
@@ -45,6 +47,12 @@ int runner_share_lease(struct runner *r, struct err *e);
 void runner_renew(void *arg);
 /* Ends or leaves the sandbox, and says in the row where the lease stands. settled: all work is on the host. */
 int runner_release(struct runner *r, bool settled, struct err *e);
+
+/* runner_bridge.c: asked for and not there is an error; lost later is said once. */
+int runner_bridge_start(struct runner *r, struct err *e);
+void runner_bridge_watch(struct runner *r);
+/* The end of the command is the bridge's: what still runs inside has no API any more. */
+void runner_bridge_end(struct runner *r);
 
 /* runner_execute.c: the command, and a line for whatever was unusual about its end. */
 int runner_execute(struct runner *r, struct err *e);

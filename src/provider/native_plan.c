@@ -164,6 +164,8 @@ int native_plan(const struct sandbox_spec *s, struct plan *p, struct err *e)
 	if (r < 0)
 		return r;
 	r = self_helper("airlock-guest", &p->guest, e);
+	if (r == 0 && s->gateway)
+		r = self_helper("airlock-gateway", &p->gateway, e);
 	if (r < 0)
 		return r;
 	p->lease_dir = realpath(s->lease_dir, NULL);

@@ -14,7 +14,7 @@
 #include "base/limits.h"
 #include "base/path.h"
 
-#define PLAN_VERSION 1
+#define PLAN_VERSION 2
 #define HOSTNAME_LEN_MAX 63 /* one DNS label */
 
 #define WITHOUT_ALL (WITHOUT_CGROUP | WITHOUT_LANDLOCK | WITHOUT_SECCOMP | WITHOUT_OVERLAY)
@@ -209,6 +209,7 @@ int plan_check(const struct plan *p, struct err *e)
 			       "sandbox plan: over %d layers, %d binds or %d forbidden places",
 			       PLAN_LAYERS_MAX, PLAN_BINDS_MAX, PLAN_FORBIDDEN_MAX);
 	if ((r = need_path("the guest program", p->guest, e)) < 0 ||
+	    (p->gateway && (r = need_path("the gateway program", p->gateway, e)) < 0) ||
 	    (r = need_path("the storage", p->lease_dir, e)) < 0 ||
 	    (r = need_path("the state directory", p->state_dir, e)) < 0 ||
 	    (r = need_path("the place of the workspace", p->inside, e)) < 0)
@@ -240,6 +241,7 @@ int plan_put(struct buf *b, const struct plan *p)
 {
 	(void)buf_u32(b, PLAN_VERSION);
 	(void)buf_str(b, p->guest);
+	(void)buf_str(b, p->gateway ? p->gateway : "");
 	(void)buf_str(b, p->lease_dir);
 	(void)buf_str(b, p->state_dir);
 	(void)buf_str(b, p->inside);
@@ -294,6 +296,11 @@ int plan_get(struct view v, struct plan *ret, struct err *e)
 		return err_set(e, ERR_PROTOCOL,
 			       "sandbox plan: another version; install Airlock's programs again");
 	ret->guest = cursor_strdup(&c, PATH_MEMBER_MAX);
+	ret->gateway = cursor_strdup(&c, PATH_MEMBER_MAX);
+	if (ret->gateway && !*ret->gateway) {
+		free(ret->gateway);
+		ret->gateway = NULL;
+	}
 	ret->lease_dir = cursor_strdup(&c, PATH_MEMBER_MAX);
 	ret->state_dir = cursor_strdup(&c, PATH_MEMBER_MAX);
 	ret->inside = cursor_strdup(&c, PATH_MEMBER_MAX);
@@ -324,6 +331,7 @@ int plan_get(struct view v, struct plan *ret, struct err *e)
 void plan_done(struct plan *p)
 {
 	free(p->guest);
+	free(p->gateway);
 	free(p->lease_dir);
 	free(p->state_dir);
 	free(p->inside);

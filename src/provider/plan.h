@@ -28,6 +28,7 @@
 
 struct plan {
 	char *guest;	 /* host path of the static guest */
+	char *gateway;	 /* of the gateway, or NULL: it is not there */
 	char *lease_dir; /* sandbox storage: upper, work, home, tmp lie below it */
 	char *state_dir; /* Airlock's own state: holds lease_dir, and no bind may come near it */
 	char *inside;	 /* workspace inside */

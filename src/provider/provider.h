@@ -51,6 +51,7 @@ struct sandbox_spec {
 	size_t binds_len;
 	struct sandbox_limits limits;
 	unsigned without; /* WITHOUT_* */
+	bool gateway;	  /* the gateway program is to be there as well */
 	/* outlives this process: serve lease_dir/control.sock, no life line */
 	bool keep;
 };

@@ -299,6 +299,11 @@ int image_collect(struct image *im, const struct plan *p, struct failure *f)
 	fd = clone_exact(p->guest, STEP_SYSTEM, &dir, f);
 	if (fd < 0 || image_add(im, &GUEST_PATH[1], fd, false, f) < 0)
 		return -1;
+	if (p->gateway) {
+		fd = clone_exact(p->gateway, STEP_SYSTEM, &dir, f);
+		if (fd < 0 || image_add(im, &GATEWAY_PATH[1], fd, false, f) < 0)
+			return -1;
+	}
 	for (size_t i = 0; i < p->binds_len; i++) {
 		fd = clone_exact(p->binds[i].src, STEP_BIND, &dir, f);
 		if (fd < 0 || image_add(im, p->binds[i].dst + 1, fd, dir, f) < 0)

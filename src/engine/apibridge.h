@@ -1,0 +1,39 @@
+/*
+ * apibridge.h: the bridge of one run: airlock-bridge on the host, the gateway inside, and the variables that tell
+ * the command where it is.
+ *
+ * Its end is the run's end. When it is lost in between, the command goes on and hears 503; the summary says so.
+ */
+#ifndef AIRLOCK_ENGINE_APIBRIDGE_H
+#define AIRLOCK_ENGINE_APIBRIDGE_H
+
+#include "bridge/client.h"
+#include "engine/request.h"
+
+struct apibridge {
+	struct bridge_client client;
+	struct bridge_inputs in;
+	uint32_t gateway; /* id of its command in the sandbox; 0: none */
+	uint16_t port;
+	bool up; /* it was ready; counts and why are of interest */
+	bool told;
+};
+
+struct apibridge_opts {
+	const struct request *q;
+	const char *run_id; /* identity of the requests */
+	int audit;	    /* descriptor for the decisions, or -1; borrowed */
+};
+
+/*
+ * Starts both in a sandbox that runs, and adds the variables to *env, whose PAPERCLIP_AGENT_ID, _COMPANY_ID and _TASK_ID
+ * are the other identities.
+ */
+int apibridge_start(struct apibridge *b, struct sandbox *sb, const struct apibridge_opts *o,
+		    char ***env, struct err *e);
+/* True once, when the bridge was lost: b->client.why says why. To be asked now and then. */
+bool apibridge_lost(struct apibridge *b);
+/* Ends both; the counts are in b->client.counts. Does nothing to one that was not started. */
+void apibridge_stop(struct apibridge *b, struct sandbox *sb);
+
+#endif

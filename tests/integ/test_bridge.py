@@ -1,0 +1,576 @@
+#!/usr/bin/env python3
+"""Door 2 end to end: real gateway, real airlock-bridge, an API server that looks at what arrives (S2-01..S2-10, B-03, B-04).
+
+usage: test_bridge.py AIRLOCK [TEST...]
+Each test's name carries the cases of the bridge that it shows.
+"""
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+import api_box  # noqa: E402
+from api_box import KEY, Client, request  # noqa: E402
+from run_box import DEADLINE, Host, alive, look, parent, pids, until  # noqa: E402
+
+AIRLOCK = os.path.realpath(sys.argv[1])
+BODY_MAX = 10485760 + 65536
+JSON = ("content-type", "application/json")
+COMMENT = "/api/issues/i1/comments"
+
+
+class Bridge:
+    """airlock bridge in front of an API server of its own."""
+
+    def __init__(self, *words, upstream=None, env=None):
+        self.api = api_box.Server()
+        self.dir = tempfile.mkdtemp(prefix="airlock-bridge-test.")
+        self.port = api_box.free_port()
+        with open(self.dir + "/key", "w", encoding="ascii") as f:
+            f.write(KEY + "\n")
+        self.p = subprocess.Popen(
+            [AIRLOCK, "bridge", "--upstream", upstream or self.api.url, "--credential-file", self.dir + "/key",
+             "--listen", "127.0.0.1:%d" % self.port, "--run-id", "run-1", *words],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+        self.url = self.p.stdout.readline().decode().strip()
+        line = self.p.stdout.readline().decode().strip()
+        if not line.startswith("PAPERCLIP_API_KEY="):
+            raise AssertionError("%r %r" % (line, self.p.stderr.read()))
+        self.token = line.split("=", 1)[1]
+
+    def ask(self, method, target, token=..., headers=(), body=None):
+        c = Client(self.port)
+        try:
+            c.send(request(method, target, self.token if token is ... else token, headers, body))
+            return c.answer(method == "HEAD")
+        finally:
+            c.close()
+
+    def raw(self, data):
+        c = Client(self.port)
+        try:
+            c.send(data)
+            return c.answer()
+        finally:
+            c.close()
+
+    def helpers(self, name):
+        return [p for p in pids() if parent(p) == self.p.pid and look(p, "cmdline").split(b"\0")[0].endswith(name)]
+
+    def stop(self):
+        self.p.send_signal(signal.SIGTERM)
+        _, err = self.p.communicate(timeout=DEADLINE)
+        self.api.shutdown()
+        self.api.server_close()
+        return self.p.returncode, err
+
+
+class Cases(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.b = Bridge()
+
+    @classmethod
+    def tearDownClass(cls):
+        rc, err = cls.b.stop()
+        assert rc == 0, (rc, err)
+
+    def setUp(self):
+        self.b.api.answer = api_box.echo
+        self.b.api.take()
+
+    def refused(self, answer, *statuses):
+        """The bridge's own answer, marked as such, and nothing forwarded."""
+        status, headers, body = answer
+        self.assertIn(status, statuses, (headers, body))
+        self.assertIn("x-airlock-bridge", headers)
+        self.assertIn("error", json.loads(body))
+        self.assertEqual(self.b.api.take(), [])
+
+    def sent(self, answer):
+        self.assertEqual(answer[0], 200, answer)
+        calls = self.b.api.take()
+        self.assertEqual(len(calls), 1)
+        return calls[0]
+
+    def test_S2_01_A01_A02_A03_authentication(self):
+        b = self.b
+        bad = [b.token[:-1] + ("A" if b.token[-1] != "A" else "B"), b.token[:-1], b.token + "x", "", b.token.lower() + "!"]
+        for t in [None] + bad:
+            self.refused(b.ask("GET", "/api/agents/me", t), 401)
+        for value in (b"bearer " + b.token.encode(), b"Bearer  " + b.token.encode(), b"Basic " + b.token.encode(), b.token.encode()):
+            self.refused(b.raw(b"GET /api/agents/me HTTP/1.1\r\nhost: x\r\nauthorization: " + value + b"\r\n\r\n"), 401)
+        self.refused(b.ask("GET", "/api/agents/me?token=" + b.token, None), 401)
+
+    def test_A05_two_authorization_headers(self):
+        good, bad = b"authorization: Bearer " + self.b.token.encode(), b"authorization: Bearer x"
+        for pair in (good, bad), (bad, good), (good, good):
+            self.refused(self.b.raw(b"GET /api/agents/me HTTP/1.1\r\nhost: x\r\n" + b"\r\n".join(pair) + b"\r\n\r\n"), 400, 401)
+
+    def test_A11_the_token_comes_first(self):
+        status, _, body = self.b.ask("GET", "//x", "wrong")
+        self.assertEqual(status, 401)
+        self.assertEqual(json.loads(body), json.loads(self.b.ask("GET", "/api/companies/c/secrets", "wrong")[2]))
+
+    def test_S2_02_A09_the_bridge_token_is_nothing_to_the_api(self):
+        import urllib.request
+        import urllib.error
+        r = urllib.request.Request(self.b.api.url + "/api/agents/me", headers={"authorization": "Bearer " + self.b.token})
+        with self.assertRaises(urllib.error.HTTPError) as e:
+            urllib.request.urlopen(r, timeout=DEADLINE)
+        self.assertEqual(e.exception.code, 401)
+        e.exception.close()
+
+    def test_S2_04_P01_P20_P21_sent_as_it_was_judged(self):
+        for t in "/api/agents/me", "/api/agents/me?_method=DELETE", "/api/companies/c/issues?status=a%2Fb&u=http://x", \
+                "/api/agents/%C3%A9":
+            self.assertEqual(self.sent(self.b.ask("GET", t))["target"], t)
+
+    def test_S2_04_P02_to_P18_other_spellings(self):
+        for t in ("/api/companies/../agents", "/api/./agents/me", "/api/agents/.", "/api/agents/..\\..\\api\\companies\\c1\\secrets",
+                  "/api/agents/%5c..%5c..", "/api%2fagents/me", "/api/agents/a%2f..%2fb", "/api//agents/me", "/api/agents/me/",
+                  "http://evil/api/agents/me", "https:/x", "*", "me", "/api/agents/me;x=1", "/api/agents/..;/x", "/api/agents/%0d%0aX:y",
+                  "/api/agents/%09", "/api/agents/%20", "/api/agents/%7f", "/api/agents/%c0%ae%c0%ae", "/api/agents/%ff",
+                  "/api/agents/me#x", "/api/agents/%2e%2e", "/api/agents/%", "//evil/api/agents/me", b"/api/agents/\xc3\xa9"):
+            with self.subTest(t):
+                self.refused(self.b.ask("GET", t), 400)
+        self.refused(self.b.ask("GET", "/API/agents/me"), 403)
+        self.refused(self.b.ask("GET", "/api/agents/" + "x" * 2048), 414)
+
+    def test_P28_M04_M05_methods(self):
+        for m in "HEAD", "OPTIONS", "TRACE", "PUT", "PATCH", "DELETE":
+            status, headers, _ = self.b.ask(m, "/api/agents/me")
+            self.assertIn(status, (403, 400), m)
+            self.assertIn("x-airlock-bridge", headers)
+        for m in "get", "GET/", "X" * 1000:
+            self.assertIn(self.b.ask(m, "/api/agents/me")[0], (400, 403, 501))
+        self.assertIn(self.b.raw(b"CONNECT evil:80 HTTP/1.1\r\nhost: evil:80\r\nauthorization: Bearer %s\r\n\r\n" % self.b.token.encode())[0],
+                      (400, 403))
+        self.assertEqual(self.b.api.take(), [])
+
+    def test_S2_05_S2_06_H01_H02_H06_H14_headers(self):
+        sneaky = [("cookie", "a=b"), ("x-forwarded-for", "1.2.3.4"), ("x-paperclip-tool-gateway-token", "t"), ("origin", "http://x"),
+                  ("range", "bytes=0-1"), ("X-Paperclip-Run-Id", "other"), ("x-http-method-override", "DELETE"), ("te", "trailers"),
+                  ("x-paperclip-github-capability", "c"), ("accept", "text/plain"), ("if-match", "x"), ("proxy-authorization", "p")]
+        call = self.sent(self.b.ask("GET", "/api/agents/me", headers=sneaky))
+        names = [n for n, _ in call["headers"]]
+        self.assertEqual(sorted(names), ["accept", "authorization", "host", "if-match", "x-paperclip-run-id"])
+        got = dict(call["headers"])
+        self.assertEqual((got["authorization"], got["x-paperclip-run-id"]), ("Bearer " + KEY, "run-1"))
+
+    def test_H04_H05_H08_H12_malformed_and_smuggled(self):
+        auth = b"authorization: Bearer %s\r\n" % self.b.token.encode()
+        for extra in (b"content-length: 3\r\ntransfer-encoding: chunked\r\n", b"content-length: 3\r\ncontent-length: 3\r\n",
+                      b"a : b\r\n", b"a: b\r\n c\r\n", b"a: b\x00c\r\n", b"a: b\nx: y\r\n", b"transfer-encoding: gzip, chunked\r\n"):
+            c = Client(self.b.port)
+            c.send(b"POST /api/issues/i/comments HTTP/1.1\r\nhost: x\r\n" + auth + extra + b"\r\nabc"
+                   b"GET /api/agents/me HTTP/1.1\r\nhost: x\r\n" + auth + b"\r\n")
+            status, _, _ = c.answer()
+            self.assertIn(status, (400, 501), extra)
+            # The connection ends with the refusal: what stands behind it is no request.
+            with self.assertRaises((EOFError, OSError)):
+                c.answer()
+            c.close()
+        for extra in ([("h%d" % i, "v") for i in range(129)], [("accept", "v" * 5000)], [("h%d" % i, "v" * 4000) for i in range(5)]):
+            self.assertIn(self.b.ask("GET", "/api/agents/me", headers=extra)[0], (400, 431))
+        self.assertEqual(self.b.api.take(), [])
+        self.sent(self.b.ask("GET", "/api/agents/me"))
+
+    def test_S2_07_B01_B02_body_at_the_limit(self):
+        body = os.urandom(1 << 16) * (BODY_MAX >> 16) + b"x" * (BODY_MAX & 0xffff)
+        self.assertEqual(len(body), BODY_MAX)
+        call = self.sent(self.b.ask("POST", COMMENT, headers=[JSON], body=body))
+        self.assertEqual(call["body"], body)
+        self.refused(self.b.ask("POST", COMMENT, headers=[JSON], body=body + b"x"), 413)
+        # Announced and not sent: told at once.
+        c = Client(self.b.port)
+        c.send(b"POST %s HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+               % (COMMENT.encode(), self.b.token.encode(), BODY_MAX + 1))
+        self.refused(c.answer(), 413)
+        c.close()
+
+    def test_B01_chunked_body(self):
+        head = b"POST %s HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %s\r\ncontent-type: application/json\r\n" \
+               b"transfer-encoding: chunked\r\n\r\n" % (COMMENT.encode(), self.b.token.encode())
+        c = Client(self.b.port)
+        c.send(head + b"3\r\nabc\r\n4\r\n\x00\xff\r\n\r\n0\r\n\r\n")
+        self.assertEqual(self.sent(c.answer())["body"], b"abc\x00\xff\r\n")
+        piece = b"%x\r\n" % (1 << 20) + b"y" * (1 << 20) + b"\r\n"
+        try:
+            c.send(head + piece * 11 + b"0\r\n\r\n")
+        except OSError:
+            pass
+        self.refused(c.answer(), 413)
+        c.close()
+
+    def test_B04_binary_both_ways(self):
+        blob = bytes(range(256)) * 300
+        self.b.api.answer = lambda h, call: h.send(200, call["body"], [("content-type", "application/octet-stream")])
+        status, headers, body = self.b.ask("POST", "/api/companies/c/issues/i/attachments",
+                                           headers=[("content-type", "multipart/form-data; boundary=x")], body=blob)
+        self.assertEqual((status, body), (200, blob))
+        self.assertNotIn("x-airlock-bridge", headers)
+
+    def test_B09_half_an_upload_has_no_effect(self):
+        c = Client(self.b.port)
+        c.send(b"POST %s HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %s\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\nhalf"
+               % (COMMENT.encode(), self.b.token.encode()))
+        c.close()
+        self.sent(self.b.ask("GET", "/api/agents/me"))
+
+    def test_M08_get_with_a_body(self):
+        answer = self.b.ask("GET", "/api/agents/me", headers=[JSON], body=b'{"a":1}')
+        if answer[0] == 200:
+            self.assertEqual(self.sent(answer)["body"], b"")
+        else:
+            self.refused(answer, 400)
+
+    def test_F01_F02_F03_answers_are_filtered_and_redirects_not_followed(self):
+        seen = api_box.Server()
+        for status in 301, 302, 303, 307, 308:
+            self.b.api.answer = lambda h, call, s=status: h.send(s, b"", [("location", seen.url + "/api/agents/me"), ("set-cookie", "a=b"),
+                                                                         ("x-paperclip-bridge-outcome", "indeterminate"),
+                                                                         ("www-authenticate", "Basic"), ("x-internal", "1")])
+            got, headers, _ = self.b.ask("GET", "/api/agents/me")
+            self.assertIn(got, (status, 502))
+            for name in "location", "set-cookie", "x-paperclip-bridge-outcome", "www-authenticate", "x-internal":
+                self.assertNotIn(name, headers)
+            self.assertEqual(len(self.b.api.take()), 1)
+        self.assertEqual(seen.take(), [])
+        seen.shutdown()
+        seen.server_close()
+
+    def test_F05_F09_errors_of_the_api_pass(self):
+        for status in 401, 403, 404, 409, 422, 500:
+            self.b.api.answer = lambda h, call, s=status: h.send(s, b'{"e":1}', [JSON])
+            got, headers, body = self.b.ask("POST", COMMENT, headers=[JSON], body=b"{}")
+            self.assertEqual((got, body), (status, b'{"e":1}'))
+            self.assertNotIn("x-airlock-bridge", headers)
+
+    def test_C10_C11_an_uncertain_unsafe_request_is_409_and_sent_once(self):
+        def die(handler, call):
+            handler.connection.close()
+            return False
+        self.b.api.answer = die
+        status, headers, body = self.b.ask("POST", COMMENT, headers=[JSON], body=b"{}")
+        self.assertEqual((status, headers.get("x-paperclip-bridge-outcome")), (409, "indeterminate"))
+        self.assertEqual(len(self.b.api.take()), 1)
+        # C13: a safe one may be tried again, and the status says so.
+        status, headers, _ = self.b.ask("GET", "/api/agents/me")
+        self.assertEqual(status, 502)
+        self.assertNotIn("x-paperclip-bridge-outcome", headers)
+
+    def test_C10_a_used_connection_that_dies_is_no_reason_to_send_again(self):
+        first = threading.Event()
+
+        def die_second(handler, call):
+            if first.is_set():
+                handler.connection.close()
+                return False
+            first.set()
+            return api_box.echo(handler, call)
+        self.b.api.answer = die_second
+        self.assertEqual(self.b.ask("GET", "/api/agents/me")[0], 200)
+        status, headers, _ = self.b.ask("POST", COMMENT, headers=[JSON], body=b"{}")
+        self.assertEqual((status, headers.get("x-paperclip-bridge-outcome")), (409, "indeterminate"))
+        self.assertEqual([c["method"] for c in self.b.api.take()], ["GET", "POST"])
+
+    def test_FR_B075_idempotency_key_passes(self):
+        call = self.sent(self.b.ask("POST", COMMENT, headers=[JSON, ("idempotency-key", "k1")], body=b"{}"))
+        self.assertEqual(dict(call["headers"]).get("idempotency-key"), "k1")
+
+    def test_S2_09_many_at_once_and_keep_alive(self):
+        """64 clients at once, each with several requests on one connection."""
+        gate, failed = threading.Barrier(64), []
+
+        def client(i):
+            try:
+                c = Client(self.b.port)
+                gate.wait(DEADLINE)
+                for k in range(3):
+                    c.send(request("GET", "/api/agents/a%d-%d" % (i, k), self.b.token))
+                    status, _, body = c.answer()
+                    if status != 200 or json.loads(body)["target"] != "/api/agents/a%d-%d" % (i, k):
+                        failed.append((i, k, status, body))
+                c.close()
+            except Exception as e:  # noqa: BLE001
+                failed.append((i, repr(e)))
+        ts = [threading.Thread(target=client, args=(i,)) for i in range(64)]
+        for t in ts:
+            t.start()
+        for t in ts:
+            t.join()
+        self.assertEqual(failed, [])
+        self.assertEqual(len(self.b.api.take()), 192)
+
+    def test_server_sent_events_pass_piece_by_piece(self):
+        go = threading.Event()
+
+        def stream(handler, call):
+            handler.wfile.write(b"HTTP/1.1 200 X\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n8\r\ndata: 1\n\r\n")
+            handler.wfile.flush()
+            go.wait(DEADLINE)
+            handler.wfile.write(b"8\r\ndata: 2\n\r\n0\r\n\r\n")
+            return True
+        self.b.api.answer = stream
+        c = Client(self.b.port)
+        c.send(request("GET", "/api/agents/me", self.b.token))
+        while b"data: 1" not in c.buf:
+            c.fill()
+        # The first event is here while the second does not exist yet.
+        go.set()
+        while b"0\r\n\r\n" not in c.buf:
+            c.fill()
+        self.assertIn(b"data: 2", c.buf)
+        c.close()
+
+    def test_F06_errors_tell_nothing_of_the_host(self):
+        for answer in (self.b.ask("GET", "/api/companies/c/secrets"), self.b.ask("GET", "/api/../x"), self.b.ask("GET", "/api/agents/me", "x")):
+            text = str(answer)
+            for secret in KEY, self.b.api.url, "/tmp", self.b.dir:
+                self.assertNotIn(secret, text)
+
+
+class Life(unittest.TestCase):
+    def test_C10_killed_helper_is_503_and_the_command_says_so(self):
+        b = Bridge()
+        self.assertEqual(b.ask("GET", "/api/agents/me")[0], 200)
+        (helper,) = until("the helper", lambda: b.helpers(b"airlock-bridge"))
+        os.kill(helper, signal.SIGKILL)
+        _, err = b.p.communicate(timeout=DEADLINE)
+        self.assertEqual(b.p.returncode, 125)
+        self.assertIn(b"airlock-bridge ended", err)
+        self.assertNotIn(KEY.encode(), err)
+
+    def test_C18_a_taken_port_is_an_error_that_says_so(self):
+        b = Bridge()
+        r = subprocess.run([AIRLOCK, "bridge", "--upstream", b.api.url, "--credential-file", b.dir + "/key", "--listen",
+                            "127.0.0.1:%d" % b.port], capture_output=True, timeout=DEADLINE, check=False)
+        self.assertEqual(r.returncode, 125)
+        self.assertIn(b"in use", r.stderr)
+        self.assertEqual(b.stop()[0], 0)
+
+    def test_unreachable_api_is_503_nothing_was_sent(self):
+        b = Bridge(upstream="http://127.0.0.1:%d" % api_box.free_port())
+        status, headers, _ = b.ask("POST", COMMENT, headers=[JSON], body=b"{}")
+        self.assertEqual(status, 503)
+        self.assertNotIn("x-paperclip-bridge-outcome", headers)
+        b.stop()
+
+    def test_F10_an_origin_only(self):
+        for url in "http://127.0.0.1:1/path", "http://u:p@127.0.0.1:1", "ftp://x", "http://0.0.0.0:1", "http://", "http://x:0":
+            r = subprocess.run([AIRLOCK, "bridge", "--upstream", url, "--listen", "127.0.0.1:1"], capture_output=True, timeout=DEADLINE,
+                               check=False)
+            self.assertIn(r.returncode, (2, 125), url)
+
+    def test_confined_before_the_first_request(self):
+        b = Bridge()
+        (helper,) = until("the helper", lambda: b.helpers(b"airlock-bridge"))
+        status = dict(l.split(b":", 1) for l in look(helper, "status").splitlines() if b":" in l)
+        self.assertEqual(status[b"Seccomp"].strip(), b"2")
+        self.assertEqual(status[b"NoNewPrivs"].strip(), b"1")
+        self.assertEqual(int(status[b"CapEff"], 16), 0)
+        self.assertEqual(look(helper, "environ"), b"")
+        for p in b.helpers(b"airlock-bridge") + b.helpers(b"airlock-gateway") + [b.p.pid]:
+            self.assertNotIn(KEY.encode(), look(p, "cmdline") + look(p, "environ"))
+        b.stop()
+
+    def test_policy_file_is_read_again(self):
+        with tempfile.TemporaryDirectory() as d:
+            path = d + "/p.json"
+            policy = {"version": 1, "name": "t", "routes": ["GET /api/agents/{id}"],
+                      "identity_headers": {"x-paperclip-run-id": "{run}"}}
+
+            def put(text):
+                with open(path + ".new", "w", encoding="ascii") as f:
+                    f.write(text)
+                os.rename(path + ".new", path)
+            put(json.dumps(policy))
+            b = Bridge("--policy", path)
+            self.assertEqual(b.ask("GET", "/api/agents/me")[0], 200)
+            self.assertEqual(b.ask("GET", "/api/issues/i")[0], 403)
+            policy["routes"] = ["GET /api/issues/{id}"]
+            put(json.dumps(policy))
+            until("the new policy", lambda: b.ask("GET", "/api/issues/i")[0] == 200)
+            self.assertEqual(b.ask("GET", "/api/agents/me")[0], 403)
+            # A mistake leaves the policy as it was.
+            put("{")
+            line = b.p.stderr.readline()
+            while b"stays" not in line:
+                self.assertTrue(line)
+                line = b.p.stderr.readline()
+            self.assertEqual(b.ask("GET", "/api/issues/i")[0], 200)
+            self.assertEqual(b.stop()[0], 0)
+
+
+def below(top):
+    """Every process below top, by parent links."""
+    found, level = [], {top}
+    while level:
+        level = {p for p in pids() if parent(p) in level}
+        found += level
+    return found
+
+
+def memory_has(pid, word):
+    """True if the word lies in the process's memory; None if it cannot be read."""
+    try:
+        with open("/proc/%d/maps" % pid, encoding="ascii", errors="replace") as maps, open("/proc/%d/mem" % pid, "rb") as mem:
+            for line in maps:
+                f = line.split()
+                if "r" not in f[1] or f[-1] in ("[vvar]", "[vsyscall]"):
+                    continue
+                lo, hi = (int(x, 16) for x in f[0].split("-"))
+                try:
+                    mem.seek(lo)
+                    if word in mem.read(hi - lo):
+                        return True
+                except OSError:
+                    continue
+    except OSError:
+        return None
+    return False
+
+
+class Runs(unittest.TestCase):
+    PROVIDERS = "native", "local"
+
+    def setUp(self):
+        self.api = api_box.Server()
+        self.host = Host(os.path.dirname(AIRLOCK), "airlock-bridge-run.", {"a.txt": b"a\n"})
+        with open(self.host.top + "/key", "w", encoding="ascii") as f:
+            f.write(KEY + "\n")
+        self.words = ["--api", self.api.url, "--api-key-file", self.host.top + "/key"]
+
+    def tearDown(self):
+        self.host.remove()
+        self.api.shutdown()
+        self.api.server_close()
+
+    SCRIPT = ('python3 -c \'import os,urllib.request as u; r=u.Request(os.environ["PAPERCLIP_API_URL"]+"/api/agents/me",'
+              'headers={"authorization":"Bearer "+os.environ["PAPERCLIP_API_KEY"]}); print(u.urlopen(r,timeout=60).read().decode())\'')
+
+    def test_B03_S2_03_a_command_calls_the_api(self):
+        for provider in self.PROVIDERS:
+            with self.subTest(provider):
+                r = self.host.airlock("run", "--provider", provider, "--json=" + self.host.top + "/rec", *self.words, "--",
+                                      self.SCRIPT + "; env | sort > vars")
+                self.assertEqual(r.returncode, 0, r.stderr)
+                got = json.loads(r.stdout)
+                self.assertEqual(got["target"], "/api/agents/me")
+                with open(self.host.top + "/rec", encoding="utf-8") as f:
+                    rec = json.load(f)
+                self.assertEqual(dict(got["headers"])["x-paperclip-run-id"], rec["run"])
+                self.assertEqual(rec["bridge"]["requests"], 1)
+                self.assertEqual(rec["bridge"]["forwarded"], 1)
+                self.assertIsNone(rec["bridge"]["lost"])
+                self.assertIn("bridge", [p["name"] for p in rec["phases"]])
+                env = dict(l.split("=", 1) for l in self.host.read("vars").decode().splitlines() if "=" in l)
+                self.assertEqual((env["PAPERCLIP_API_BRIDGE_MODE"], env["PAPERCLIP_RUN_ID"]), ("http2_v1", rec["run"]))
+                self.assertRegex(env["PAPERCLIP_API_URL"], r"^http://127\.0\.0\.1:\d+$")
+                self.assertNotIn(KEY, str(env))
+
+    def test_run_id_of_the_api(self):
+        r = self.host.airlock("run", *self.words, "--api-run-id", "0b7a7e0e-1", "--", self.SCRIPT + "; echo $PAPERCLIP_RUN_ID >&2")
+        self.assertEqual(dict(json.loads(r.stdout)["headers"])["x-paperclip-run-id"], "0b7a7e0e-1")
+        self.assertIn(b"0b7a7e0e-1\n", r.stderr)
+
+    def test_B03_without_api_there_is_no_way(self):
+        r = self.host.airlock("run", "--", "test -z \"$PAPERCLIP_API_URL\" && ! python3 -c 'import socket; "
+                              "socket.create_connection((\"127.0.0.1\", %d), 5)'" % self.api.server_address[1])
+        self.assertEqual(r.returncode, 0, r.stderr)
+        # With the bridge neither: the API's own address is another machine's.
+        r = self.host.airlock("run", *self.words, "--", "! python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", %d), 5)'"
+                              % self.api.server_address[1])
+        self.assertEqual(r.returncode, 0, r.stderr)
+
+    def test_S2_03_the_key_is_nowhere_inside(self):
+        """Environment, arguments, memory and files of every process of the sandbox, and all that is kept of the run."""
+        p = subprocess.Popen([self.host.bin + "/airlock", "run", *self.words, "--", self.SCRIPT + "; echo up; cat"],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.host.ws, env=self.host.env)
+        self.addCleanup(p.kill)
+        while p.stdout.readline().strip() != b"up":
+            self.assertIsNone(p.poll())
+        (launch,) = [c for c in below(p.pid) if look(c, "cmdline").split(b"\0")[0].endswith(b"airlock-launch")]
+        inside = until("the command", lambda: [c for c in below(launch) if look(c, "cmdline").startswith(b"cat")]) and below(launch)
+        self.assertTrue(any(look(c, "cmdline").split(b"\0")[0].endswith(b"airlock-gateway") for c in inside))
+        token = [l for c in inside for l in look(c, "environ").split(b"\0") if l.startswith(b"PAPERCLIP_API_KEY=")]
+        readable = found = 0
+        for c in inside:
+            self.assertNotIn(KEY.encode(), look(c, "environ") + look(c, "cmdline"))
+            has = memory_has(c, KEY.encode())
+            self.assertIsNot(has, True, look(c, "cmdline"))
+            readable += has is False
+            # The search finds what is there: the bridge token.
+            found += bool(token) and memory_has(c, token[0].split(b"=", 1)[1]) is True
+        if os.geteuid() == 0:
+            self.assertGreater(readable, 0)
+            self.assertGreater(found, 0)
+        p.stdin.close()
+        err = p.stderr.read()
+        self.assertEqual(p.wait(DEADLINE), 0, err)
+        p.stdout.close()
+        p.stderr.close()
+        self.assertNotIn(KEY.encode(), err)
+        for here, _, files in os.walk(self.host.top):
+            for f in files:
+                path = os.path.join(here, f)
+                if f == "key" or not os.path.isfile(path):
+                    continue
+                with open(path, "rb") as h:
+                    self.assertNotIn(KEY.encode(), h.read(), path)
+
+    def test_FR_B164_a_killed_bridge_does_not_cost_the_run(self):
+        for victim in b"airlock-bridge", b"airlock-gateway":
+            with self.subTest(victim):
+                p = subprocess.Popen([self.host.bin + "/airlock", "run", *self.words, "--", "echo up; cat; echo done > out"],
+                                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.host.ws,
+                                     env=self.host.env)
+                self.assertEqual(p.stdout.readline().strip(), b"up")
+                (v,) = [c for c in below(p.pid) if look(c, "cmdline").split(b"\0")[0].endswith(victim)]
+                os.kill(v, signal.SIGKILL)
+                line = p.stderr.readline()
+                while b"bridge is lost" not in line:
+                    self.assertTrue(line)
+                    line = p.stderr.readline()
+                _, err = p.communicate(timeout=DEADLINE)
+                self.assertEqual(p.returncode, 0, err)
+                self.assertIn(b"LOST", err)
+                self.assertEqual(self.host.read("out"), b"done\n")
+                until("no process left", lambda: not self.host.left())
+
+    def test_killed_airlock_leaves_no_bridge(self):
+        p = subprocess.Popen([self.host.bin + "/airlock", "run", *self.words, "--", "echo up; cat"], stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=self.host.ws, env=self.host.env)
+        self.assertEqual(p.stdout.readline().strip(), b"up")
+        p.kill()
+        p.wait()
+        p.stdin.close()
+        p.stdout.close()
+        until("no process left", lambda: not self.host.left())
+
+    def test_A07_the_run_is_over_and_its_token_opens_nothing(self):
+        """A kept sandbox: the next command has another token, and without --api no bridge at all."""
+        r = self.host.airlock("run", "--keep", *self.words, "--", "echo $PAPERCLIP_API_URL $PAPERCLIP_API_KEY")
+        url, token = r.stdout.decode().split()
+        run = self.host.rows()[0]["run"]
+        r = self.host.airlock("exec", *self.words, run, "--", "echo $PAPERCLIP_API_KEY; " + self.SCRIPT)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertNotEqual(r.stdout.decode().split()[0], token)
+        r = self.host.airlock("exec", run, "--", "test -z \"$PAPERCLIP_API_URL\" && ! python3 -c 'import urllib.request as u; "
+                              "u.urlopen(u.Request(\"%s/api/agents/me\", headers={\"authorization\": \"Bearer %s\"}), timeout=60)'" % (url, token))
+        self.assertEqual(r.returncode, 0, r.stderr)
+
+    def test_no_call_is_said_FR_B064(self):
+        r = self.host.airlock("run", *self.words, "--", "true")
+        self.assertIn(b"no request was made", r.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[2:], verbosity=2)
