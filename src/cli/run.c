@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "cli/cli.h"
 #include "cli/runopts.h"
 #include "cli/summary.h"
@@ -18,24 +19,81 @@
 static const struct opt *const run_tables[] = {opts_run, opts_exec, NULL};
 static const struct opt *const exec_tables[] = {opts_exec, NULL};
 
-static int write_record(const struct runopts *o, const struct run_outcome *out)
-{
-	_cleanup_free_ char *text = record_text(&o->req, out);
-	_cleanup_file_ FILE *f = NULL;
+/* Where --json wants the record: known, and open, before anything is done. */
+struct recording {
+	bool on;
+	char *name; /* owned; NULL: stdout */
+	int fd;	    /* owned */
+};
 
-	if (!o->json || !text)
+static void recording_done(struct recording *rec)
+{
+	cleanup_fd(&rec->fd);
+	free(rec->name);
+}
+#define _cleanup_recording_ __attribute__((cleanup(recording_done)))
+
+/* What is there already stays until there is something to put in its place. */
+static int recording_open(struct recording *rec, struct runopts *o, struct err *e)
+{
+	rec->on = o->json;
+	rec->name = TAKE_PTR(o->json_file);
+	if (!rec->name)
 		return 0;
-	if (!o->json_file)
+	rec->fd = open(rec->name, O_WRONLY | O_CREAT | O_NOCTTY | O_CLOEXEC, 0666);
+	if (rec->fd >= 0)
+		return 0;
+	rec->on = false;
+	return err_set(e, ERR_USAGE, "--json=%s: cannot be written: %s (nothing was started)",
+		       rec->name, strerror(errno));
+}
+
+static int recording_write(struct recording *rec, const struct request *q,
+			   const struct run_outcome *out)
+{
+	_cleanup_free_ char *text = rec->on ? record_text(q, out) : NULL;
+	size_t left = text ? strlen(text) : 0;
+
+	if (!text)
+		return rec->on ? -ENOMEM : 0;
+	if (!rec->name)
 		return fputs(text, stdout) < 0 || fflush(stdout) < 0 ? -errno : 0;
-	f = fopen(o->json_file, "we");
-	if (!f || fputs(text, f) < 0 || fflush(f) < 0)
+	/* A pipe or a device cannot be cut, and need not be. */
+	if (ftruncate(rec->fd, 0) < 0 && errno != EINVAL)
 		return -errno;
+	for (const char *p = text; left;) {
+		ssize_t n = write(rec->fd, p, left);
+
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		p += n > 0 ? n : 0;
+		left -= (size_t)(n > 0 ? n : 0);
+	}
 	return 0;
 }
 
-static int report(struct runopts *o, struct run_outcome *out)
+/* A failure before there is a run: said, and with --json recorded. Returns the exit status. */
+static int fail_early(struct recording *rec, const struct request *q, const struct err *e)
 {
-	int r = write_record(o, out), status = out->exit_status;
+	struct run_outcome out = {.exit_status = cli_fail(e),
+				  .state = RUN_FAILED,
+				  .lease_state = LEASE_RELEASED,
+				  .started_ns = clock_real_ns(),
+				  .error_phase = "prepare",
+				  .err = *e};
+	int r;
+
+	out.ended_ns = out.started_ns;
+	r = recording_write(rec, q, &out);
+	if (r < 0)
+		cli_say("the record could not be written to %s: %s", rec->name ? rec->name : "stdout",
+			strerror(-r));
+	return out.exit_status;
+}
+
+static int report(struct runopts *o, struct recording *rec, struct run_outcome *out)
+{
+	int r = recording_write(rec, &o->req, out), status = out->exit_status;
 
 	if (out->err.code != ERR_NONE)
 		cli_say("%s%s%s", out->error_phase, out->error_phase[0] ? ": " : "", out->err.text);
@@ -45,7 +103,7 @@ static int report(struct runopts *o, struct run_outcome *out)
 		summary_losses(out);
 	if (r < 0) {
 		cli_say("the record could not be written to %s: %s",
-			o->json_file ? o->json_file : "stdout", strerror(-r));
+			rec->name ? rec->name : "stdout", strerror(-r));
 		status = EXIT_AIRLOCK;
 	}
 	run_outcome_done(out);
@@ -74,11 +132,12 @@ int cmd_run(int argc, char **argv)
 {
 	_cleanup_runopts_ struct runopts o = {0};
 	_cleanup_state_ struct state st = {0};
+	_cleanup_recording_ struct recording rec = {.fd = -1};
 	struct run_outcome out;
 	struct err e = ERR_INIT;
 	struct ui ui;
 	bool no_stdin;
-	int r;
+	int r, k;
 
 	fill_stdio(&no_stdin);
 	r = runopts_parse(&o, NULL, run_tables, "run", argc - 1, argv + 1, &e);
@@ -86,22 +145,27 @@ int cmd_run(int argc, char **argv)
 		return cmd_help(2, (char *[]){(char *)(uintptr_t) "help", argv[0]});
 	if (r == 0 && !o.req.argv)
 		r = err_set(&e, ERR_USAGE, "run needs a command: airlock run [options] -- CMD ...");
-	runopts_done(&o);
+	k = recording_open(&rec, &o, r == 0 ? &e : NULL);
+	if (r == 0)
+		r = k;
 	if (r == 0)
 		r = interrupt_setup(&e);
 	if (r == 0)
 		r = state_open(&st, &e);
 	if (r == 0)
 		r = runopts_parse(&o, &st, run_tables, "run", argc - 1, argv + 1, &e);
+	/* A named environment may ask for one too. */
+	if (r == 0 && !rec.on)
+		r = recording_open(&rec, &o, &e);
 	if (r < 0)
-		return cli_fail(&e);
-	ui_init(&ui, o.quiet, o.json && !o.json_file);
+		return fail_early(&rec, &o.req, &e);
+	ui_init(&ui, o.quiet, rec.on && !rec.name);
 	if (no_stdin)
 		ui.run.in = -1;
 	sweep_first(&st, &o, &ui);
 	runner_run(&st, &o.req, &ui.run, &out);
 	ui_done(&ui);
-	return report(&o, &out);
+	return report(&o, &rec, &out);
 }
 
 /* The kept lease of a run; names what else it is. Any number of commands may use it at once. */
@@ -165,7 +229,8 @@ static int adopt_lease(struct request *q, const struct lease_row *l, struct err 
 	return 0;
 }
 
-static int in_lease(struct state *st, const char *word, struct runopts *o, bool no_stdin)
+static int in_lease(struct state *st, const char *word, struct runopts *o, struct recording *rec,
+		    bool no_stdin)
 {
 	struct lease_row l = {0};
 	struct run_outcome out;
@@ -181,15 +246,15 @@ static int in_lease(struct state *st, const char *word, struct runopts *o, bool 
 	}
 	if (r < 0) {
 		lease_row_done(&l);
-		return cli_fail(&e);
+		return fail_early(rec, &o->req, &e);
 	}
-	ui_init(&ui, o->quiet, o->json && !o->json_file);
+	ui_init(&ui, o->quiet, rec->on && !rec->name);
 	if (no_stdin)
 		ui.run.in = -1;
 	runner_exec(st, &l, &o->req, &ui.run, &out);
 	ui_done(&ui);
 	lease_row_done(&l);
-	return report(o, &out);
+	return report(o, rec, &out);
 }
 
 int cmd_exec(int argc, char **argv)
@@ -197,10 +262,11 @@ int cmd_exec(int argc, char **argv)
 	_cleanup_runopts_ struct runopts o = {0};
 	_cleanup_state_ struct state st = {0};
 	_cleanup_free_ char *word = NULL;
+	_cleanup_recording_ struct recording rec = {.fd = -1};
 	struct err e = ERR_INIT;
 	bool no_stdin;
 	size_t n;
-	int r;
+	int r, k;
 
 	fill_stdio(&no_stdin);
 	/* RUN comes first or after the options; what follows it (and "--") is the command. */
@@ -221,13 +287,16 @@ int cmd_exec(int argc, char **argv)
 		word = o.req.argv[0];
 		memmove(o.req.argv, o.req.argv + 1, n * sizeof(char *));
 	}
+	k = recording_open(&rec, &o, r == 0 ? &e : NULL);
+	if (r == 0)
+		r = k;
 	if (r == 0)
 		r = interrupt_setup(&e);
 	if (r == 0)
 		r = state_open(&st, &e);
 	if (r < 0)
-		return cli_fail(&e);
-	return in_lease(&st, word, &o, no_stdin);
+		return fail_early(&rec, &o.req, &e);
+	return in_lease(&st, word, &o, &rec, no_stdin);
 }
 
 int cmd_shell(int argc, char **argv)
@@ -235,11 +304,12 @@ int cmd_shell(int argc, char **argv)
 	_cleanup_runopts_ struct runopts o = {0};
 	_cleanup_state_ struct state st = {0};
 	_cleanup_free_ char *word = NULL;
+	_cleanup_recording_ struct recording rec = {.fd = -1};
 	struct run_outcome out;
 	struct err e = ERR_INIT;
 	struct ui ui;
 	bool no_stdin;
-	int r;
+	int r, k;
 
 	fill_stdio(&no_stdin);
 	r = interrupt_setup(&e);
@@ -252,8 +322,11 @@ int cmd_shell(int argc, char **argv)
 	if (r == 0 && strv_len(o.req.argv) > 1)
 		r = err_set(&e, ERR_USAGE,
 			    "shell takes at most one run: airlock shell [options] [RUN]");
+	k = recording_open(&rec, &o, r == 0 ? &e : NULL);
+	if (r == 0)
+		r = k;
 	if (r < 0)
-		return cli_fail(&e);
+		return fail_early(&rec, &o.req, &e);
 	if (o.req.argv)
 		word = TAKE_PTR(o.req.argv[0]);
 	strv_free(TAKE_PTR(o.req.argv));
@@ -261,12 +334,12 @@ int cmd_shell(int argc, char **argv)
 	o.req.tty = true;
 	o.req.keep = true;
 	if (word)
-		return in_lease(&st, word, &o, no_stdin);
-	ui_init(&ui, o.quiet, o.json && !o.json_file);
+		return in_lease(&st, word, &o, &rec, no_stdin);
+	ui_init(&ui, o.quiet, rec.on && !rec.name);
 	if (no_stdin)
 		ui.run.in = -1;
 	sweep_first(&st, &o, &ui);
 	runner_run(&st, &o.req, &ui.run, &out);
 	ui_done(&ui);
-	return report(&o, &out);
+	return report(&o, &rec, &out);
 }

@@ -392,6 +392,14 @@ int runopts_vars(struct runopts *o, struct err *e)
 			if (asprintf(&word, "%s=%s", o->vars[i], v) < 0)
 				word = NULL;
 		}
+		if (word && !envvars_name_ok(word))
+			return err_set(e, ERR_USAGE,
+				       "--setenv %.*s: a name has letters, digits and '_' and does not "
+				       "begin with a digit",
+				       (int)strnlen(word, 80) < (int)strcspn(word, "=")
+					   ? 80
+					   : (int)strcspn(word, "="),
+				       word);
 		if (!word || envvars_set(&o->req.vars, word) < 0)
 			return err_set(e, ERR_NOMEM, "options: out of memory");
 	}
@@ -468,6 +476,10 @@ static int only_env(void *arg, const struct opt *opt, const char *v, struct err 
 
 	if (opt->id == O_HELP)
 		o->help = true;
+	if (opt->id == O_JSON) {
+		o->json = true;
+		return v ? replace(&o->json_file, v, e) : 0;
+	}
 	return opt->id == O_ENV ? replace(&o->env_name, v, e) : 0;
 }
 
@@ -505,7 +517,7 @@ int runopts_parse(struct runopts *o, struct state *st, const struct opt *const *
 	struct opt_parse p = {.tables = tables, .verb = verb, .set = only_env, .arg = o};
 	int r;
 
-	*o = (struct runopts){0};
+	runopts_done(o);
 	request_init(&o->req);
 	/* Once for --env alone: its layer lies below the command line's. */
 	r = opt_parse(&p, argc, argv, e);

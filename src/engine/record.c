@@ -36,6 +36,18 @@ static json_t *text(const char *s)
 	return j;
 }
 
+/* Of an errno; 0: null. */
+static json_t *reason(int error)
+{
+	return error ? text(strerror(error)) : json_null();
+}
+
+/* "" is what a run that never began has. */
+static json_t *word(const char *s)
+{
+	return text(*s ? s : NULL);
+}
+
 static json_t *when(int64_t real_ns)
 {
 	char t[32];
@@ -71,12 +83,13 @@ static json_t *command(const struct run_outcome *o)
 
 	if (!o->command_ran)
 		return json_null();
-	return json_pack("{s:s,s:i,s:i,s:b,s:i,s:I,s:I,s:I,s:I,s:I}", "end", ends[c->end],
+	return json_pack("{s:s,s:i,s:i,s:b,s:i,s:i,s:I,s:I,s:o,s:I,s:o,s:I,s:I}", "end", ends[c->end],
 			 "exit_code", c->code, "signal", c->signo, "killed", c->killed,
-			 "leftover_processes", (int)c->leftovers, "duration_ns",
+			 "leftover_processes", (int)c->leftovers, "oom_kills", (int)c->oom_kills, "duration_ns",
 			 (json_int_t)c->duration_ns, "stdout_bytes", (json_int_t)c->out_bytes,
-			 "stderr_bytes", (json_int_t)c->err_bytes, "cpu_ns", (json_int_t)c->cpu_ns,
-			 "max_rss_kib", (json_int_t)c->maxrss_kib);
+			 "stdout_error", reason(c->out_error), "stderr_bytes",
+			 (json_int_t)c->err_bytes, "stderr_error", reason(c->err_error), "cpu_ns",
+			 (json_int_t)c->cpu_ns, "max_rss_kib", (json_int_t)c->maxrss_kib);
 }
 
 static json_t *phases(const struct run_outcome *o)
@@ -93,8 +106,11 @@ static json_t *phases(const struct run_outcome *o)
 
 static json_t *isolation(const struct request *q, const struct run_outcome *o)
 {
-	json_t *a = json_array();
+	json_t *a;
 
+	if (!q->provider)
+		return json_null();
+	a = json_array();
 	for (size_t i = 0; i < o->isolation_len; i++)
 		(void)json_array_append_new(
 		    a, json_pack("{s:s,s:s,s:s}", "layer", o->isolation[i].layer, "state",
@@ -145,9 +161,10 @@ static json_t *sync_out_json(const struct transfer *t)
 				       text(u->changes[i].path), "rule", u->changes[i].rule,
 				       "detail", text(u->changes[i].detail), "host_executable",
 				       u->changes[i].host_exec));
-	return json_pack("{s:o,s:o,s:I,s:I,s:I,s:b,s:b,s:s}", "counts", counts, "changes", changes,
-			 "bytes_written", (json_int_t)u->bytes_written, "members",
+	return json_pack("{s:o,s:o,s:I,s:I,s:I,s:I,s:b,s:b,s:s}", "counts", counts, "changes",
+			 changes, "bytes_written", (json_int_t)u->bytes_written, "members",
 			 (json_int_t)t->members, "unreadable", (json_int_t)t->unreadable,
+			 "withheld", (json_int_t)t->withheld,
 			 "mass_delete", u->mass_delete, "rejected", u->rejected, "rule", u->rule);
 }
 
@@ -187,13 +204,13 @@ char *record_text(const struct request *q, const struct run_outcome *o)
 		error = json_pack("{s:s,s:s,s:o}", "code", err_name(o->err.code), "phase",
 				  o->error_phase, "text", text(o->err.text));
 	j = json_pack(
-	    "{s:i,s:s,s:s,s:s,s:s,s:i,s:o,s:o,s:I,s:s,s:s,s:o,s:s,s:o,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o}",
-	    "version", 1, "run", o->id, "lease", o->lease_id, "state", run_state_name(o->state),
+	    "{s:i,s:o,s:o,s:s,s:s,s:i,s:o,s:o,s:I,s:o,s:o,s:o,s:o,s:o,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o}",
+	    "version", 1, "run", word(o->id), "lease", word(o->lease_id), "state", run_state_name(o->state),
 	    "lease_state", lease_state_name(o->lease_state), "exit_status", o->exit_status,
 	    "started", when(o->started_ns), "ended", when(o->ended_ns), "duration_ns",
-	    (json_int_t)(o->ended_ns - o->started_ns), "environment", q->env_name, "provider",
-	    q->provider->name, "workspace", text(q->workspace), "workspace_reason",
-	    q->workspace_why, "directory", text(q->subdir), "shell", q->bash ? "bash" : "sh",
+	    (json_int_t)(o->ended_ns - o->started_ns), "environment", word(q->env_name), "provider",
+	    text(q->provider ? q->provider->name : NULL), "workspace", word(q->workspace),
+	    "workspace_reason", word(q->workspace_why), "directory", text(q->subdir), "shell", q->bash ? "bash" : "sh",
 	    "argv", vector(q->argv), "limits", limits(q), "isolation", isolation(q, o), "command",
 	    command(o), "sync_in", sync_in_json(&o->xfer), "sync_out", sync_out_json(&o->xfer),
 	    "phases", phases(o));
@@ -206,7 +223,8 @@ char *record_text(const struct request *q, const struct run_outcome *o)
 		    j, "log",
 		    json_pack("{s:o,s:I,s:o}", "path", text(o->log_path), "dropped_bytes",
 			      (json_int_t)o->log_dropped, "error",
-			      o->log_error ? text(strerror(o->log_error)) : json_null()));
+			      reason(o->log_error)));
+		(void)json_object_set_new(j, "lease_pending", json_boolean(o->pending));
 	}
 	line = j ? json_dumps(j, JSON_COMPACT) : NULL;
 	json_decref(j);

@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/path.h"
 #include "engine/interrupt.h"
 
 #define LOCK_LOOK_MS 20
@@ -154,9 +155,33 @@ static uint64_t device_of(const struct lease_spec *s)
 	return proc_self(&me, NULL) == 0 && strcmp(me.boot, s->root_boot) == 0 ? s->root_dev : 0;
 }
 
-/* Waits for its turn. The lock goes with the descriptor: airlock-unpack shares it until its own end. */
-static int lock_baseline(int fd, const struct run_ui *ui, struct err *e)
+/* A first signal while results come back stops nothing, which must not look like being deaf. */
+struct patience {
+	const struct run_ui *ui;
+	const char *run_dir;
+	bool told;
+};
+
+static void tell_first(void *arg)
 {
+	struct patience *p = arg;
+	char text[320];
+
+	if (p->told || !*interrupt_first())
+		return;
+	p->told = true;
+	(void)snprintf(text, sizeof(text),
+		       "the command is over and its results are being brought back: a second signal (Ctrl-C) "
+		       "stops that and keeps them for 'airlock recover %s'",
+		       path_base(p->run_dir));
+	if (p->ui->note)
+		p->ui->note(p->ui->arg, true, text);
+}
+
+/* Waits for its turn. The lock goes with the descriptor: airlock-unpack shares it until its own end. */
+static int lock_baseline(int fd, const struct transfer_job *j, struct err *e)
+{
+	struct patience first = {j->ui, j->run_dir, *interrupt_first()};
 	int64_t deadline = clock_mono_ns() + LOCK_WAIT_MS * NS_PER_MS;
 	bool told = false;
 
@@ -172,8 +197,10 @@ static int lock_baseline(int fd, const struct run_ui *ui, struct err *e)
 				       "another command of this sandbox has been bringing its results "
 				       "back for %d s: wait for it and try again",
 				       LOCK_WAIT_MS / 1000);
-		if (!told && ui->note)
-			ui->note(ui->arg, false,
+		tell_first(&first);
+		if (!told && j->ui->note)
+			j->ui->note(
+			    j->ui->arg, false,
 				 "waiting for another command of this sandbox to bring its results back");
 		told = true;
 		(void)poll(NULL, 0, LOCK_LOOK_MS);
@@ -195,7 +222,7 @@ int transfer_turn(const struct transfer_job *j, int *ret, struct err *e)
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		return errno == ENOENT ? 0 : err_sys(e, errno, "open %s", path);
-	r = lock_baseline(fd, j->ui, e);
+	r = lock_baseline(fd, j, e);
 	if (r == 0)
 		*ret = TAKE_FD(fd);
 	return r;
@@ -207,6 +234,8 @@ int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e
 	const struct lease_row *l = j->lease;
 	const struct run_ui *ui = j->ui;
 	struct sandbox *sb = j->sb;
+	/* One that came before this was answered then. */
+	struct patience first = {ui, j->run_dir, *interrupt_first()};
 	struct filter f = {.o = {.workspace = l->workspace,
 				 .git = s->git,
 				 .include = s->include,
@@ -228,6 +257,8 @@ int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e
 	    .progress_arg = ui->arg,
 	    .cancel = interrupt_second(),
 	    .baseline_fd = j->baseline,
+	    .tick = tell_first,
+	    .tick_arg = &first,
 	};
 	_cleanup_fd_ int rd = -1;
 	struct err pe = ERR_INIT;

@@ -32,6 +32,11 @@ static bool is_one_of(const char *word, size_t n, const char *const *list, size_
 	return false;
 }
 
+bool envvars_name_ok(const char *word)
+{
+	return name_len(word) > 0;
+}
+
 int envvars_check(const char *word, bool isolates, struct err *e)
 {
 	size_t n = name_len(word);

@@ -16,6 +16,8 @@
 
 #include "base/err.h"
 
+/* True if the NAME of NAME=VALUE can be one. */
+bool envvars_name_ok(const char *word);
 /*
  * word: NAME=VALUE. Refuses a bad name, a NUL or too long value, names that Airlock sets itself
  * (AIRLOCK_*, PAPERCLIP_RUN_ID, PAPERCLIP_API_URL, PAPERCLIP_API_KEY), and, where nothing

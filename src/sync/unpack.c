@@ -390,6 +390,8 @@ static int converse(struct client *c, struct err *e)
 			return err_set(e, ERR_CANCELLED,
 				       "cancelled while results were brought back: "
 				       "nothing was published");
+		if (c->o && c->o->tick)
+			c->o->tick(c->o->tick_arg);
 		r = chan_recv(&c->ch, clock_mono_ns() + TICK_MS * NS_PER_MS, &f, NULL, e);
 		if (r == -EAGAIN)
 			continue;

@@ -77,6 +77,9 @@ struct unpack_opts {
 	 * takes the place of manifest_path. Borrowed; 0 or less: none.
 	 */
 	int baseline_fd;
+	/* Called about ten times a second while results are read. May be NULL. */
+	void (*tick)(void *arg);
+	void *tick_arg;
 };
 
 struct unpack_report {

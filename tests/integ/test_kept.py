@@ -7,7 +7,7 @@ usage: test_kept.py AIRLOCK [unittest arguments]
 The first table is one sandbox: each case has a directory of its own, and each step is one `airlock exec` for all of
 them. A step is: what a person does to the host's files, what the command does inside, what must be reported.
 """
-import json, os, signal, subprocess, sys, unittest
+import fcntl, json, os, signal, subprocess, sys, unittest
 
 from run_box import DEADLINE, Host, link, pids, snapshot, until
 
@@ -363,6 +363,23 @@ class Shared(unittest.TestCase):
         self.assertEqual(self.state(box.run), ("finished", "kept"))
         self.assertEqual(changes(box.exec("true")), {("change", "a", "")})
         self.assertEqual(box.airlock("rm", box.run).returncode, 0)
+
+    def test_first_signal_while_results_come_back_says_what_goes_on(self):
+        box = self.box({"a": b"a\n"})
+        turn = os.open(box.lease + "/baseline", os.O_RDONLY)
+        self.addCleanup(os.close, turn)
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        p = self.start("exec", box.run, "--", "echo b >>a")
+        said = b""
+        while b"waiting for another command" not in said:
+            said += os.read(p.stderr.fileno(), 4096) or self.fail(said)
+        p.send_signal(signal.SIGINT)
+        while b"second signal" not in said:
+            said += os.read(p.stderr.fileno(), 4096) or self.fail(said)
+        self.assertEqual(said.count(b"second signal"), 1)
+        fcntl.flock(turn, fcntl.LOCK_UN)
+        self.ended(p)
+        self.assertEqual(box.read("a"), b"a\nb\n")
 
     def test_sandbox_that_died_is_recovered(self):
         box = self.box({"a": b"a\n"})

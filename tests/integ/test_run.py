@@ -795,6 +795,36 @@ class Record(Case):
         self.assertIsNone(rec["command"])
 
 
+    def test_record_when_there_was_no_run(self):
+        """FR-B057: a program that reads the record learns of every failure from it."""
+        for words, status, code in (
+                (("run", "--json", "--workspace", self.top + "/none", "--", "true"), 125, "not_found"),
+                (("run", "--json", "--setenv", "1X=sesame42", "--", "true"), 2, "usage"),
+                (("run", "--json", "--nosuch", "--", "true"), 2, "usage"),
+                (("exec", "--json", "nosuch", "--", "true"), 125, "not_found")):
+            r = self.airlock(*words)
+            self.assertEqual(r.returncode, status, r.stderr)
+            self.assertNotIn(b"sesame42", r.stdout + r.stderr)
+            rec = json.loads(r.stdout)
+            self.assertEqual((rec["version"], rec["run"], rec["state"], rec["exit_status"]), (1, None, "failed", status))
+            self.assertEqual(rec["error"]["code"], code)
+            self.assertIn(rec["error"]["text"].encode(), r.stderr)
+        self.assertIn(b"--setenv 1X", self.airlock("run", "--setenv", "1X=3", "--", "true").stderr)
+
+    def test_record_that_cannot_be_written_starts_nothing(self):
+        r = self.run_cmd("echo x >ran", opts=["--json=" + self.top + "/none/r.json"])
+        self.assertEqual((r.returncode, r.stdout), (2, b""), r.stderr)
+        self.assertIn(b"/none/r.json", r.stderr)
+        self.assertEqual(self.runs(), [])
+        self.assertFalse(os.path.exists(self.ws + "/ran"))
+        with open(self.top + "/r.json", "w") as f:
+            f.write("longer than a record " * 1000)
+        r = self.run_cmd("true", opts=["--json=" + self.top + "/r.json"])
+        self.assertEqual(r.returncode, 0, r.stderr)
+        with open(self.top + "/r.json") as f:
+            self.assertEqual(json.load(f)["exit_status"], 0)
+
+
 class Kept(Case):
     def test_exec_in_a_kept_sandbox(self):
         r = self.run_cmd("echo 1 > n", opts=["--keep"])
