@@ -3,14 +3,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <termios.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 
-enum { P_IN, P_OUT, P_MASTER };
+enum { P_IN, P_OUT, P_MASTER, RELAY_POLLS };
 
 int relay_open(struct relay *r, unsigned rows, unsigned cols, int *ret_slave)
 {
@@ -39,7 +42,7 @@ void relay_winsize(struct relay *r, unsigned rows, unsigned cols)
 		(void)ioctl(r->master, TIOCSWINSZ, &w);
 }
 
-void relay_polls(const struct relay *r, struct pollfd *p)
+static void polls(const struct relay *r, struct pollfd *p)
 {
 	bool in = r->in >= 0 && !r->in_ended && r->in_len < RELAY_IN;
 	bool out = r->out >= 0 && r->out_len;
@@ -120,7 +123,7 @@ static void read_master(struct relay *r)
 	r->out_len = r->muted ? 0 : (size_t)n;
 }
 
-void relay_step(struct relay *r, const struct pollfd *p)
+static void step(struct relay *r, const struct pollfd *p)
 {
 	if (p[P_IN].fd >= 0 && p[P_IN].revents)
 		read_in(r);
@@ -133,7 +136,15 @@ void relay_step(struct relay *r, const struct pollfd *p)
 		read_master(r);
 }
 
-bool relay_drained(const struct relay *r)
+_Noreturn void relay_run(struct relay *r)
 {
-	return r->master < 0 && !r->out_len;
+	struct pollfd p[RELAY_POLLS];
+
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	while (r->master >= 0 || r->out_len) {
+		polls(r, p);
+		if (poll(p, RELAY_POLLS, -1) > 0)
+			step(r, p);
+	}
+	_exit(0);
 }

@@ -3,18 +3,17 @@
  *
  * Bounded: RELAY_IN and RELAY_OUT bytes are held, then the source is not read. The client's
  * descriptors are other people's open files, so they are never made non-blocking: poll comes first
- * and one write is at most PIPE_BUF bytes, which a pipe that polls writable takes at once.
+ * and one write is at most PIPE_BUF bytes, which a pipe that polls writable takes at once. A terminal may
+ * still make a write wait, so each relay is a process of its own, forked by pid 1.
  */
 #ifndef AIRLOCK_GUEST_RELAY_H
 #define AIRLOCK_GUEST_RELAY_H
 
-#include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
 
 #define RELAY_IN 4096
 #define RELAY_OUT 16384
-#define RELAY_POLLS 3
 
 struct relay {
 	int in, out, master; /* owned, -1 when done with; master non-blocking */
@@ -28,10 +27,7 @@ struct relay {
 /* Opens a terminal of this mount namespace: master into r, *ret_slave. 0 or negative errno. */
 int relay_open(struct relay *r, unsigned rows, unsigned cols, int *ret_slave);
 void relay_winsize(struct relay *r, unsigned rows, unsigned cols);
-/* Fills p[0..RELAY_POLLS); entries that are not wanted get fd -1. */
-void relay_polls(const struct relay *r, struct pollfd *p);
-void relay_step(struct relay *r, const struct pollfd *p);
-/* The terminal has no other side any more and everything was passed on. */
-bool relay_drained(const struct relay *r);
+/* Until the terminal has no other side any more and everything was passed on. Ends the process. */
+_Noreturn void relay_run(struct relay *r);
 
 #endif

@@ -6,55 +6,40 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
+#include <sys/eventfd.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
-#include "guest/holder.h"
-#include "guest/pack.h"
+#include "guest/command.h"
+#include "guest/outbox.h"
+#include "guest/packer.h"
 #include "guest/tree.h"
 #include "os/chan.h"
 #include "wire/guest.h"
 
-#define OUTBOX_HIGH 65536 /* bytes of unsent events: above it no request and no holder is read */
-#define OUTBOX_MAX (1 << 20)
 #define BUFFER_KEEP 65536 /* a larger input buffer is given back after its frame */
 #define REQUESTS_A_TURN 64
 #define SWEEP_MS 10
-#define SMALL_BUF 64	      /* the first capacity of a struct buf */
-#define SLOTS (EXECS_MAX + 1) /* and one pack */
+#define SMALL_BUF 64 /* the first capacity of a struct buf */
 
-struct slot {
-	uint32_t id;
-	int ctl;   /* -1: free slot, or lost */
-	pid_t pid; /* holder or packer; 0 once reaped */
-	bool pack;
-	bool said;    /* its last event is out */
-	bool lost;    /* the holder was killed: its tree is being swept */
-	bool winsize; /* rows, cols wait to be sent */
-	uint32_t rows, cols;
-	uint64_t signals;   /* to be sent, as a set: a flood of requests stays small */
-	int64_t kill_by_ns; /* after a KILL the holder has until then */
-};
+enum { P_SIGNAL, P_WAKE, P_LAUNCHER, P_PACKER, POLLS };
 
 struct guest {
 	struct chan chan;
-	struct buf outbox;
-	int sigfd, upper;
+	struct outbox out;
+	int sigfd, wake, upper;
 	bool ending, gone, broken;
 	int64_t end_ns; /* when asking ends and KILL begins */
 	bool sweep;
 	int64_t sweep_due_ns, sweep_until_ns;
 	size_t swept;
-	struct slot slots[SLOTS];
-	size_t used; /* slots in use lie below this index */
-	size_t execs;
+	struct packer packer;
+	struct command commands[EXECS_MAX];
+	size_t used; /* commands in use lie below this index */
 	void *held;
 };
 
@@ -63,183 +48,52 @@ static int64_t after_ms(int64_t ms)
 	return clock_mono_ns() + ms * NS_PER_MS;
 }
 
-/* Events. ---------------------------------------------------------------------------------- */
+/* Requests. -------------------------------------------------------------------------------- */
 
-static void emit(struct guest *g, uint8_t type, const struct buf *payload)
+static bool is_open(const struct command *c)
 {
-	/* The bound is far above what OUTBOX_HIGH lets through; beyond it is a bug of ours. */
-	if (!g->gone && frame_put(&g->outbox, type, 0, buf_text(payload), payload->len) < 0)
-		g->broken = true;
+	return c->phase != CP_FREE && c->phase != CP_SAID;
 }
 
-static void emit_failed(struct guest *g, uint32_t id, int error, const char *step)
-{
-	_cleanup_buf_ struct buf b = BUF_INIT(128);
-	struct gm_failed m = {.id = id, .error = (uint32_t)error};
-
-	(void)snprintf(m.step, sizeof(m.step), "%s", step);
-	if (gm_failed_put(&b, &m) == 0)
-		emit(g, GM_FAILED, &b);
-}
-
-static void emit_packed(struct guest *g, const struct gm_packed *m)
-{
-	_cleanup_buf_ struct buf b = BUF_INIT(128);
-
-	if (gm_packed_put(&b, m) == 0)
-		emit(g, GM_PACKED, &b);
-}
-
-static void emit_exited(struct guest *g, const struct gm_exited *m)
-{
-	_cleanup_buf_ struct buf b = BUF_INIT(128);
-
-	if (gm_exited_put(&b, m) == 0)
-		emit(g, GM_EXITED, &b);
-}
-
-static void flush(struct guest *g)
-{
-	size_t at = 0;
-
-	while (!g->gone && at < g->outbox.len) {
-		ssize_t n = send(g->chan.fd, g->outbox.data + at, g->outbox.len - at,
-				 MSG_NOSIGNAL | MSG_DONTWAIT);
-
-		if (n >= 0)
-			at += (size_t)n;
-		else if (errno == EAGAIN || errno == ENOBUFS)
-			break;
-		else if (errno != EINTR)
-			g->gone = true;
-	}
-	buf_drop(&g->outbox, g->gone ? g->outbox.len : at);
-}
-
-/* Slots. ----------------------------------------------------------------------------------- */
-
-static struct slot *find(struct guest *g, uint32_t id)
+static struct command *find(struct guest *g, uint32_t id)
 {
 	for (size_t i = 0; i < g->used; i++)
-		if ((g->slots[i].ctl >= 0 || g->slots[i].lost) && g->slots[i].id == id)
-			return &g->slots[i];
+		if (is_open(&g->commands[i]) && g->commands[i].id == id)
+			return &g->commands[i];
 	return NULL;
 }
 
-static struct slot *take_slot(struct guest *g)
+static struct command *take_slot(struct guest *g)
 {
 	size_t i = 0;
 
-	while (i < g->used && (g->slots[i].ctl >= 0 || g->slots[i].lost || g->slots[i].pid))
+	while (i < g->used && g->commands[i].phase != CP_FREE)
 		i++;
-	if (i == SLOTS)
+	if (i == EXECS_MAX)
 		return NULL;
 	if (i == g->used)
 		g->used++;
-	g->slots[i] = (struct slot){.ctl = -1};
-	return &g->slots[i];
+	return &g->commands[i];
 }
 
-static void free_slot(struct guest *g, struct slot *s)
-{
-	if (!s->pack)
-		g->execs--;
-	s->lost = false;
-	s->signals = 0;
-	s->winsize = false;
-	s->kill_by_ns = 0;
-	cleanup_fd(&s->ctl);
-	while (g->used && g->slots[g->used - 1].ctl < 0 && !g->slots[g->used - 1].lost &&
-	       !g->slots[g->used - 1].pid)
-		g->used--;
-}
-
-/* Closes every descriptor above 2 but those; `keep` is sorted in place. */
-static void close_others(int *keep, size_t n)
-{
-	unsigned from = 3;
-
-	for (size_t i = 1; i < n; i++)
-		for (size_t k = i; k && keep[k] < keep[k - 1]; k--) {
-			int t = keep[k];
-
-			keep[k] = keep[k - 1];
-			keep[k - 1] = t;
-		}
-	for (size_t i = 0; i < n; i++) {
-		if (keep[i] < 0)
-			continue;
-		if ((unsigned)keep[i] > from)
-			(void)syscall(SYS_close_range, from, (unsigned)keep[i] - 1, 0u);
-		from = (unsigned)keep[i] + 1;
-	}
-	(void)syscall(SYS_close_range, from, ~0u, 0u);
-}
-
-/* Forks the process behind a slot: 1 in the child with *ret_ctl, 0 in pid 1, or negative errno. */
-static int fork_slot(struct slot *s, int *ret_ctl)
-{
-	int sv[2];
-	pid_t pid;
-
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv) < 0)
-		return -errno;
-	pid = fork();
-	if (pid < 0) {
-		int e = errno;
-
-		(void)close(sv[0]);
-		(void)close(sv[1]);
-		return -e;
-	}
-	if (pid == 0) {
-		*ret_ctl = sv[1];
-		return 1;
-	}
-	(void)close(sv[1]);
-	s->ctl = sv[0];
-	s->pid = pid;
-	return 0;
-}
-
-/* Requests. -------------------------------------------------------------------------------- */
-
-static void start_exec(struct guest *g, const struct gm_exec *x, const int fds[FRAME_FDS_MAX])
+static void start_exec(struct guest *g, struct gm_exec *x, const int fds[FRAME_FDS_MAX])
 {
 	bool tty = x->flags & GX_TTY;
-	struct slot *s;
-	int ctl, r;
+	struct command *c;
 
 	if (g->ending) {
-		emit_failed(g, x->id, ECANCELED, "shutdown");
-		return;
+		outbox_failed(&g->out, x->id, ECANCELED, "shutdown");
+	} else if (find(g, x->id) || (g->packer.ctl >= 0 && g->packer.id == x->id)) {
+		outbox_failed(&g->out, x->id, EEXIST, "id");
+	} else if (fds[0] < 0 || fds[1] < 0 || (fds[2] < 0 && !tty)) {
+		outbox_failed(&g->out, x->id, EBADF, "descriptors");
+	} else {
+		c = take_slot(g);
+		if (!c)
+			outbox_failed(&g->out, x->id, EAGAIN, "limit");
+		else
+			(void)command_start(c, x, fds, g->wake, &g->out);
 	}
-	if (find(g, x->id)) {
-		emit_failed(g, x->id, EEXIST, "id");
-		return;
-	}
-	if (fds[0] < 0 || fds[1] < 0 || (fds[2] < 0 && !tty)) {
-		emit_failed(g, x->id, EBADF, "descriptors");
-		return;
-	}
-	s = g->execs < EXECS_MAX ? take_slot(g) : NULL;
-	if (!s) {
-		emit_failed(g, x->id, EAGAIN, "limit");
-		return;
-	}
-	r = fork_slot(s, &ctl);
-	if (r < 0) {
-		emit_failed(g, x->id, -r, "fork");
-		return;
-	}
-	if (r == 1) {
-		int keep[4] = {ctl, fds[0], fds[1], fds[2]};
-
-		close_others(keep, ARRAY_LEN(keep));
-		holder_run(ctl, x, fds);
-	}
-	s->id = x->id;
-	g->execs++;
 }
 
 /* 0, or -EPROTO: the launcher is broken. */
@@ -251,107 +105,62 @@ static int on_exec(struct guest *g, struct view payload, const int fds[FRAME_FDS
 	if (r == 0)
 		start_exec(g, &x, fds);
 	else if (r == -ENOMEM)
-		emit_failed(g, x.id, ENOMEM, "decode");
+		outbox_failed(&g->out, x.id, ENOMEM, "decode");
 	gm_exec_done(&x);
 	return r == -EPROTO ? r : 0;
-}
-
-static _Noreturn void run_packer(int ctl, int upper, int out)
-{
-	struct holder_msg m = {.type = HM_PACKED};
-	struct pack_result res = {0};
-	int keep[3] = {ctl, upper, out};
-	int r, work;
-
-	close_others(keep, ARRAY_LEN(keep));
-	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	work = open(GUEST_WORKSPACE, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	r = pack_write(upper, work, out, &res);
-	(void)close(out);
-	m.a = (uint32_t)-r;
-	m.n[0] = res.members;
-	m.n[1] = res.unreadable;
-	m.n[2] = res.shrunk;
-	m.n[3] = res.left_out;
-	(void)holder_say(ctl, &m);
-	_exit(0);
 }
 
 static int on_pack(struct guest *g, struct view payload, const int fds[FRAME_FDS_MAX])
 {
 	struct gm_packed refused = {0};
 	struct cursor c;
-	struct slot *s = NULL;
-	int ctl, r = 0;
+	int r;
 
 	cursor_init(&c, payload.p, payload.n);
 	refused.id = cursor_u32(&c);
 	if (!cursor_end(&c))
 		return -EPROTO;
-	for (size_t i = 0; i < g->used; i++)
-		if (g->slots[i].pack && g->slots[i].ctl >= 0 && !g->slots[i].said)
-			r = -EBUSY;
-	if (find(g, refused.id))
+	if (find(g, refused.id) || (g->packer.ctl >= 0 && g->packer.id == refused.id))
 		r = -EEXIST;
 	else if (fds[0] < 0 || g->upper < 0)
 		r = -EBADF;
 	else if (g->ending)
 		r = -ECANCELED;
-	else if (r == 0 && !(s = take_slot(g)))
-		r = -EAGAIN;
-	if (r == 0)
-		r = fork_slot(s, &ctl);
-	if (r == 1)
-		run_packer(ctl, g->upper, fds[0]);
+	else
+		r = packer_start(&g->packer, refused.id, g->upper, fds[0]);
 	if (r < 0) {
 		refused.error = (uint32_t)-r;
-		emit_packed(g, &refused);
-		return 0;
+		outbox_packed(&g->out, &refused);
 	}
-	s->id = refused.id;
-	s->pack = true;
 	return 0;
 }
 
 static int on_signal(struct guest *g, struct view payload)
 {
 	struct gm_signal m;
-	struct slot *s;
+	struct command *c;
 
 	if (gm_signal_get(payload, &m) < 0)
 		return -EPROTO;
-	s = find(g, m.id);
+	c = find(g, m.id);
 	/* Unknown ids are no error: the exit event may be on its way. */
-	if (!s || s->said)
-		return 0;
-	if (s->pack) {
-		if (s->pid)
-			(void)kill(s->pid, SIGKILL);
-		return 0;
-	}
-	s->signals |= UINT64_C(1) << (m.signo - 1);
-	if (m.signo == SIGKILL && !s->kill_by_ns) {
-		/* The command may have stopped its holder. */
-		if (s->pid)
-			(void)kill(s->pid, SIGCONT);
-		s->kill_by_ns = after_ms(KILL_GRACE_MS);
-	}
+	if (c)
+		command_signal(c, m.signo);
+	else if (g->packer.ctl >= 0 && g->packer.id == m.id)
+		packer_kill(&g->packer);
 	return 0;
 }
 
 static int on_winsize(struct guest *g, struct view payload)
 {
 	struct gm_winsize m;
-	struct slot *s;
+	struct command *c;
 
 	if (gm_winsize_get(payload, &m) < 0)
 		return -EPROTO;
-	s = find(g, m.id);
-	if (s && !s->pack) {
-		s->winsize = true;
-		s->rows = m.rows;
-		s->cols = m.cols;
-	}
+	c = find(g, m.id);
+	if (c)
+		command_winsize(c, m.rows, m.cols);
 	return 0;
 }
 
@@ -387,7 +196,7 @@ static int on_request(struct guest *g, const struct frame *f, const int fds[FRAM
 		if (f->payload.n != sizeof(uint64_t))
 			return -EPROTO;
 		(void)buf_put(&b, f->payload.p, f->payload.n);
-		emit(g, GM_PONG, &b);
+		outbox_put(&g->out, GM_PONG, &b);
 		return 0;
 	default:
 		return -EPROTO;
@@ -403,7 +212,7 @@ static bool hear_launcher(struct guest *g)
 	for (int i = 0; i < REQUESTS_A_TURN; i++) {
 		int r;
 
-		if (g->gone || g->outbox.len >= OUTBOX_HIGH)
+		if (g->gone || outbox_full(&g->out))
 			return false;
 		r = chan_recv(&g->chan, 0, &f, fds, NULL);
 		if (r == -EAGAIN)
@@ -431,7 +240,7 @@ static bool hear_launcher(struct guest *g)
 	return false;
 }
 
-/* Holders. --------------------------------------------------------------------------------- */
+/* What hangs directly below pid 1 without being a holder lost its holder: it is ended. ------- */
 
 static void start_sweep(struct guest *g)
 {
@@ -441,118 +250,41 @@ static void start_sweep(struct guest *g)
 	g->swept = 0;
 }
 
-static void on_holder_msg(struct guest *g, struct slot *s, const struct holder_msg *m)
+static void finish_lost(struct guest *g, bool gone)
 {
-	struct gm_exited x = {s->id, m->a, m->b, m->c, m->n[0], m->n[1]};
-	struct gm_packed p = {s->id, m->a, m->n[0], m->n[1], m->n[2], m->n[3]};
-	_cleanup_buf_ struct buf b = BUF_INIT(64);
-
-	switch (m->type) {
-	case HM_STARTED:
-		(void)buf_u32(&b, s->id);
-		(void)buf_u32(&b, m->a);
-		emit(g, GM_STARTED, &b);
-		return;
-	case HM_FAILED:
-		emit_failed(g, s->id, (int)m->a, m->step);
-		break;
-	case HM_EXITED:
-		emit_exited(g, &x);
-		break;
-	case HM_PACKED:
-		emit_packed(g, &p);
-		break;
-	default:
-		return;
-	}
-	s->said = true;
-	if (m->orphans)
-		start_sweep(g);
+	for (size_t i = 0; i < g->used; i++)
+		if (g->commands[i].phase == CP_LOST)
+			command_lost_end(&g->commands[i], g->swept, gone, &g->out);
 }
 
-/* A holder is never gone before its last word unless somebody killed it. */
-static void on_holder_end(struct guest *g, struct slot *s)
+static void shield(struct pids *ours, pid_t pid)
 {
-	struct gm_packed p = {.id = s->id, .error = ECANCELED};
-
-	cleanup_fd(&s->ctl);
-	if (s->said) {
-		free_slot(g, s);
-	} else if (s->pack) {
-		emit_packed(g, &p);
-		free_slot(g, s);
-	} else {
-		s->lost = true;
-		start_sweep(g);
-	}
-}
-
-static void hear_holder(struct guest *g, struct slot *s)
-{
-	struct holder_msg m;
-	ssize_t n;
-
-	do {
-		n = recv(s->ctl, &m, sizeof(m), MSG_DONTWAIT);
-		if (n == (ssize_t)sizeof(m) && !s->said)
-			on_holder_msg(g, s, &m);
-	} while (n > 0 || (n < 0 && errno == EINTR));
-	if (n == 0 || errno != EAGAIN)
-		on_holder_end(g, s);
-}
-
-static bool tell(int ctl, uint32_t type, uint32_t a, uint32_t b)
-{
-	struct holder_msg m = {.type = type, .a = a, .b = b};
-
-	/* Full: poll says when there is room. Any other failure: its end is read next. */
-	return send(ctl, &m, sizeof(m), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0 || errno != EAGAIN;
-}
-
-static void tell_holder(struct slot *s)
-{
-	if (s->winsize && tell(s->ctl, HM_WINSIZE, s->rows, s->cols))
-		s->winsize = false;
-	for (uint32_t sig = 1; s->signals && sig <= 64; sig++) {
-		uint64_t bit = UINT64_C(1) << (sig - 1);
-
-		if (!(s->signals & bit))
-			continue;
-		if (!tell(s->ctl, HM_SIGNAL, sig, 0))
-			return;
-		s->signals &= ~bit;
-	}
-}
-
-/* What hangs directly below pid 1 without being a holder lost its holder: it is ended. ------- */
-
-static void finish_lost(struct guest *g)
-{
-	for (size_t i = 0; i < g->used; i++) {
-		struct slot *s = &g->slots[i];
-		struct gm_exited x = {
-		    .id = s->id, .signo = SIGKILL, .leftovers = (uint32_t)g->swept};
-
-		if (!s->lost)
-			continue;
-		emit_exited(g, &x);
-		free_slot(g, s);
-	}
+	if (pid)
+		ours->v[ours->n++] = pid;
 }
 
 static void sweep(struct guest *g)
 {
-	_cleanup_pids_ struct pids ours = {.v = calloc(SLOTS, sizeof(pid_t))}, left = {0};
+	_cleanup_pids_ struct pids ours = {0}, left = {0};
 	int64_t now = clock_mono_ns();
 	size_t n = 0;
 	int r;
 
-	/* A dying holder still has its children for a moment: one that is lost or has said all shields nothing. */
-	if (!g->sweep || now < g->sweep_due_ns || !ours.v)
+	if (!g->sweep || now < g->sweep_due_ns)
 		return;
-	for (size_t i = 0; i < g->used; i++)
-		if (g->slots[i].pid && !g->slots[i].lost && !g->slots[i].said)
-			ours.v[ours.n++] = g->slots[i].pid;
+	ours.v = calloc(2 * EXECS_MAX + 1, sizeof(pid_t));
+	if (!ours.v)
+		return;
+	/* A dying holder still has its children for a moment: one that has said its last shields nothing. */
+	for (size_t i = 0; i < g->used; i++) {
+		const struct command *c = &g->commands[i];
+
+		if (is_open(c) && c->phase != CP_LOST) {
+			shield(&ours, c->holder);
+			shield(&ours, c->relay);
+		}
+	}
+	shield(&ours, g->packer.pid);
 	pids_sort(&ours);
 	r = tree_signal(getpid(), &ours, SIGKILL, &n);
 	g->swept += n;
@@ -561,7 +293,7 @@ static void sweep(struct guest *g)
 	g->sweep_due_ns = now + SWEEP_MS * NS_PER_MS;
 	if (r < 0 || left.n == 0 || now > g->sweep_until_ns) {
 		g->sweep = false;
-		finish_lost(g);
+		finish_lost(g, r == 0 && left.n == 0);
 	}
 }
 
@@ -572,26 +304,28 @@ static bool reap(struct guest *g)
 {
 	pid_t pid;
 
-	while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
-		for (size_t i = 0; i < g->used; i++)
-			if (g->slots[i].pid == pid)
-				g->slots[i].pid = 0;
+	while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {
+		if (pid == g->packer.pid)
+			g->packer.pid = 0;
+		for (size_t i = 0; i < g->used; i++) {
+			struct command *c = &g->commands[i];
+
+			if ((pid == c->holder || pid == c->relay) && command_reaped(c, pid))
+				start_sweep(g);
+		}
+	}
 	return pid == 0;
 }
 
-static void enforce_kills(struct guest *g)
+static void step_commands(struct guest *g)
 {
 	int64_t now = clock_mono_ns();
 
-	for (size_t i = 0; i < g->used; i++) {
-		struct slot *s = &g->slots[i];
-
-		if (!s->kill_by_ns || s->said || s->lost || now < s->kill_by_ns)
-			continue;
-		if (s->pid)
-			(void)kill(s->pid, SIGKILL);
-		s->kill_by_ns = INT64_MAX;
-	}
+	for (size_t i = 0; i < g->used && !outbox_full(&g->out); i++)
+		if (command_step(&g->commands[i], now, &g->out))
+			start_sweep(g);
+	while (g->used && g->commands[g->used - 1].phase == CP_FREE)
+		g->used--;
 }
 
 static void kill_everything(void)
@@ -613,53 +347,52 @@ static int wait_ms(const struct guest *g, bool more)
 		due = g->sweep_due_ns;
 	if (g->ending && g->end_ns < due)
 		due = g->end_ns;
-	for (size_t i = 0; i < g->used; i++)
-		if (g->slots[i].kill_by_ns && !g->slots[i].said && g->slots[i].kill_by_ns < due)
-			due = g->slots[i].kill_by_ns;
-	return clock_poll_ms(due, clock_mono_ns());
+	for (size_t i = 0; i < g->used && !outbox_full(&g->out); i++) {
+		int64_t d = command_due(&g->commands[i]);
+
+		due = d < due ? d : due;
+	}
+	return due == INT64_MAX ? -1 : clock_poll_ms(due, clock_mono_ns());
 }
 
-static void wait_events(struct guest *g, bool more, struct pollfd *p)
+static void drain(int fd)
 {
-	bool full = g->outbox.len >= OUTBOX_HIGH;
-	int events = (full ? 0 : POLLIN) | (g->outbox.len ? POLLOUT : 0);
+	char b[4 * sizeof(struct signalfd_siginfo)];
 
-	p[0] = (struct pollfd){.fd = g->sigfd, .events = POLLIN};
-	p[1] = (struct pollfd){.fd = g->gone ? -1 : g->chan.fd, .events = (short)events};
-	for (size_t i = 0; i < g->used; i++) {
-		const struct slot *s = &g->slots[i];
-
-		events = (full ? 0 : POLLIN) | (s->signals || s->winsize ? POLLOUT : 0);
-		/* A hang-up cannot be masked: without room for the event the slot must wait. */
-		p[2 + i] = (struct pollfd){.fd = full ? -1 : s->ctl, .events = (short)events};
-	}
-	if (poll(p, 2 + g->used, wait_ms(g, more)) < 0)
-		for (size_t i = 0; i < 2 + g->used; i++)
-			p[i].revents = 0;
+	while (read(fd, b, sizeof(b)) == (ssize_t)sizeof(b))
+		;
 }
 
 static void turn(struct guest *g, bool *more)
 {
-	struct pollfd p[2 + SLOTS];
-	struct signalfd_siginfo si;
-	size_t polled = g->used;
+	bool full = outbox_full(&g->out);
+	int events = (full ? 0 : POLLIN) | (g->out.b.len ? POLLOUT : 0);
+	struct pollfd p[POLLS] = {
+	    [P_SIGNAL] = {.fd = g->sigfd, .events = POLLIN},
+	    [P_WAKE] = {.fd = g->wake, .events = POLLIN},
+	    [P_LAUNCHER] = {.fd = g->gone ? -1 : g->chan.fd, .events = (short)events},
+	    /* A hang-up cannot be masked: without room for the event it must wait. */
+	    [P_PACKER] = {.fd = full ? -1 : g->packer.ctl, .events = POLLIN},
+	};
 
-	wait_events(g, *more, p);
-	if (p[0].revents)
-		while (read(g->sigfd, &si, sizeof(si)) > 0)
-			;
-	/* A holder's last word is read before its number is free for another process. */
-	for (size_t i = 0; i < polled; i++)
-		if (p[2 + i].revents && g->slots[i].ctl >= 0 && g->outbox.len < OUTBOX_HIGH)
-			hear_holder(g, &g->slots[i]);
-	(void)reap(g);
-	*more = hear_launcher(g);
-	for (size_t i = 0; i < g->used; i++)
-		if (g->slots[i].ctl >= 0 && (g->slots[i].signals || g->slots[i].winsize))
-			tell_holder(&g->slots[i]);
+	if (poll(p, POLLS, wait_ms(g, *more)) < 0)
+		memset(p, 0, sizeof(p));
+	if (p[P_WAKE].revents)
+		drain(g->wake);
+	if (p[P_SIGNAL].revents) {
+		drain(g->sigfd);
+		(void)reap(g);
+	}
+	if (p[P_PACKER].revents)
+		packer_hear(&g->packer, &g->out);
+	/* What a full outbox left unread lies here and wakes nobody. */
+	if (p[P_LAUNCHER].revents || *more || g->chan.in.len > g->chan.used)
+		*more = hear_launcher(g);
+	step_commands(g);
 	sweep(g);
-	enforce_kills(g);
-	flush(g);
+	outbox_flush(&g->out);
+	g->gone |= g->out.gone;
+	g->broken |= g->out.broken;
 	if (g->gone)
 		begin_end(g);
 }
@@ -668,13 +401,12 @@ static void turn(struct guest *g, bool *more)
 static void end_all(struct guest *g)
 {
 	struct pollfd p = {.fd = g->sigfd, .events = POLLIN};
-	struct signalfd_siginfo si;
 
 	while (reap(g)) {
 		kill_everything();
 		/* A child that ends while this runs has left its signal behind. */
 		(void)poll(&p, 1, SWEEP_MS);
-		(void)!read(g->sigfd, &si, sizeof(si));
+		drain(g->sigfd);
 	}
 }
 
@@ -688,11 +420,12 @@ static int set_up(struct guest *g)
 	(void)sigemptyset(&chld);
 	(void)sigaddset(&chld, SIGCHLD);
 	g->sigfd = signalfd(-1, &chld, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (g->sigfd < 0)
+	g->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (g->sigfd < 0 || g->wake < 0)
 		return -errno;
 	(void)buf_u32(&b, GUEST_PROTOCOL);
-	emit(g, GM_READY, &b);
-	flush(g);
+	outbox_put(&g->out, GM_READY, &b);
+	outbox_flush(&g->out);
 	return 0;
 }
 
@@ -702,8 +435,9 @@ int serve(int sock, int upper)
 	bool more = false;
 
 	g.upper = upper;
+	g.packer.ctl = -1;
 	chan_init(&g.chan, sock, true);
-	buf_init(&g.outbox, OUTBOX_MAX);
+	outbox_init(&g.out, sock);
 	if (set_up(&g) < 0)
 		return 3;
 	while (!g.ending || clock_mono_ns() < g.end_ns) {
@@ -712,10 +446,9 @@ int serve(int sock, int upper)
 			break;
 	}
 	end_all(&g);
-	for (size_t i = 0; i < g.used; i++)
-		if (g.slots[i].ctl >= 0)
-			hear_holder(&g, &g.slots[i]);
-	finish_lost(&g);
-	flush(&g);
+	packer_hear(&g.packer, &g.out);
+	step_commands(&g);
+	finish_lost(&g, true);
+	outbox_flush(&g.out);
 	return g.broken ? 3 : 0;
 }
