@@ -5,7 +5,9 @@
 #define AIRLOCK_PROVIDER_NATIVE_H
 
 #include <stdint.h>
+#include <sys/types.h>
 
+#include "os/chan.h"
 #include "provider/plan.h"
 #include "provider/provider.h"
 
@@ -15,6 +17,27 @@
  */
 #define SANDBOX_UID 1879050001u
 #define SANDBOX_UID_INSIDE 1000u
+
+#define SEND_WAIT_MS 5000
+
+/* One sandbox, seen from airlock: the socket to its airlock-launch. */
+struct native {
+	struct sandbox sb;
+	struct chan ch;
+	int guest_pidfd; /* -1 before READY */
+	pid_t child;	 /* airlock-launch, if this process started it; 0: attached */
+	uint32_t next_id, oom_seen, oom_new;
+	bool ended;
+};
+
+/* native_start.c: the provider's acquire and attach, and what else they need. */
+int native_acquire(const struct sandbox_spec *s, struct sandbox **ret, struct err *e);
+int native_attach(const struct sandbox_spec *s, struct sandbox **ret, struct err *e);
+void native_free(struct native *n);
+/* Waits for the end of an airlock-launch that this process started, killing it first if `force`. */
+void native_reap(struct native *n, bool force);
+/* The deadline `ms` from now. */
+int64_t native_after(int64_t ms);
 
 /* From what the engine wants to a plan that plan_check has passed. Release with plan_done. */
 int native_plan(const struct sandbox_spec *s, struct plan *ret, struct err *e);

@@ -55,8 +55,8 @@ struct broker {
 	struct client clients[CLIENTS_MAX];
 	struct job jobs[JOBS_MAX];
 	uint32_t next_id, oom_told;
-	uint32_t guest_version; /* 0: not ready yet */
-	int64_t kill_ns;	/* INT64_MAX: no deadline */
+	bool guest_ready;
+	int64_t kill_ns; /* INT64_MAX: no deadline */
 	bool asked, killed;
 	void *held;
 };
@@ -139,7 +139,7 @@ static void tell_ready(struct broker *b, int i)
 		limits |= GR_CPU;
 	if (cg->v2)
 		limits |= GR_V2;
-	(void)buf_u32(&p, b->guest_version);
+	(void)buf_u32(&p, GUEST_PROTOCOL);
 	(void)buf_u32(&p, (uint32_t)b->l->landlock);
 	(void)buf_u32(&p, limits);
 	/* The pidfd lets the client see for itself that the sandbox has ended. */
@@ -347,8 +347,7 @@ static void accept_client(struct broker *b)
 		if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &n) < 0 || cred.uid != geteuid())
 			break;
 		chan_init(&b->clients[i].ch, fd, true);
-		if (b->guest_version)
-			tell_ready(b, i);
+		tell_ready(b, i);
 		return;
 	}
 	cleanup_fd(&fd);
@@ -381,13 +380,10 @@ static int on_ready(struct broker *b, struct view v)
 	struct cursor c;
 
 	cursor_init(&c, v.p, v.n);
-	if (b->guest_version || cursor_u32(&c) != GUEST_PROTOCOL || !cursor_end(&c))
+	if (b->guest_ready || cursor_u32(&c) != GUEST_PROTOCOL || !cursor_end(&c))
 		return -EPROTO;
-	b->guest_version = GUEST_PROTOCOL;
+	b->guest_ready = true;
 	b->kill_ns = b->asked ? b->kill_ns : INT64_MAX;
-	for (int i = 0; i < CLIENTS_MAX; i++)
-		if (b->clients[i].ch.fd >= 0)
-			tell_ready(b, i);
 	return 0;
 }
 
@@ -467,7 +463,7 @@ static int on_last(struct broker *b, uint8_t type, struct view v)
 
 static int on_event(struct broker *b, const struct frame *f)
 {
-	if (f->payload.n > GUEST_FRAME_MAX || f->nfds)
+	if (f->payload.n > GUEST_FRAME_MAX || f->nfds || (f->type == GM_READY) == b->guest_ready)
 		return -EPROTO;
 	switch (f->type) {
 	case GM_READY:
@@ -575,6 +571,11 @@ int broker_run(struct launch *l)
 		b->clients[i].ch.fd = -1;
 	b->clients[OWNER].ch = l->owner;
 	l->owner = (struct chan){.fd = -1};
+	/*
+	 * The guest has been started: its execve has happened. What the owner asks for meanwhile waits in the guest's
+	 * socket; a guest that does not get ready, or is of another version, is killed.
+	 */
+	tell_ready(b, OWNER);
 	while (!turn(b, &guest_open))
 		;
 	status = reap(b);

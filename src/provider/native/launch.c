@@ -11,6 +11,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -80,15 +81,22 @@ static pid_t clone_child(struct launch *l, const struct child *c)
 	return clone(child_main, mine, flags, mine, &l->pidfd);
 }
 
+static void set_time_limit(int sync)
+{
+	struct timeval tv = {.tv_sec = START_TIMEOUT_MS / 1000};
+
+	(void)setsockopt(sync, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
+}
+
 /* Until the child has become the guest (end of stream) or says why not. */
 static int await_exec(int sync, struct failure *f)
 {
-	struct timeval tv = {.tv_sec = START_TIMEOUT_MS / 1000};
+	struct iovec iov = {.iov_base = f, .iov_len = sizeof(*f)};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
 	ssize_t n;
 
-	(void)setsockopt(sync, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
 	do {
-		n = recv(sync, f, sizeof(*f), 0);
+		n = recvmsg(sync, &m, 0);
 	} while (n < 0 && errno == EINTR);
 	if (n == 0)
 		return 0;
@@ -101,9 +109,31 @@ static void end_child(struct launch *l)
 {
 	/* Safe because: a pidfd names this one child for ever, never a process that got its number. */
 	(void)syscall(SYS_pidfd_send_signal, l->pidfd, SIGKILL, NULL, 0);
-	while (waitpid(l->pid, NULL, 0) < 0 && errno == EINTR)
+	/* As the broker reaps: waitid is what the lock-down leaves. */
+	while (waitid(P_PIDFD, (id_t)l->pidfd, NULL, WEXITED) < 0 && errno == EINTR)
 		;
 	cleanup_fd(&l->pidfd);
+}
+
+/* Gives up what only the start needed. A failure must end the sandbox: fail closed. */
+static int confine(struct err *e)
+{
+	int r;
+
+	/* Its memory holds nothing secret, but a debugger attached to it could speak for the owner. */
+	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+		return err_sys(e, errno, "confine the monitor: dumpable");
+	if (chdir("/") < 0)
+		return err_sys(e, errno, "confine the monitor: chdir /");
+	/*
+	 * Safe because: to end the sandbox needs no capability. As the owner of the user namespace this
+	 * process may signal everything in it, and as the owner of the cgroup directory remove that.
+	 */
+	r = caps_drop_all(false);
+	if (r < 0)
+		return err_sys(e, -r, "confine the monitor: capabilities");
+	r = seccomp_install_monitor();
+	return r < 0 ? err_sys(e, -r, "confine the monitor: seccomp") : 0;
 }
 
 /* Limits that were asked for are in force before the first instruction of foreign code, or no start. */
@@ -129,7 +159,7 @@ static int run_child(struct launch *l, struct image *im, bool collected, struct 
 {
 	struct failure *f = &l->failure;
 	_cleanup_fd_ int sync_in = -1, sock_in = -1, sync = -1;
-	int pair[2];
+	int pair[2], r;
 	char go = 1;
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
@@ -148,15 +178,23 @@ static int run_child(struct launch *l, struct image *im, bool collected, struct 
 	cleanup_fd(&sync_in);
 	cleanup_fd(&sock_in);
 	if (l->cgroup.in_force) {
-		int r = cgroup_add(&l->cgroup, l->pid, e);
-
+		r = cgroup_add(&l->cgroup, l->pid, e);
 		if (r < 0)
 			return r;
 	}
-	if (write_maps(l->pid, &l->plan, f) < 0 || send(sync, &go, 1, MSG_NOSIGNAL) != 1 ||
-	    await_exec(sync, f) < 0)
+	/* Before the lock-down, which has no call for it. */
+	l->landlock = l->plan.without & WITHOUT_LANDLOCK ? 0 : landlock_abi();
+	set_time_limit(sync);
+	if (write_maps(l->pid, &l->plan, f) < 0 || send(sync, &go, 1, MSG_NOSIGNAL) != 1)
 		return failed(l, e);
-	return 0;
+	/*
+	 * While the child builds: what is left to do here is to wait, to kill and to reap. Only this task gives up; of
+	 * what the child shares, the memory, the one attribute that changes is "not dumpable".
+	 */
+	r = confine(e);
+	if (r < 0)
+		return r;
+	return await_exec(sync, f) < 0 ? failed(l, e) : 0;
 }
 
 static bool setgroups_denied(void)
@@ -216,31 +254,10 @@ int launch_start(struct launch *l, struct err *e)
 		im->aside = -1;
 	else if (l->pid > 0)
 		image_init(im);
-	l->landlock = l->plan.without & WITHOUT_LANDLOCK ? 0 : landlock_abi();
 out:
 	image_done(im);
 	free(im);
 	return r;
-}
-
-int launch_confine(struct err *e)
-{
-	int r;
-
-	/* Its memory holds nothing secret, but a debugger attached to it could speak for the owner. */
-	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
-		return err_sys(e, errno, "confine the monitor: dumpable");
-	if (chdir("/") < 0)
-		return err_sys(e, errno, "confine the monitor: chdir /");
-	/*
-	 * Safe because: to end the sandbox needs no capability. As the owner of the user namespace this
-	 * process may signal everything in it, and as the owner of the cgroup directory remove that.
-	 */
-	r = caps_drop_all(false);
-	if (r < 0)
-		return err_sys(e, -r, "confine the monitor: capabilities");
-	r = seccomp_install_monitor();
-	return r < 0 ? err_sys(e, -r, "confine the monitor: seccomp") : 0;
 }
 
 static int read_plan(struct launch *l, struct err *e)
@@ -326,13 +343,8 @@ int launch_main(void)
 	r = read_plan(&l, &e);
 	if (r == 0)
 		r = launch_start(&l, &e);
-	if (r == 0) {
-		r = launch_confine(&e);
-		if (r == 0)
-			r = broker_run(&l) >= 0 ? 0 : 1;
-		else
-			end_child(&l);
-	}
+	if (r == 0)
+		r = broker_run(&l) >= 0 ? 0 : 1;
 	if (e.code != ERR_NONE)
 		tell_error(&l, &e);
 	cgroup_remove(&l.cgroup);

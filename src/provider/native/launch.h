@@ -31,10 +31,11 @@ struct launch {
 	struct failure failure; /* of the start; step STEP_NONE: none, or told in words */
 };
 
-/* plan is filled in. On failure nothing runs and no cgroup is left. */
+/*
+ * plan is filled in. On failure nothing runs and no cgroup is left. Afterwards, and for most of the start, this
+ * process has given up what only the start needs: capabilities and most system calls.
+ */
 int launch_start(struct launch *l, struct err *e);
-/* Gives up what only the start needed. A failure must end the sandbox: fail closed. */
-int launch_confine(struct err *e);
 /* Until the guest has ended and been reaped. Returns its wait status. */
 int broker_run(struct launch *l);
 /* The whole program: from descriptors 3 and 4 to an exit status. */
