@@ -262,7 +262,12 @@ static int send_plan(struct native *n, const struct plan *p, struct err *e)
 	if (r < 0)
 		return err_sys(e, -r, "sandbox plan");
 	r = chan_send(&n->ch, GM_PLAN, b.data, b.len, NULL, 0, native_after(SEND_WAIT_MS), e);
-	return r < 0 ? r : await_ready(n, p, e);
+	if (r < 0)
+		return r;
+	/* While it works. */
+	n->sb.monitor_pid = n->child;
+	n->sb.monitor_start = start_time(n->child);
+	return await_ready(n, p, e);
 }
 
 static int make_storage(const struct sandbox_spec *s, struct plan *p, struct err *e)
@@ -297,8 +302,6 @@ int native_acquire(const struct sandbox_spec *s, struct sandbox **ret, struct er
 		r = send_plan(n, &p, e);
 	plan_done(&p);
 	if (r == 0) {
-		n->sb.monitor_pid = n->child;
-		n->sb.monitor_start = start_time(n->child);
 		*ret = &n->sb;
 	} else if (n) {
 		chan_done(&n->ch);

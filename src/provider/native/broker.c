@@ -576,6 +576,7 @@ int broker_run(struct launch *l)
 	 * socket; a guest that does not get ready, or is of another version, is killed.
 	 */
 	tell_ready(b, OWNER);
+	launch_settle(l);
 	while (!turn(b, &guest_open))
 		;
 	status = reap(b);

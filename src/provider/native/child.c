@@ -134,29 +134,36 @@ static bool orphaned(int sync)
 	return recv(sync, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
+static int prepare(const struct plan *p, struct failure *f)
+{
+	if (p->net == NET_NONE && loopback_up(f) < 0)
+		return -1;
+	if (sethostname(p->hostname, strlen(p->hostname)) < 0)
+		return fail(f, STEP_HOSTNAME, errno, p->hostname);
+	return 0;
+}
+
 int child_main(void *arg)
 {
 	struct child *c = arg;
 	static char name[] = "airlock-guest";
 	char *argv[] = {name, NULL}, *env[] = {NULL};
 	struct failure f = {0};
-	int sync = c->sync;
+	int sync = c->sync, early;
 	char go;
 
 	/* Its own copy of launch's end would hide launch's death from it. */
 	(void)close(c->peer);
+	/* What needs no ids, while launch writes the maps. A failure is told once launch listens. */
+	early = prepare(c->plan, &f);
 	if (recv(c->sync, &go, 1, 0) != 1)
 		_exit(1);
+	if (early < 0)
+		report(sync, &f);
 	if (!c->collected && image_collect(c->image, c->plan, &f) < 0)
 		report(sync, &f);
 	if (become_mapped(c->plan, &f) < 0 || image_build(c->image, c->plan, &f) < 0)
 		report(sync, &f);
-	if (c->plan->net == NET_NONE && loopback_up(&f) < 0)
-		report(sync, &f);
-	if (sethostname(c->plan->hostname, strlen(c->plan->hostname)) < 0) {
-		(void)fail(&f, STEP_HOSTNAME, errno, c->plan->hostname);
-		report(sync, &f);
-	}
 	if (limits(c->plan, &f) < 0 || arrange_fds(c, &sync, &f) < 0 || give_up(c->plan, &f) < 0)
 		report(sync, &f);
 	if (orphaned(sync))

@@ -52,7 +52,11 @@ static const char *const dev_nodes[] = {"null", "zero", "full", "random", "urand
 
 void image_init(struct image *im)
 {
-	*im = (struct image){.lease = -1, .home = -1, .tmp = -1, .upper_ro = -1, .aside = -1};
+	/* Not as a whole: what lies above the lengths is never touched, and pages cost. */
+	im->ro_len = im->dev_len = im->links_len = 0;
+	memset(im->layers, 0, sizeof(im->layers));
+	im->lease = im->home = im->tmp = im->upper_ro = im->aside = -1;
+	im->resolv = NULL;
 }
 
 void image_done(struct image *im)

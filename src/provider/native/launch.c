@@ -207,9 +207,21 @@ static bool setgroups_denied(void)
 
 _Static_assert(sizeof(struct child) <= CHILD_ARGS, "room above the child's stack");
 
+void launch_settle(struct launch *l)
+{
+	/* What the child has opened are numbers of its own table. The strings stay, once. */
+	if (l->image_foreign)
+		image_init(l->image);
+	else
+		l->image->aside = -1;
+	image_done(l->image);
+	free(l->image);
+	l->image = NULL;
+}
+
 int launch_start(struct launch *l, struct err *e)
 {
-	struct image *im = malloc(sizeof(*im));
+	struct image *im = l->image = malloc(sizeof(*im));
 	bool collected = geteuid() == 0 && caps_have(CAP_SYS_ADMIN);
 	int r;
 
@@ -221,12 +233,11 @@ int launch_start(struct launch *l, struct err *e)
 	 * user namespace may deny even that: its root is then no better off than an ordinary user.
 	 */
 	if (collected && setgroups(0, NULL) < 0 && !setgroups_denied()) {
-		r = err_sys(e, EPERM, "start sandbox: drop supplementary groups");
-		goto out;
+		return err_sys(e, EPERM, "start sandbox: drop supplementary groups");
 	}
 	r = make_cgroup(l, e);
 	if (r < 0)
-		goto out;
+		return r;
 	/*
 	 * As root, storage may lie where the sandbox's user cannot walk (/root is 0700): opened
 	 * here, with the caller's rights. As an ordinary user, or as root of a user namespace that
@@ -249,14 +260,7 @@ int launch_start(struct launch *l, struct err *e)
 			end_child(l);
 		cgroup_remove(&l->cgroup);
 	}
-	/* What the child has opened are numbers of its own table. The strings stay, once. */
-	if (collected)
-		im->aside = -1;
-	else if (l->pid > 0)
-		image_init(im);
-out:
-	image_done(im);
-	free(im);
+	l->image_foreign = !collected && l->pid > 0;
 	return r;
 }
 

@@ -29,6 +29,8 @@ struct launch {
 	int landlock; /* ABI in force, 0: none */
 	struct cgroup cgroup;
 	struct failure failure; /* of the start; step STEP_NONE: none, or told in words */
+	struct image *image;	/* owned; until launch_settle */
+	bool image_foreign;	/* its descriptors are the child's */
 };
 
 /*
@@ -36,6 +38,8 @@ struct launch {
  * process has given up what only the start needs: capabilities and most system calls.
  */
 int launch_start(struct launch *l, struct err *e);
+/* After a good start: gives back what only that needed, at a time when nobody waits for it. */
+void launch_settle(struct launch *l);
 /* Until the guest has ended and been reaped. Returns its wait status. */
 int broker_run(struct launch *l);
 /* The whole program: from descriptors 3 and 4 to an exit status. */
