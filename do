@@ -321,7 +321,7 @@ lint_shell() {
 }
 lint_project() {
 	local t bad=0
-	for t in layers headers links docs limits names boundary; do
+	for t in cases layers headers links docs limits names boundary; do
 		tools/check-$t || bad=1
 	done
 	return $bad

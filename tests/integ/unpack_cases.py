@@ -113,7 +113,7 @@ class Cases(Box):
 
     # --- B: links -----------------------------------------------------------------------------
 
-    def test_B5_B9_links_stand_byte_for_byte(self):
+    def test_B5_B9_FR_B110_links_stand_byte_for_byte(self):
         self.sync_in()
         s = Stream().dir("a").link("a/ln", "../b").link("x -> a", "b -> c").file("b", "b").link("dangling", "nowhere/at all")
         self.assert_ok(self.unpack(s))
