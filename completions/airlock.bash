@@ -38,6 +38,10 @@ _airlock() {
 		mapfile -t COMPREPLY < <(compgen -W 'keep-host take-sandbox' -- "$cur")
 		return
 		;;
+	run:--sync-out)
+		mapfile -t COMPREPLY < <(compgen -W 'changes tar' -- "$cur")
+		return
+		;;
 	run:--include)
 		return
 		;;
@@ -161,6 +165,10 @@ _airlock() {
 		mapfile -t COMPREPLY < <(compgen -W 'keep-host take-sandbox' -- "$cur")
 		return
 		;;
+	shell:--sync-out)
+		mapfile -t COMPREPLY < <(compgen -W 'changes tar' -- "$cur")
+		return
+		;;
 	shell:--include)
 		return
 		;;
@@ -274,9 +282,9 @@ _airlock() {
 		;;
 	esac
 	case $verb in
-	run) words="--workspace --env --provider --net --keep --strict --on-conflict --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --log-limit --json --quiet --help" ;;
+	run) words="--workspace --env --provider --net --keep --strict --on-conflict --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --log-limit --json --quiet --help" ;;
 	exec) words="--shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --log-limit --json --quiet --help $(_airlock_runs)" ;;
-	shell) words="--workspace --env --provider --net --keep --strict --on-conflict --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --log-limit --json --quiet --help $(_airlock_runs)" ;;
+	shell) words="--workspace --env --provider --net --keep --strict --on-conflict --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --log-limit --json --quiet --help $(_airlock_runs)" ;;
 	ps) words="--all --json --help" ;;
 	logs) words="--follow --help $(_airlock_runs)" ;;
 	stop) words="--help $(_airlock_runs)" ;;

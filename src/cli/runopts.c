@@ -35,6 +35,7 @@ enum id {
 	O_JSON,
 	O_QUIET,
 	O_CONFLICT,
+	O_SYNC_OUT,
 	O_INCLUDE,
 	O_EXCLUDE,
 	O_GIT,
@@ -60,6 +61,9 @@ const struct opt opts_run[] = {
     {"strict", 0, NULL, "any refused member rejects all results", O_STRICT},
     {"on-conflict", 0, "keep-host|take-sandbox",
      "when both sides changed a file (the loser is always saved)", O_CONFLICT},
+    {"sync-out", 0, "changes|tar",
+     "how results come back: our packer's list of changes (default), or the sandbox's own tar of everything",
+     O_SYNC_OUT},
     {"include", 0, "PATTERN", "bring in and out what is ignored or held back; may be repeated",
      O_INCLUDE},
     {"exclude", 0, "PATTERN", "leave out; wins over --include; may be repeated", O_EXCLUDE},
@@ -181,6 +185,7 @@ static int set_choice(struct runopts *o, const struct opt *opt, const char *v, s
 	static const char *const gits[] = {"shallow", "none", "full"}, *const conflicts[] = {
 									   "keep-host",
 									   "take-sandbox"};
+	static const char *const outs[] = {"changes", "tar"};
 	static const char *const layers[] = {"cgroup", "landlock", "seccomp", "overlay"};
 	int k;
 
@@ -198,6 +203,10 @@ static int set_choice(struct runopts *o, const struct opt *opt, const char *v, s
 	case O_GIT:
 		k = pick(e, opt, v, gits, ARRAY_LEN(gits));
 		o->req.git = k < 0 ? GIT_SHALLOW : (enum git_policy)k;
+		return k < 0 ? k : 0;
+	case O_SYNC_OUT:
+		k = pick(e, opt, v, outs, ARRAY_LEN(outs));
+		o->req.by_tar = k == 1;
 		return k < 0 ? k : 0;
 	case O_CONFLICT:
 		k = pick(e, opt, v, conflicts, ARRAY_LEN(conflicts));

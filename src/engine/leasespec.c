@@ -40,6 +40,7 @@ int leasespec_from_request(struct lease_spec *s, const struct request *q, struct
 	    .keep = q->keep,
 	    .gateway = q->api.url || q->keep,
 	    .strict = q->strict,
+	    .by_tar = q->by_tar,
 	    .bash = q->bash,
 	    .on_conflict = q->on_conflict,
 	    .git = q->git,
@@ -145,11 +146,11 @@ int leasespec_put(const struct lease_spec *s, char **ret, struct err *e)
 		(void)json_array_append_new(binds, json_pack("[o,o]", bytes_json(s->binds[i].src),
 							     bytes_json(s->binds[i].dst)));
 	j = json_pack(
-	    "{s:i,s:o,s:o,s:o,s:i,s:i,s:I,s:I,s:I,s:b,s:b,s:b,s:b,s:i,s:i,s:o,s:o,s:b,s:o,s:o,s:I,s:I,s:s}",
+	    "{s:i,s:o,s:o,s:o,s:i,s:i,s:I,s:I,s:I,s:b,s:b,s:b,s:b,s:b,s:i,s:i,s:o,s:o,s:b,s:o,s:o,s:I,s:I,s:s}",
 	    "version", 1, "layers", vector_json(s->layers), "manifest", bytes_json(s->manifest),
 	    "binds", binds, "net", (int)s->net, "without", (int)s->without, "memory",
 	    (json_int_t)s->limits.memory_bytes, "pids", (json_int_t)s->limits.pids, "cpu_milli",
-	    (json_int_t)s->limits.cpu_milli, "keep", s->keep, "strict", s->strict, "bash", s->bash,
+	    (json_int_t)s->limits.cpu_milli, "keep", s->keep, "strict", s->strict, "by_tar", s->by_tar, "bash", s->bash,
 	    "executed", s->executed, "on_conflict", (int)s->on_conflict, "git", (int)s->git,
 	    "include", vector_json(s->include), "exclude", vector_json(s->exclude), "repo", s->repo,
 	    "head", bytes_json(s->head), "branch", bytes_json(s->branch), "root_dev",
@@ -214,6 +215,7 @@ int leasespec_get(const char *text, struct lease_spec *s, struct err *e)
 	s->keep = flag(j, "keep");
 	s->gateway = flag(j, "gateway");
 	s->strict = flag(j, "strict");
+	s->by_tar = flag(j, "by_tar");
 	s->bash = flag(j, "bash");
 	s->executed = flag(j, "executed");
 	s->on_conflict = (enum on_conflict)number(j, "on_conflict");

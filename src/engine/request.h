@@ -47,6 +47,7 @@ struct request {
 	struct setting memory, pids, cpu; /* bytes, count, 1/1000 CPU */
 	struct setting log_limit;	  /* bytes */
 	bool tty, keep, strict, interactive;
+	bool by_tar; /* bring results back by plain tar */
 	enum git_policy git;
 	char **include, **exclude; /* owned */
 	unsigned without;

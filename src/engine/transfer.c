@@ -14,6 +14,7 @@
 #include "base/limits.h"
 #include "base/path.h"
 #include "engine/interrupt.h"
+#include "engine/tarout.h"
 
 #define LOCK_LOOK_MS 20
 
@@ -147,6 +148,40 @@ static int wait_packed(struct sandbox *sb, uint32_t id, struct transfer *t, stru
 	}
 }
 
+struct by_tar {
+	struct tarout t;
+	bool partial;
+	const struct run_ui *ui;
+};
+
+/* The stream is at its end: did tar say that it is whole? */
+static int complete(void *arg, bool *ret_partial, struct err *e)
+{
+	struct by_tar *b = arg;
+	struct err why = ERR_INIT;
+	int r = tarout_wait(&b->t, e);
+
+	if (r < 0)
+		return r;
+	b->partial = *ret_partial = !tarout_whole(&b->t, &why);
+	if (b->partial && b->ui->note)
+		b->ui->note(b->ui->arg, true, why.text);
+	return 0;
+}
+
+/* The word of tar, in place of the packer's. */
+static int wait_tar(struct by_tar *b, int r, struct transfer *t, struct err *e)
+{
+	int k = tarout_wait(&b->t, e);
+
+	t->members = t->out.counts[UA_ADD] + t->out.counts[UA_CHANGE];
+	t->left_out = 1; /* whether .git was touched cannot be told from the stream */
+	if (k == 0 && r == -EBADMSG && !tarout_whole(&b->t, e))
+		k = -EIO;
+	tarout_done(&b->t);
+	return k;
+}
+
 /* Device numbers are given out anew at each boot: work recovered after one goes by the inode. */
 static uint64_t device_of(const struct lease_spec *s)
 {
@@ -260,6 +295,7 @@ int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e
 	    .tick = tell_first,
 	    .tick_arg = &first,
 	};
+	struct by_tar tar = {.t = TAROUT_INIT, .ui = ui};
 	_cleanup_fd_ int rd = -1;
 	struct err pe = ERR_INIT;
 	uint32_t id = 0;
@@ -268,10 +304,19 @@ int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e
 	if (pipe2(p, O_CLOEXEC) < 0)
 		return err_sys(e, errno, "create a pipe");
 	rd = p[0];
-	r = sb->ops->pack(sb, p[1], &id, e);
+	if (s->by_tar) {
+		o.full_tree = true;
+		o.complete = complete;
+		o.complete_arg = &tar;
+		r = tarout_start(&tar.t, sb, p[1], e);
+	} else {
+		r = sb->ops->pack(sb, p[1], &id, e);
+	}
 	(void)close(p[1]);
-	if (r < 0)
+	if (r < 0) {
+		tarout_done(&tar.t);
 		return r;
+	}
 	o.stream_fd = rd;
 	r = unpack_run(&o, &t->out, e);
 	t->out_done = r == 0 || r == -EBADMSG;
@@ -284,7 +329,10 @@ int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e
 	/* A reader that stopped early makes the packer stop too. */
 	(void)close(TAKE_FD(rd));
 	/* Who sent nothing of the stream will not report its end either. */
-	k = r == -ETIMEDOUT ? r : wait_packed(sb, id, t, &pe);
+	if (s->by_tar)
+		k = wait_tar(&tar, r, t, &pe);
+	else
+		k = r == -ETIMEDOUT ? r : wait_packed(sb, id, t, &pe);
 	/* A stream that was cut is the packer's failure, not hostility: its reason says more. */
 	if (r == -EBADMSG && k < 0 && strcmp(t->out.rule, "truncated") == 0) {
 		unpack_report_done(&t->out);
@@ -299,5 +347,7 @@ int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e
 		*e = pe;
 		return k;
 	}
-	return r == 0 ? count_withheld(t, &f, e) : r;
+	r = r == 0 ? count_withheld(t, &f, e) : r;
+	t->withheld += r == 0 && tar.partial;
+	return r;
 }

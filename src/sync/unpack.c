@@ -299,18 +299,23 @@ static int take_new(struct client *c, struct view v, struct err *e)
 static int answer_plan(struct client *c, struct err *e)
 {
 	_cleanup_free_ bool *skip = calloc(c->fresh_len + 1, sizeof(*skip));
+	bool partial = false;
+	uint8_t word;
 	int r = 0;
 
 	if (!skip)
 		return err_set(e, ERR_NOMEM, "out of memory");
-	if (c->o->filter && c->fresh_len)
+	if (c->o->complete)
+		r = c->o->complete(c->o->complete_arg, &partial, e);
+	word = partial;
+	if (r == 0 && c->o->filter && c->fresh_len)
 		r = c->o->filter(c->o->filter_arg, c->fresh, c->fresh_len, skip, e);
 	for (size_t at = 0; at < c->fresh_len && r == 0; at += SKIP_BATCH) {
 		size_t n = c->fresh_len - at < SKIP_BATCH ? c->fresh_len - at : SKIP_BATCH;
 
 		r = chan_send(&c->ch, UF_SKIP, skip + at, n, NULL, 0, INT64_MAX, e);
 	}
-	return r == 0 ? chan_send(&c->ch, UF_GO, NULL, 0, NULL, 0, INT64_MAX, e) : r;
+	return r == 0 ? chan_send(&c->ch, UF_GO, &word, 1, NULL, 0, INT64_MAX, e) : r;
 }
 
 static int take_done(struct client *c, struct view v, struct err *e)

@@ -63,6 +63,13 @@ struct unpack_opts {
 	/* Sets skip[i] for new paths that must not come back. May be NULL. */
 	int (*filter)(void *arg, char *const *paths, size_t n, bool *skip, struct err *e);
 	void *filter_arg;
+	/*
+	 * Called when the stream is at its end, before anything is decided: does its maker say that it is
+	 * whole? If not (*ret_partial), what is missing in it is unknown and no deletion is taken over. May
+	 * be NULL.
+	 */
+	int (*complete)(void *arg, bool *ret_partial, struct err *e);
+	void *complete_arg;
 	progress_fn progress;
 	void *progress_arg;
 	const volatile int *cancel;

@@ -92,6 +92,10 @@ int pending_save(struct unpack *u, struct err *e)
 		r = chlist_get(u->list, i, c);
 		if (r < 0 || (u->skip && u->skip[i / 8] >> (i % 8) & 1))
 			continue;
+		if (u->partial) /* nothing that is missing is gone */
+			c->flags &= (uint8_t)~CH_OPAQUE;
+		if (u->partial && c->kind == MK_ABSENT)
+			continue;
 		r = own_content(u, c, c + 1, e);
 		if (r < 0) {
 			buf_done(&w.out);

@@ -410,6 +410,8 @@ static int frozen(struct plan *p, const char *path, size_t n)
 {
 	int r = 0;
 
+	if (p->u->partial)
+		return 1;
 	if (!p->u->unknown)
 		return 0;
 	for (size_t i = n; i > 0 && r == 0; i--) {

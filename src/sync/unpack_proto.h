@@ -33,7 +33,7 @@ enum unpack_frame {
 	UF_LAYERS,
 	UF_START,
 	UF_SKIP, /* bytes 0 or 1, one per NEW path, in order; as many frames as needed */
-	UF_GO,
+	UF_GO, /* u8: the stream is not whole, what is missing is unknown */
 	UF_PUBLISH,
 	UF_BASELINE, /* [directory]: the baseline of a kept sandbox, to be moved on */
 	UF_READY = 32,

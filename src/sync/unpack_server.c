@@ -246,6 +246,7 @@ static int get_skips(struct unpack *u, uint64_t n, struct err *e)
 		return r;
 	if (f.type != UF_GO)
 		return err_set(e, ERR_PROTOCOL, "unexpected frame %u", f.type);
+	u->partial = f.payload.n && f.payload.p[0];
 	return 0;
 }
 

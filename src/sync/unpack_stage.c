@@ -594,6 +594,11 @@ int stage_stream(struct unpack *u, struct err *e)
 		r = -EBADMSG;
 	if (k->raw >= 0 && !u->rejected)
 		(void)unlinkat(u->run_fd, "rejected.tar", 0);
+	/* A change set that waits must say by itself that it is the whole tree: as an opaque root. */
+	if (r == 0 && u->s.full_tree && u->s.mode == UM_REVIEW) {
+		k->c = (struct change){.kind = MK_DIR, .flags = CH_OPAQUE, .seq = ++k->members};
+		r = add(k, e);
+	}
 	if (r == 0 && (r = chlist_seal(u->list)) < 0)
 		(void)err_sys(e, -r, "sort the list of changes");
 	tar_reader_free(k->tar);

@@ -1,0 +1,112 @@
+#include "engine/tarout.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "engine/runenv.h"
+
+#define SAID_MAX 4096
+
+int tarout_start(struct tarout *t, struct sandbox *sb, int out_fd, struct err *e)
+{
+	/* The repository has a way of its own (sync/gitback.h); its members would all be refused. */
+	static const char *const argv[] = {
+	    "tar", "-C", INSIDE_WORKSPACE, "-cf", "-", "--exclude=./.git", ".", NULL};
+	static const char *const env[] = {"PATH=" PATH_SYSTEM, "LC_ALL=C", NULL};
+	struct exec_spec x = {.argv = (char *const *)(uintptr_t)argv,
+			      .env = (char *const *)(uintptr_t)env,
+			      .cwd = "/",
+			      .out = out_fd};
+	_cleanup_fd_ int null = open("/dev/null", O_RDONLY | O_CLOEXEC), err = -1;
+	int p[2];
+
+	/* Not blocking: one that says more than anybody reads is not held up by it. */
+	if (null < 0 || pipe2(p, O_CLOEXEC | O_NONBLOCK) < 0)
+		return err_sys(e, errno, "create a pipe");
+	t->sb = sb;
+	t->said = p[0];
+	err = p[1];
+	x.in = null;
+	x.err = err;
+	return sb->ops->exec(sb, &x, &t->id, e);
+}
+
+static int fail(struct tarout *t, int r)
+{
+	t->ended = true;
+	t->fail = r;
+	return r;
+}
+
+int tarout_wait(struct tarout *t, struct err *e)
+{
+	int64_t deadline = clock_mono_ns() + START_TIMEOUT_MS * NS_PER_MS;
+	struct sandbox_event ev;
+
+	while (!t->ended) {
+		struct pollfd p = {.fd = t->sb->ops->event_fd(t->sb), .events = POLLIN};
+		int r = t->sb->ops->next_event(t->sb, &ev, &t->why);
+
+		if (r < 0) {
+			(void)fail(t, r);
+		} else if (r > 0 && ev.type == SE_ENDED) {
+			(void)fail(t, err_set(&t->why, ERR_UNAVAILABLE,
+					      "the sandbox ended while tar was packing its results"));
+		} else if (r > 0 && ev.id == t->id && ev.type == SE_FAILED) {
+			(void)fail(t, err_sys(&t->why, ev.sys,
+					      "start tar inside (%s); the environment must supply it",
+					      ev.step));
+		} else if (r > 0 && ev.id == t->id && ev.type == SE_EXITED) {
+			t->ended = true;
+			t->code = ev.code;
+			t->signo = ev.signo;
+		} else if (r == 0 && poll(&p, 1, clock_poll_ms(deadline, clock_mono_ns())) == 0) {
+			(void)fail(t, err_set(&t->why, ERR_TIMEOUT,
+					      "tar inside did not end within %d s after its stream",
+					      START_TIMEOUT_MS / 1000));
+		}
+	}
+	if (t->fail < 0 && e)
+		*e = t->why;
+	return t->fail;
+}
+
+/* The last line that it printed, for a person. */
+static void put_said(struct tarout *t, struct buf *b)
+{
+	char text[SAID_MAX];
+	ssize_t n = t->said < 0 ? 0 : read(t->said, text, sizeof(text));
+	size_t end = n > 0 ? (size_t)n : 0, at;
+
+	while (end && text[end - 1] == '\n')
+		end--;
+	for (at = end; at && text[at - 1] != '\n';)
+		at--;
+	(void)str_printable(b, text + at, end - at);
+}
+
+bool tarout_whole(struct tarout *t, struct err *e)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(4 * SAID_MAX + 64);
+
+	if (!t->code && !t->signo)
+		return true;
+	put_said(t, &b);
+	(void)err_set(e, ERR_UNAVAILABLE,
+		      "tar inside could not pack everything (%s %d%s%.400s): no deletion is taken over",
+		      t->signo ? "signal" : "status", t->signo ? t->signo : t->code,
+		      b.len ? ": " : "", buf_text(&b));
+	return false;
+}
+
+void tarout_done(struct tarout *t)
+{
+	cleanup_fd(&t->said);
+}

@@ -1,0 +1,38 @@
+/*
+ * tarout.h: results by plain tar over exec: for places that have no packer of ours.
+ *
+ * `tar` runs inside, on the whole workspace, with the sandbox's authority and nothing else; the stream goes
+ * to airlock-unpack as a whole tree and is compared with the manifest on the host. The archiver says only by
+ * its exit status that it could not read something, and its messages are not to be relied on: then no
+ * deletion is taken over, and the results count as incomplete.
+ */
+#ifndef AIRLOCK_ENGINE_TAROUT_H
+#define AIRLOCK_ENGINE_TAROUT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "provider/provider.h"
+
+struct tarout {
+	struct sandbox *sb; /* borrowed */
+	uint32_t id;
+	int said;   /* owned: read end of its stderr */
+	bool ended; /* its end is known */
+	int code, signo;
+	int fail; /* negative errno: it did not run, or its end is not known */
+	struct err why;
+};
+
+#define TAROUT_INIT ((struct tarout){.said = -1})
+
+/* Starts it; out_fd is borrowed. */
+int tarout_start(struct tarout *t, struct sandbox *sb, int out_fd, struct err *e);
+/* Waits for its end (START_TIMEOUT_MS). 0, also when it failed; negative: as t->fail. */
+int tarout_wait(struct tarout *t, struct err *e);
+/* After tarout_wait: did it read everything? If not, e says what it said. */
+bool tarout_whole(struct tarout *t, struct err *e);
+void tarout_done(struct tarout *t);
+
+#endif
