@@ -289,7 +289,7 @@ _airlock() {
 	logs) words="--follow --help $(_airlock_runs)" ;;
 	stop) words="--help $(_airlock_runs)" ;;
 	recover) words="--no-strict --exclude --help $(_airlock_runs)" ;;
-	rm) words="--all --force --help $(_airlock_runs)" ;;
+	rm) words="--all --force --yes --help $(_airlock_runs)" ;;
 	unpack) words="--into --baseline --strict --on-conflict --dry-run --limits --verbose --help" ;;
 	manifest) words="--output --quiet --help" ;;
 	env) words="--force --help create list show rm" ;;

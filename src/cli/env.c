@@ -92,6 +92,24 @@ static int create(struct state *st, int argc, char **argv, struct err *e)
 	return r < 0 ? r : env_put(st->store, name, text, force, e);
 }
 
+static const struct builtin {
+	const char *name, *what, *more;
+} builtins[] = {
+    {"native", "sandbox on this host",
+     "a copy of the workspace in a sandbox of this machine's kernel, network none; 'airlock doctor' tries its "
+     "layers"},
+    {"local", "no isolation: runs as you, in place",
+     "the command works in the workspace itself with your rights and the host's network"},
+};
+
+static const struct builtin *find_builtin(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(builtins); i++)
+		if (strcmp(builtins[i].name, name) == 0)
+			return &builtins[i];
+	return NULL;
+}
+
 static int list(struct state *st, struct err *e)
 {
 	struct env_row *v = NULL;
@@ -100,9 +118,8 @@ static int list(struct state *st, struct err *e)
 
 	if (r < 0)
 		return r;
-	(void)printf(
-	    "%-20s (built in) sandbox on this host\n%-20s (built in) no isolation: runs as you, in place\n",
-	    "native", "local");
+	for (size_t i = 0; i < ARRAY_LEN(builtins); i++)
+		(void)printf("%-20s (built in) %s\n", builtins[i].name, builtins[i].what);
 	for (size_t i = 0; i < n; i++)
 		print_env(&v[i]);
 	env_list_free(v, n);
@@ -111,8 +128,16 @@ static int list(struct state *st, struct err *e)
 
 static int show(struct state *st, const char *name, struct err *e)
 {
+	const struct builtin *b = find_builtin(name);
 	struct env_row row;
-	int r = env_get(st->store, name, &row, e);
+	int r;
+
+	if (b) {
+		(void)printf("%-20s (built in) %s\n%-20s --provider %s: %s\n", b->name, b->what, "",
+			     b->name, b->more);
+		return 0;
+	}
+	r = env_get(st->store, name, &row, e);
 
 	if (r == 0)
 		print_env(&row);
@@ -139,7 +164,12 @@ int cmd_env(int argc, char **argv)
 	else if (strcmp(what, "show") == 0 && argc == 3)
 		r = show(&st, argv[2], &e);
 	else if (strcmp(what, "rm") == 0 && argc == 3)
-		r = env_remove(st.store, argv[2], &e);
+		r = find_builtin(argv[2])
+			? err_set(&e, ERR_INVALID,
+				  "environment %s is built in and cannot be removed; 'airlock env create' "
+				  "makes one with other options",
+				  argv[2])
+			: env_remove(st.store, argv[2], &e);
 	else
 		r = err_set(&e, ERR_USAGE,
 			    "env wants: create NAME [run options], list, show NAME or rm NAME");

@@ -60,7 +60,7 @@ static const struct verb verbs[] = {
      NULL},
     {"recover", cmd_recover, "[options] RUN | DIR",
      "bring back the work of a run that was cut short; repair a directory", t_recover, NULL},
-    {"rm", cmd_rm, "[--force] RUN | --all", "remove kept sandboxes and the data of runs", t_rm,
+    {"rm", cmd_rm, "[--force] RUN | --all [--yes]", "remove kept sandboxes and the data of runs", t_rm,
      NULL},
     {"unpack", cmd_unpack, "--into DIR [options] < STREAM",
      "judge a tar stream and apply what is safe of it to a directory", t_unpack, unpack_text},

@@ -17,13 +17,14 @@
 #include "base/str.h"
 #include "cli/cli.h"
 #include "cli/ui.h"
+#include "engine/keepsake.h"
 #include "engine/leasespec.h"
 #include "engine/state.h"
 #include "engine/sweep.h"
 #include "store/run.h"
 #include "wire/runlog.h"
 
-enum { P_ALL = 1, P_JSON, P_FOLLOW, P_FORCE, P_HELP0 = 0 };
+enum { P_ALL = 1, P_JSON, P_FOLLOW, P_FORCE, P_YES, P_HELP0 = 0 };
 
 const struct opt opts_ps[] = {
     {"all", 'a', NULL, "also runs that are over", P_ALL},
@@ -37,6 +38,7 @@ const struct opt opts_logs[] = {
 const struct opt opts_rm[] = {
     {"all", 0, NULL, "every kept sandbox and every run that is over", P_ALL},
     {"force", 0, NULL, "also work that was not brought back", P_FORCE},
+    {"yes", 0, NULL, "with --all: do not ask about copies that may be the only ones", P_YES},
     {NULL, 0, NULL, NULL, 0},
 };
 static const struct opt *const t_ps[] = {opts_ps, opts_help, NULL};
@@ -109,10 +111,11 @@ static int ps_json(struct state *st, const struct run_row *v, size_t n)
 		clock_rfc3339(v[i].started_ns, from, sizeof(from));
 		(void)str_printable(&b, v[i].workspace, strlen(v[i].workspace));
 		(void)json_array_append_new(
-		    a, json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:i,s:o}", "run", v[i].id, "state",
+		    a, json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:o,s:o,s:s}", "run", v[i].id, "state",
 				 state, "lease_state", lease, "phase", v[i].phase, "started", from,
-				 "workspace", buf_text(&b), "exit_status", v[i].exit_status, "argv",
-				 argv ? argv : json_array()));
+				 "workspace", buf_text(&b), "exit_status",
+				 v[i].exit_status < 0 ? json_null() : json_integer(v[i].exit_status),
+				 "argv", argv ? argv : json_array(), "lease", v[i].lease_id));
 		buf_done(&b);
 	}
 	text = json_dumps(a, JSON_INDENT(1));
@@ -123,23 +126,49 @@ static int ps_json(struct state *st, const struct run_row *v, size_t n)
 	return 0;
 }
 
-static void ps_line(struct state *st, const struct run_row *r)
+/* `under`: a further command in the sandbox of the row above, which shows how that stands. */
+static void ps_line(struct state *st, const struct run_row *r, bool under)
 {
-	char lease[16], age[32];
+	char lease[16], age[32], status[16] = "-";
 	const char *state = shown_state(st, r, lease);
 	json_t *argv = json_loads(r->command ? r->command : "[]", 0, NULL), *w;
 	size_t i;
 
 	clock_human((r->ended_ns ? r->ended_ns : clock_real_ns()) - r->started_ns, age,
 		    sizeof(age));
-	(void)printf("%-16s  %-11s  %-11s  %-8s  %4d  %-12s  ", r->id, state, lease, r->phase,
-		     r->exit_status, age);
+	if (r->exit_status >= 0)
+		(void)snprintf(status, sizeof(status), "%d", r->exit_status);
+	(void)printf("%s%-*s  %-11s  %-11s  %-8s  %4s  %-12s  ", under ? "  " : "",
+		     under ? 16 : 18, r->id, state, under ? "" : lease, r->phase, status, age);
 	json_array_foreach(argv, i, w)
 	{
 		(void)printf("%s%.60s", i ? " " : "", json_string_value(w));
 	}
 	(void)putchar('\n');
 	json_decref(argv);
+}
+
+/* A sandbox's first command, then what ran in it after; the newest sandbox first. */
+static void ps_table(struct state *st, const struct run_row *v, size_t n)
+{
+	(void)printf("%-18s  %-11s  %-11s  %-8s  %4s  %-12s  %s\n", "RUN", "STATE", "SANDBOX",
+		     "PHASE", "EXIT", "TIME", "COMMAND");
+	for (size_t i = 0; i < n; i++) {
+		size_t before = 0;
+		bool under = false;
+
+		while (before < i && strcmp(v[before].lease_id, v[i].lease_id) != 0)
+			before++;
+		if (before < i)
+			continue;
+		/* They come newest first. */
+		for (size_t k = n; k-- > i;) {
+			if (strcmp(v[k].lease_id, v[i].lease_id) != 0)
+				continue;
+			ps_line(st, &v[k], under);
+			under = true;
+		}
+	}
 }
 
 int cmd_ps(int argc, char **argv)
@@ -163,10 +192,7 @@ int cmd_ps(int argc, char **argv)
 	if (f.on & (1u << P_JSON)) {
 		(void)ps_json(&st, v, n);
 	} else {
-		(void)printf("%-16s  %-11s  %-11s  %-8s  %4s  %-12s  %s\n", "RUN", "STATE",
-			     "SANDBOX", "PHASE", "EXIT", "TIME", "COMMAND");
-		for (size_t i = 0; i < n; i++)
-			ps_line(&st, &v[i]);
+		ps_table(&st, v, n);
 	}
 	run_list_free(v, n);
 	return 0;
@@ -415,7 +441,29 @@ static int remove_lease(struct state *st, struct lease_row *l, bool force, struc
 	return r < 0 ? r : lease_remove(st->store, l->id, e);
 }
 
-static int remove_all(struct state *st, bool force)
+/* What the runs keep that may be nowhere else: yes to drop it, asked once for all. */
+static bool may_drop(struct state *st, const struct run_row *v, size_t n)
+{
+	struct keepsake all = {0};
+	char size[16], answer[16] = "";
+
+	for (size_t i = 0; i < n; i++)
+		keepsake_add(st, v[i].id, &all);
+	if (!all.files)
+		return true;
+	str_human_size(all.bytes, size, sizeof(size));
+	cli_say("the runs keep %llu files (%s) that may be nowhere else: losing versions of conflicts, deleted "
+		"files, rejected or waiting results",
+		(unsigned long long)all.files, size);
+	if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO)) {
+		cli_say("they stay; look at them in %s/runs, or say --yes to drop them", st->dir);
+		return false;
+	}
+	(void)fputs("airlock: drop them? [y/N] ", stderr);
+	return fgets(answer, sizeof(answer), stdin) && (answer[0] == 'y' || answer[0] == 'Y');
+}
+
+static int remove_all(struct state *st, bool force, bool yes)
 {
 	struct run_row *v = NULL;
 	struct err e = ERR_INIT;
@@ -424,13 +472,20 @@ static int remove_all(struct state *st, bool force)
 
 	if (r < 0)
 		return cli_fail(&e);
+	yes = yes || force || may_drop(st, v, n);
 	for (size_t i = 0; i < n; i++) {
+		struct keepsake kept = {0};
 		struct lease_row l;
 
 		/* Several runs may share a lease that is gone by now. */
 		if (lease_get(st->store, v[i].lease_id, &l, NULL) < 0)
 			continue;
-		if (remove_lease(st, &l, force, &e) < 0) {
+		if (!yes)
+			keepsake_of_lease(st, l.id, &kept);
+		if (kept.files) {
+			cli_say("run %s is not removed", v[i].id);
+			status = 125;
+		} else if (remove_lease(st, &l, force, &e) < 0) {
 			cli_say("run %s is not removed: %s", v[i].id, e.text);
 			status = 125;
 		} else {
@@ -465,7 +520,8 @@ int cmd_rm(int argc, char **argv)
 		(void)sweep_run(&st, NULL, NULL);
 	if (r == 0 && all) {
 		strv_free(f.words);
-		return remove_all(&st, (f.on & (1u << P_FORCE)) != 0);
+		return remove_all(&st, (f.on & (1u << P_FORCE)) != 0,
+				  (f.on & (1u << P_YES)) != 0);
 	}
 	if (r == 0)
 		r = run_find(st.store, f.words[0], &run, &e);

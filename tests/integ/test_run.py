@@ -901,6 +901,62 @@ class State(Case):
         self.assertEqual(self.airlock("env", "rm", "x").returncode, 0)
         self.assertEqual(self.airlock("env", "show", "x").returncode, 125)
 
+    def test_built_in_environments_are_described(self):
+        for name in ("native", "local"):
+            r = self.airlock("env", "show", name)
+            self.assertEqual(r.returncode, 0, r.stderr)
+            self.assertIn(b"--provider " + name.encode(), r.stdout)
+            r = self.airlock("env", "rm", name)
+            self.assertEqual(r.returncode, 125)
+            self.assertIn(b"built in", r.stderr)
+
+    @native_only("nothing is saved")
+    def test_rm_all_asks_before_it_drops_the_only_copy(self):
+        p = self.start("echo s >a; : >ready; until [ -e go ]; do sleep 0.1; done", opts=["--keep"])
+        run = until("the run", lambda: [r for r in self.runs() if r["lease_state"] == "kept"])[0]["run"]
+        self.write("a", "mine\n")
+        until("it to begin", lambda: self.airlock("exec", "-q", run, "--", "[ -e ready ] && : >go").returncode == 0)
+        self.assertEqual(p.wait(DEADLINE), 0)
+        self.run_cmd("true")
+        r = self.airlock("rm", "--all")
+        self.assertEqual(r.returncode, 125, r.stderr)
+        self.assertIn(b"--yes", r.stderr)
+        left = {r["lease"] for r in self.runs()}
+        self.assertEqual(len(left), 1, "only what keeps the copy stays")
+        kept = os.path.join(self.env["XDG_STATE_HOME"], "airlock/runs")
+        self.assertTrue(any("conflicts" in dirs for _, dirs, _ in os.walk(kept)))
+        for answer, status, rows in ((b"n\n", 125, True), (b"y\n", 0, False)):
+            pid, fd = pty.fork()
+            if pid == 0:
+                os.execve(AIRLOCK, [AIRLOCK, "rm", "--all"], self.env)
+            got = b""
+            while b"[y/N]" not in got:
+                got += os.read(fd, 4096)
+            os.write(fd, answer)
+            while True:
+                try:
+                    if not os.read(fd, 4096):
+                        break
+                except OSError:
+                    break
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), status)
+            os.close(fd)
+            self.assertEqual(self.runs() != [], rows)
+
+    def test_further_commands_stand_below_the_first(self):
+        self.run_cmd("true", opts=["--keep"])
+        run = self.runs()[0]["run"]
+        self.airlock("exec", "-q", run, "--", "exit 3")
+        lines = self.airlock("ps").stdout.decode().splitlines()
+        self.assertEqual(len(lines), 3, lines)
+        self.assertTrue(lines[1].startswith(run), lines)
+        self.assertTrue(lines[2].startswith("  ") and " 3 " in lines[2] and "kept" not in lines[2], lines)
+        p = self.start("exec sleep 70005")
+        going = until("a second run", lambda: [r for r in self.runs() if r["state"] == "running"])[0]
+        self.assertIsNone(going["exit_status"])
+        self.assertNotIn(b"-1", self.airlock("ps").stdout)
+        p.kill()
+
     def test_state_directory_that_others_can_write(self):
         os.makedirs(self.env["XDG_STATE_HOME"] + "/airlock")
         os.chmod(self.env["XDG_STATE_HOME"] + "/airlock", 0o777)
