@@ -7,7 +7,7 @@ _airlock() {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} verb=${COMP_WORDS[1]} i words=
 	COMPREPLY=()
 	if [ "$COMP_CWORD" -eq 1 ]; then
-		mapfile -t COMPREPLY < <(compgen -W 'run exec shell ps logs stop recover rm unpack manifest env bridge doctor version help' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W 'run exec shell ps logs stop recover audit rm unpack manifest env bridge policy doctor version help' -- "$cur")
 		return
 	fi
 	# After -- comes a command of its own.
@@ -280,6 +280,15 @@ _airlock() {
 	bridge:--run-id)
 		return
 		;;
+	policy:--policy)
+		return
+		;;
+	policy:--header)
+		return
+		;;
+	policy:--body-size)
+		return
+		;;
 	esac
 	case $verb in
 	run) words="--workspace --env --provider --net --keep --strict --on-conflict --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --log-limit --json --quiet --help" ;;
@@ -289,14 +298,16 @@ _airlock() {
 	logs) words="--follow --help $(_airlock_runs)" ;;
 	stop) words="--help $(_airlock_runs)" ;;
 	recover) words="--no-strict --exclude --help $(_airlock_runs)" ;;
+	audit) words="--json --help $(_airlock_runs)" ;;
 	rm) words="--all --force --yes --help $(_airlock_runs)" ;;
 	unpack) words="--into --baseline --strict --on-conflict --dry-run --limits --verbose --help" ;;
 	manifest) words="--output --quiet --help" ;;
 	env) words="--force --help create list show rm" ;;
 	bridge) words="--upstream --credential-file --policy --listen --transport --token-file --run-id --quiet --help" ;;
+	policy) words="--policy --header --body-size --help list show check explain" ;;
 	doctor) words="--quick --json --help" ;;
 	version) words="--help" ;;
-	help) words="--dump-options --help run exec shell ps logs stop recover rm unpack manifest env bridge doctor version help" ;;
+	help) words="--dump-options --help run exec shell ps logs stop recover audit rm unpack manifest env bridge policy doctor version help" ;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 }

@@ -35,6 +35,8 @@ int cmd_recover(int argc, char **argv);
 int cmd_unpack(int argc, char **argv);
 int cmd_manifest(int argc, char **argv);
 int cmd_env(int argc, char **argv);
+int cmd_policy(int argc, char **argv);
+int cmd_audit(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_bridge(int argc, char **argv);
 int cmd_version(int argc, char **argv);
@@ -49,6 +51,7 @@ struct _IO_FILE;
 void cli_usage(const struct verb *v, struct _IO_FILE *f);
 
 extern const struct opt opts_help[], opts_run[], opts_exec[], opts_shell[], opts_ps[], opts_logs[],
-    opts_rm[], opts_env[], opts_doctor[], opts_recover[], opts_unpack[], opts_manifest[], opts_bridge[];
+    opts_rm[], opts_env[], opts_doctor[], opts_recover[], opts_unpack[], opts_manifest[], opts_bridge[],
+    opts_policy[], opts_audit[];
 
 #endif

@@ -26,6 +26,8 @@ static const struct opt *const t_recover[] = {opts_recover, opts_help, NULL};
 static const struct opt *const t_unpack[] = {opts_unpack, opts_help, NULL};
 static const struct opt *const t_manifest[] = {opts_manifest, opts_help, NULL};
 static const struct opt *const t_bridge[] = {opts_bridge, opts_help, NULL};
+static const struct opt *const t_policy[] = {opts_policy, opts_help, NULL};
+static const struct opt *const t_audit[] = {opts_audit, opts_help, NULL};
 static const struct opt *const t_plain[] = {opts_help, NULL};
 static const struct opt *const t_help[] = {opts_help_verb, opts_help, NULL};
 static const struct opt *const t_doctor[] = {opts_doctor, opts_help, NULL};
@@ -47,6 +49,11 @@ static const char unpack_text[] =
     "the directory is as it was, or 'airlock recover DIR' repairs it. Without --baseline nothing is ever deleted or\n"
     "overwritten. The stream is a plain tar: decompress it first.\n";
 
+static const char policy_text[] =
+    "NAME is a built-in policy, or a file if it has a '/' or ends with .json. explain asks the guard of a run itself:\n"
+    "which route or rule decides, what would be sent upstream, what is dropped. Exit status: 0 valid or allowed, 1 denied,\n"
+    "2 wrong usage, 125 not valid. The file format: bridge.md in the documentation.\n";
+
 static const struct verb verbs[] = {
     {"run", cmd_run, "[options] -- CMD ...",
      "run a command in a sandbox and bring its results back", t_run, run_text},
@@ -60,8 +67,10 @@ static const struct verb verbs[] = {
      NULL},
     {"recover", cmd_recover, "[options] RUN | DIR",
      "bring back the work of a run that was cut short; repair a directory", t_recover, NULL},
-    {"rm", cmd_rm, "[--force] RUN | --all [--yes]", "remove kept sandboxes and the data of runs", t_rm,
-     NULL},
+    {"audit", cmd_audit, "[--json] RUN", "what the bridge of a run let through and refused",
+     t_audit, NULL},
+    {"rm", cmd_rm, "[--force] RUN | --all [--yes]", "remove kept sandboxes and the data of runs",
+     t_rm, NULL},
     {"unpack", cmd_unpack, "--into DIR [options] < STREAM",
      "judge a tar stream and apply what is safe of it to a directory", t_unpack, unpack_text},
     {"manifest", cmd_manifest, "DIR [-o FILE]", "write the baseline of a directory for 'unpack'",
@@ -70,6 +79,8 @@ static const struct verb verbs[] = {
      "named environments with default options", t_env, NULL},
     {"bridge", cmd_bridge, "--upstream URL --listen ADDRESS:PORT [options]",
      "put the policy bridge in front of an API, without a sandbox", t_bridge, NULL},
+    {"policy", cmd_policy, "list | show NAME | check FILE | explain [options] METHOD PATH",
+     "what a bridge lets through, and why", t_policy, policy_text},
     {"doctor", cmd_doctor, "[--quick] [--json]",
      "try every layer of isolation and say what is missing", t_doctor, doctor_text},
     {"version", cmd_version, "", "version of this program", t_plain, NULL},
