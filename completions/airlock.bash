@@ -7,7 +7,7 @@ _airlock() {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} verb=${COMP_WORDS[1]} i words=
 	COMPREPLY=()
 	if [ "$COMP_CWORD" -eq 1 ]; then
-		mapfile -t COMPREPLY < <(compgen -W 'run exec shell ps logs stop recover audit rm unpack manifest env bridge policy doctor version help' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W 'run exec shell ps logs stop runs diff apply discard recover audit rm unpack manifest env bridge policy doctor version help' -- "$cur")
 		return
 	fi
 	# After -- comes a command of its own.
@@ -234,6 +234,13 @@ _airlock() {
 	shell:--log-limit)
 		return
 		;;
+	diff:--unified | diff:-U)
+		return
+		;;
+	apply:--on-conflict)
+		mapfile -t COMPREPLY < <(compgen -W 'keep-host take-sandbox' -- "$cur")
+		return
+		;;
 	recover:--exclude)
 		return
 		;;
@@ -291,12 +298,16 @@ _airlock() {
 		;;
 	esac
 	case $verb in
-	run) words="--workspace --env --provider --net --keep --strict --on-conflict --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --log-limit --json --quiet --help" ;;
+	run) words="--workspace --env --provider --net --keep --strict --review --on-conflict --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --log-limit --json --quiet --help" ;;
 	exec) words="--shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --log-limit --json --quiet --help $(_airlock_runs)" ;;
-	shell) words="--workspace --env --provider --net --keep --strict --on-conflict --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --log-limit --json --quiet --help $(_airlock_runs)" ;;
+	shell) words="--workspace --env --provider --net --keep --strict --review --on-conflict --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --log-limit --json --quiet --help $(_airlock_runs)" ;;
 	ps) words="--all --json --help" ;;
 	logs) words="--follow --help $(_airlock_runs)" ;;
 	stop) words="--help $(_airlock_runs)" ;;
+	runs) words="--waiting --json --help" ;;
+	diff) words="--stat --name-only --name-status --json --unified --color --no-color --no-pager --exit-code --help $(_airlock_runs)" ;;
+	apply) words="--dry-run --on-conflict --json --help $(_airlock_runs)" ;;
+	discard) words="--yes --help $(_airlock_runs)" ;;
 	recover) words="--no-strict --exclude --help $(_airlock_runs)" ;;
 	audit) words="--json --help $(_airlock_runs)" ;;
 	rm) words="--all --force --yes --help $(_airlock_runs)" ;;
@@ -307,7 +318,7 @@ _airlock() {
 	policy) words="--policy --header --body-size --help list show check explain" ;;
 	doctor) words="--quick --json --help" ;;
 	version) words="--help" ;;
-	help) words="--dump-options --help run exec shell ps logs stop recover audit rm unpack manifest env bridge policy doctor version help" ;;
+	help) words="--dump-options --help run exec shell ps logs stop runs diff apply discard recover audit rm unpack manifest env bridge policy doctor version help" ;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 }

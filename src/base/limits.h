@@ -41,7 +41,8 @@
 #define DIFF_TEXT_MAX (8 << 20)	      /* bytes; of a larger file 'airlock diff' says only that it differs */
 #define DIFF_LINES_MAX 400000	      /* lines; of a text with more 'airlock diff' says only that it differs */
 #define DIFF_WORK_MAX 200000000	      /* lines compared for one file; beyond that the rest is shown as changed as a whole */
-#define DIFF_RENAMES_MAX 200	      /* deleted and added files each; with more only files of equal bytes are shown as renamed */
+#define DIFF_RENAMES_MAX 50	      /* deleted and added files each; with more only files of equal bytes are shown as renamed */
+#define DIFF_RENAME_TEXT_MAX (256 << 10) /* bytes; larger files are shown as renamed only when their bytes are equal */
 
 /* Commits made in a sandbox */
 #define BUNDLE_HEADER_MAX (1 << 20) /* bytes before the pack of a bundle: history refused */

@@ -28,6 +28,10 @@ static const struct opt *const t_manifest[] = {opts_manifest, opts_help, NULL};
 static const struct opt *const t_bridge[] = {opts_bridge, opts_help, NULL};
 static const struct opt *const t_policy[] = {opts_policy, opts_help, NULL};
 static const struct opt *const t_audit[] = {opts_audit, opts_help, NULL};
+static const struct opt *const t_runs[] = {opts_runs, opts_help, NULL};
+static const struct opt *const t_diff[] = {opts_diff, opts_help, NULL};
+static const struct opt *const t_apply[] = {opts_apply, opts_help, NULL};
+static const struct opt *const t_discard[] = {opts_discard, opts_help, NULL};
 static const struct opt *const t_plain[] = {opts_help, NULL};
 static const struct opt *const t_help[] = {opts_help_verb, opts_help, NULL};
 static const struct opt *const t_doctor[] = {opts_doctor, opts_help, NULL};
@@ -38,6 +42,17 @@ static const char run_text[] =
     "it; 124 time-out; 125 Airlock's own failure; 126 not executable; 127 not found; 130 Ctrl-C; 2 wrong usage.\n"
     "First Ctrl-C: the command is ended and its results are brought back. Second: stop at once; the work is\n"
     "kept for 'airlock recover'.\n";
+
+static const char diff_text[] =
+    "A PATH is a file, a directory or a glob, relative to where you stand. Refused, conflicting and host-executable\n"
+    "entries are marked. On a terminal the output is coloured and goes through AIRLOCK_PAGER, PAGER or less; control\n"
+    "characters in names and contents are shown, never sent. Elsewhere it is a patch that 'git apply' takes.\n";
+
+static const char apply_text[] =
+    "The results are merged with the workspace as it is now, as at the end of a run. What conflicts, and what PATHs leave\n"
+    "out, goes on waiting. Commits come with the last of the files. Exit status: 0 all is there; 1 some of it\n"
+    "conflicts, was refused or could not be written; 3 nothing was written, the set is damaged or the workspace is another\n"
+    "one; 4 any other failure; 2 wrong usage.\n";
 
 static const char doctor_text[] =
     "Tries every layer for real and prints which are in force, which are missing, why, and the command that repairs\n"
@@ -64,6 +79,14 @@ static const struct verb verbs[] = {
     {"ps", cmd_ps, "[-a] [--json]", "runs that go on or are kept", t_ps, NULL},
     {"logs", cmd_logs, "[-f] RUN", "what a run printed", t_logs, NULL},
     {"stop", cmd_stop, "RUN", "end a run, in any phase; its results still come back", t_plain,
+     NULL},
+    {"runs", cmd_runs, "[--waiting] [--json]", "every run and what became of its results", t_runs,
+     NULL},
+    {"diff", cmd_diff, "[options] RUN [PATH ...]", "what a run changed, as git diff shows it",
+     t_diff, diff_text},
+    {"apply", cmd_apply, "[options] RUN [PATH ...]",
+     "take the results of a run with --review, all or some", t_apply, apply_text},
+    {"discard", cmd_discard, "[--yes] RUN", "drop the results of a run with --review", t_discard,
      NULL},
     {"recover", cmd_recover, "[options] RUN | DIR",
      "bring back the work of a run that was cut short; repair a directory", t_recover, NULL},

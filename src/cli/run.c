@@ -11,6 +11,7 @@
 #include "cli/runopts.h"
 #include "cli/summary.h"
 #include "cli/ui.h"
+#include "engine/changeset.h"
 #include "engine/interrupt.h"
 #include "engine/record.h"
 #include "engine/runner.h"
@@ -86,8 +87,8 @@ static int fail_early(struct recording *rec, const struct request *q, const stru
 	out.ended_ns = out.started_ns;
 	r = recording_write(rec, q, &out);
 	if (r < 0)
-		cli_say("the record could not be written to %s: %s", rec->name ? rec->name : "stdout",
-			strerror(-r));
+		cli_say("the record could not be written to %s: %s",
+			rec->name ? rec->name : "stdout", strerror(-r));
 	return out.exit_status;
 }
 
@@ -137,7 +138,7 @@ int cmd_run(int argc, char **argv)
 	struct err e = ERR_INIT;
 	struct ui ui;
 	bool no_stdin;
-	int r, k;
+	int r, k, status;
 
 	fill_stdio(&no_stdin);
 	r = runopts_parse(&o, NULL, run_tables, "run", argc - 1, argv + 1, &e);
@@ -165,7 +166,9 @@ int cmd_run(int argc, char **argv)
 	sweep_first(&st, &o, &ui);
 	runner_run(&st, &o.req, &ui.run, &out);
 	ui_done(&ui);
-	return report(&o, &rec, &out);
+	status = report(&o, &rec, &out);
+	changeset_expire(&st);
+	return status;
 }
 
 /* The kept lease of a run; names what else it is. Any number of commands may use it at once. */
@@ -185,12 +188,13 @@ static int find_kept(struct state *st, const char *word, struct lease_row *l, st
 		    "the sandbox of run %s is not running any more; its work is kept: airlock recover %s",
 		    word, word);
 	if (l->state == LEASE_ACTIVE || l->state == LEASE_ACQUIRING)
-		return err_set(e, ERR_CONFLICT,
-			       l->state == LEASE_ACTIVE
-				   ? "run %s is not kept, or not yet: process %d is using it (see 'airlock run "
-				     "--keep')"
-				   : "the sandbox of run %s is being made by process %d: try again",
-			       word, (int)l->owner.pid);
+		return err_set(
+		    e, ERR_CONFLICT,
+		    l->state == LEASE_ACTIVE
+			? "run %s is not kept, or not yet: process %d is using it (see 'airlock run "
+			  "--keep')"
+			: "the sandbox of run %s is being made by process %d: try again",
+		    word, (int)l->owner.pid);
 	if (l->state != LEASE_KEPT)
 		return err_set(e, ERR_NOT_FOUND,
 			       "run %s has no kept sandbox (it is %s): use 'airlock run --keep'",

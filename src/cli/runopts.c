@@ -32,6 +32,7 @@ enum id {
 	O_TTY,
 	O_KEEP,
 	O_STRICT,
+	O_REVIEW,
 	O_JSON,
 	O_QUIET,
 	O_CONFLICT,
@@ -59,6 +60,8 @@ const struct opt opts_run[] = {
     {"keep", 0, NULL, "keep the sandbox afterwards, for 'airlock exec' and 'airlock shell'",
      O_KEEP},
     {"strict", 0, NULL, "any refused member rejects all results", O_STRICT},
+    {"review", 0, NULL,
+     "publish nothing; 'airlock diff' shows the results, 'airlock apply' takes them", O_REVIEW},
     {"on-conflict", 0, "keep-host|take-sandbox",
      "when both sides changed a file (the loser is always saved)", O_CONFLICT},
     {"sync-out", 0, "changes|tar",
@@ -282,6 +285,9 @@ static int set(void *arg, const struct opt *opt, const char *v, struct err *e)
 		return 0;
 	case O_STRICT:
 		o->req.strict = true;
+		return 0;
+	case O_REVIEW:
+		o->req.review = true;
 		return 0;
 	case O_QUIET:
 		o->quiet = true;
@@ -512,6 +518,12 @@ static int resolve(struct runopts *o, struct err *e)
 		q->net = NET_HOST;
 		(void)snprintf(q->net_source, sizeof(q->net_source), "provider local has no other");
 	}
+	if (q->review && q->provider->in_place)
+		return err_set(
+		    e, ERR_USAGE,
+		    "--review: provider %s works in the workspace itself, so nothing can wait: use "
+		    "another one",
+		    q->provider->name);
 	r = find_workspace(o, e);
 	if (r == 0)
 		r = runopts_vars(o, e);

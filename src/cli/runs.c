@@ -17,6 +17,7 @@
 #include "base/str.h"
 #include "cli/cli.h"
 #include "cli/ui.h"
+#include "engine/changeset.h"
 #include "engine/keepsake.h"
 #include "engine/leasespec.h"
 #include "engine/state.h"
@@ -403,9 +404,32 @@ static int remove_run_dirs(struct state *st, const char *lease_id, struct err *e
 	for (size_t i = 0; r == 0 && i < n; i++) {
 		_cleanup_free_ char *trash = NULL;
 
+		changeset_forget(st, v[i].id);
 		r = state_discard(st, "runs", v[i].id, &trash, e);
 		if (r == 0 && trash)
 			r = state_remove_tree(trash, e);
+	}
+	run_list_free(v, n);
+	return r;
+}
+
+/* Runs of the lease whose results nobody has decided about. */
+static int check_waiting(struct state *st, const struct lease_row *l, struct err *e)
+{
+	struct run_row *v = NULL;
+	size_t n = 0;
+	int r = run_list(st->store, true, l->id, &v, &n, e);
+
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		_cleanup_changeset_ struct changeset c = {0};
+
+		r = changeset_of(st, &v[i], &c, e);
+		if (r == 0 && c.files)
+			r = err_set(
+			    e, ERR_CONFLICT,
+			    "results of it wait: 'airlock apply %s' or 'airlock discard %s' first, or "
+			    "rm --force",
+			    c.run.id, c.run.id);
 	}
 	run_list_free(v, n);
 	return r;
@@ -428,6 +452,8 @@ static int remove_lease(struct state *st, struct lease_row *l, bool force, struc
 		return err_set(
 		    e, ERR_CONFLICT,
 		    "it holds work that was not brought back: 'airlock recover' first, or rm --force");
+	if (!force && (r = check_waiting(st, l, e)) < 0)
+		return r;
 	if (l->state != LEASE_RELEASED) {
 		r = sweep_claim(st, l, LEASE_CLEANUP, e);
 		if (r == 0)

@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/path.h"
 #include "base/str.h"
 #include "cli/cli.h"
 
@@ -74,6 +75,11 @@ static const char *plain(const struct word *w, size_t n, const char *token)
 		if (strcmp(w[i].token, token) == 0)
 			return w[i].words;
 	return token;
+}
+
+const char *summary_rule(const char *token)
+{
+	return plain(rules, ARRAY_LEN(rules), token);
 }
 
 static void say_path(const char *before, const char *path, const char *after)
@@ -165,6 +171,25 @@ static void losses(const struct unpack_report *u)
 	list(u, UA_FAIL, "NOT WRITTEN (the host refused)");
 }
 
+static bool waits(const struct transfer *t)
+{
+	const struct unpack_report *u = &t->out;
+
+	return t->review && t->out_done && !u->rejected &&
+	       (u->counts[UA_ADD] || u->counts[UA_CHANGE] || u->counts[UA_MODE] ||
+		u->counts[UA_DELETE] || u->counts[UA_MERGE] || u->counts[UA_CONFLICT] ||
+		u->counts[UA_FAIL] || t->history.outcome == HISTORY_HELD);
+}
+
+static void review_next(const struct transfer *t, const char *run_dir)
+{
+	const char *run = path_base(run_dir);
+
+	if (t->review && waits(t))
+		cli_say("look: airlock diff %s; take: airlock apply %s; drop: airlock discard %s",
+			run, run, run);
+}
+
 void summary_results(const struct transfer *t, const char *run_dir)
 {
 	const struct unpack_report *u = &t->out;
@@ -181,6 +206,9 @@ void summary_results(const struct transfer *t, const char *run_dir)
 		history(t, run_dir);
 		return;
 	}
+	if (t->review)
+		cli_say(
+		    "REVIEW: nothing was written to the workspace; what an apply would do now:");
 	list(u, UA_CHANGE, "changed");
 	list(u, UA_MERGE, "changed on both sides and merged");
 	list(u, UA_ADD, "added");
@@ -190,8 +218,13 @@ void summary_results(const struct transfer *t, const char *run_dir)
 	list_of(u, UA_CONFLICT, true, taken,
 		"conflicts, the sandbox's version taken (yours is saved)");
 	list_of(u, UA_CONFLICT, false, u->counts[UA_CONFLICT] - taken,
-		"CONFLICTS (both sides changed; the losing version is saved)");
-	list(u, UA_FAIL, "NOT WRITTEN (the host refused)");
+		t->review
+		    ? "CONFLICTS (both sides changed; an apply keeps yours and lets these wait)"
+		: t->applied ? "CONFLICTS (both sides changed; yours stay, these go on waiting)"
+			     : "CONFLICTS (both sides changed; the losing version is saved)");
+	list(u, UA_FAIL,
+	     t->review ? "COULD NOT BE WRITTEN (the host refuses)"
+		       : "NOT WRITTEN (the host refused)");
 	if (u->counts[UA_IGNORE])
 		cli_say("stayed in the sandbox because ignored: %llu (bring them with --include)",
 			(unsigned long long)u->counts[UA_IGNORE]);
@@ -202,8 +235,9 @@ void summary_results(const struct transfer *t, const char *run_dir)
 		cli_say("MASS DELETION: the deleted files lie in %s/trash", run_dir);
 	if (!u->counts[UA_CHANGE] && !u->counts[UA_ADD] && !u->counts[UA_DELETE] &&
 	    !u->counts[UA_MODE] && !u->counts[UA_MERGE] && !taken)
-		cli_say("nothing in the workspace changed");
+		cli_say(t->review ? "nothing" : "nothing in the workspace changed");
 	history(t, run_dir);
+	review_next(t, run_dir);
 }
 
 static void held_back(const struct transfer *t)
@@ -353,6 +387,7 @@ void summary_losses(const struct run_outcome *o)
 		losses(&t->out);
 	if (t->out_done && t->history.outcome == HISTORY_FAILED)
 		history(t, o->run_dir ? o->run_dir : "");
+	review_next(t, o->run_dir ? o->run_dir : "");
 	if (t->out.mass_delete)
 		cli_say("MASS DELETION: the deleted files lie in %s/trash",
 			o->run_dir ? o->run_dir : "");

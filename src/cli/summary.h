@@ -11,5 +11,7 @@ void summary_print(const struct request *q, const struct run_outcome *o);
 void summary_losses(const struct run_outcome *o);
 /* Only the results' part; for recover. */
 void summary_results(const struct transfer *t, const char *run_dir);
+/* A stable rule word of door 1 in plain words; an unknown one as it is. */
+const char *summary_rule(const char *token);
 
 #endif

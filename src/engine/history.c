@@ -211,6 +211,15 @@ static void keep_others(struct sandbox *sb, const struct history_opts *o, struct
 	buf_done(&f.said);
 }
 
+void history_refuse(const char *run_dir, const struct history *h)
+{
+	_cleanup_free_ char *from = path_join(run_dir, GITBACK_BUNDLE);
+	_cleanup_free_ char *to = path_join(run_dir, GITBACK_REFUSED);
+
+	if (h->outcome == HISTORY_FAILED && !h->retry && from && to)
+		(void)rename(from, to);
+}
+
 void history_out(struct sandbox *sb, const struct history_opts *o, struct transfer *t)
 {
 	const struct gitback_opts g = {.workspace = o->lease->workspace,
@@ -219,6 +228,7 @@ void history_out(struct sandbox *sb, const struct history_opts *o, struct transf
 				       .head = o->spec->head ? o->spec->head : "",
 				       .branch = o->spec->branch,
 				       .import_only = !o->files_back,
+				       .hold = o->spec->review,
 				       .cancel = interrupt_second()};
 
 	history_done(&t->history);
@@ -226,7 +236,10 @@ void history_out(struct sandbox *sb, const struct history_opts *o, struct transf
 	if (!o->spec->repo || !t->left_out)
 		return;
 	t->history.asked = true;
-	if (fetch(sb, o, &t->history) == 1)
+	if (fetch(sb, o, &t->history) == 1) {
 		gitback_import(&g, &t->history);
+		if (g.hold)
+			history_refuse(o->run_dir, &t->history);
+	}
 	keep_others(sb, o, &t->history);
 }

@@ -23,5 +23,7 @@ struct history_opts {
 
 /* Fills t->history; asked stays false when there is no repository to ask, or nothing of it changed. */
 void history_out(struct sandbox *sb, const struct history_opts *o, struct transfer *t);
+/* A bundle that failed for good waits no longer; its bytes stay for a look. */
+void history_refuse(const char *run_dir, const struct history *h);
 
 #endif

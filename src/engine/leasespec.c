@@ -41,6 +41,7 @@ int leasespec_from_request(struct lease_spec *s, const struct request *q, struct
 	    .gateway = q->api.url || q->keep,
 	    .strict = q->strict,
 	    .by_tar = q->by_tar,
+	    .review = q->review,
 	    .bash = q->bash,
 	    .on_conflict = q->on_conflict,
 	    .git = q->git,
@@ -158,6 +159,8 @@ int leasespec_put(const struct lease_spec *s, char **ret, struct err *e)
 	    s->root_boot);
 	if (j)
 		(void)json_object_set_new(j, "gateway", json_boolean(s->gateway));
+	if (j && s->review)
+		(void)json_object_set_new(j, "review", json_true());
 	*ret = j ? json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
 	json_decref(j);
 	return *ret ? 0 : err_set(e, ERR_NOMEM, "lease: out of memory");
@@ -216,6 +219,7 @@ int leasespec_get(const char *text, struct lease_spec *s, struct err *e)
 	s->gateway = flag(j, "gateway");
 	s->strict = flag(j, "strict");
 	s->by_tar = flag(j, "by_tar");
+	s->review = flag(j, "review");
 	s->bash = flag(j, "bash");
 	s->executed = flag(j, "executed");
 	s->on_conflict = (enum on_conflict)number(j, "on_conflict");

@@ -19,7 +19,7 @@ struct lease_spec {
 	enum net_mode net;
 	unsigned without;
 	struct sandbox_limits limits;
-	bool keep, strict, bash;
+	bool keep, strict, bash, review;
 	bool gateway;  /* the sandbox has the gateway program */
 	bool by_tar; /* results come by plain tar (tarout.h) */
 	bool executed; /* a command was started: there may be work inside */

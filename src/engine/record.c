@@ -83,13 +83,14 @@ static json_t *command(const struct run_outcome *o)
 
 	if (!o->command_ran)
 		return json_null();
-	return json_pack("{s:s,s:i,s:i,s:b,s:i,s:i,s:I,s:I,s:o,s:I,s:o,s:I,s:I}", "end", ends[c->end],
-			 "exit_code", c->code, "signal", c->signo, "killed", c->killed,
-			 "leftover_processes", (int)c->leftovers, "oom_kills", (int)c->oom_kills, "duration_ns",
-			 (json_int_t)c->duration_ns, "stdout_bytes", (json_int_t)c->out_bytes,
-			 "stdout_error", reason(c->out_error), "stderr_bytes",
-			 (json_int_t)c->err_bytes, "stderr_error", reason(c->err_error), "cpu_ns",
-			 (json_int_t)c->cpu_ns, "max_rss_kib", (json_int_t)c->maxrss_kib);
+	return json_pack("{s:s,s:i,s:i,s:b,s:i,s:i,s:I,s:I,s:o,s:I,s:o,s:I,s:I}", "end",
+			 ends[c->end], "exit_code", c->code, "signal", c->signo, "killed",
+			 c->killed, "leftover_processes", (int)c->leftovers, "oom_kills",
+			 (int)c->oom_kills, "duration_ns", (json_int_t)c->duration_ns,
+			 "stdout_bytes", (json_int_t)c->out_bytes, "stdout_error",
+			 reason(c->out_error), "stderr_bytes", (json_int_t)c->err_bytes,
+			 "stderr_error", reason(c->err_error), "cpu_ns", (json_int_t)c->cpu_ns,
+			 "max_rss_kib", (json_int_t)c->maxrss_kib);
 }
 
 static json_t *phases(const struct run_outcome *o)
@@ -161,11 +162,11 @@ static json_t *sync_out_json(const struct transfer *t)
 				       text(u->changes[i].path), "rule", u->changes[i].rule,
 				       "detail", text(u->changes[i].detail), "host_executable",
 				       u->changes[i].host_exec));
-	return json_pack("{s:o,s:o,s:I,s:I,s:I,s:I,s:b,s:b,s:s}", "counts", counts, "changes",
+	return json_pack("{s:o,s:o,s:I,s:I,s:I,s:I,s:b,s:b,s:s,s:b}", "counts", counts, "changes",
 			 changes, "bytes_written", (json_int_t)u->bytes_written, "members",
 			 (json_int_t)t->members, "unreadable", (json_int_t)t->unreadable,
-			 "withheld", (json_int_t)t->withheld,
-			 "mass_delete", u->mass_delete, "rejected", u->rejected, "rule", u->rule);
+			 "withheld", (json_int_t)t->withheld, "mass_delete", u->mass_delete,
+			 "rejected", u->rejected, "rule", u->rule, "review", t->review);
 }
 
 static json_t *history(const struct history *h)
@@ -205,25 +206,25 @@ char *record_text(const struct request *q, const struct run_outcome *o)
 				  o->error_phase, "text", text(o->err.text));
 	j = json_pack(
 	    "{s:i,s:o,s:o,s:s,s:s,s:i,s:o,s:o,s:I,s:o,s:o,s:o,s:o,s:o,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o}",
-	    "version", 1, "run", word(o->id), "lease", word(o->lease_id), "state", run_state_name(o->state),
-	    "lease_state", lease_state_name(o->lease_state), "exit_status", o->exit_status,
-	    "started", when(o->started_ns), "ended", when(o->ended_ns), "duration_ns",
-	    (json_int_t)(o->ended_ns - o->started_ns), "environment", word(q->env_name), "provider",
+	    "version", 1, "run", word(o->id), "lease", word(o->lease_id), "state",
+	    run_state_name(o->state), "lease_state", lease_state_name(o->lease_state),
+	    "exit_status", o->exit_status, "started", when(o->started_ns), "ended",
+	    when(o->ended_ns), "duration_ns", (json_int_t)(o->ended_ns - o->started_ns),
+	    "environment", word(q->env_name), "provider",
 	    text(q->provider ? q->provider->name : NULL), "workspace", word(q->workspace),
-	    "workspace_reason", word(q->workspace_why), "directory", text(q->subdir), "shell", q->bash ? "bash" : "sh",
-	    "argv", vector(q->argv), "limits", limits(q), "isolation", isolation(q, o), "command",
-	    command(o), "sync_in", sync_in_json(&o->xfer), "sync_out", sync_out_json(&o->xfer),
-	    "phases", phases(o));
+	    "workspace_reason", word(q->workspace_why), "directory", text(q->subdir), "shell",
+	    q->bash ? "bash" : "sh", "argv", vector(q->argv), "limits", limits(q), "isolation",
+	    isolation(q, o), "command", command(o), "sync_in", sync_in_json(&o->xfer), "sync_out",
+	    sync_out_json(&o->xfer), "phases", phases(o));
 	if (j) {
 		(void)json_object_set_new(j, "bridge", bridge(o));
 		(void)json_object_set_new(j, "history", history(&o->xfer.history));
 		(void)json_object_set_new(j, "error", error);
 		(void)json_object_set_new(j, "stopped_by_signal", json_integer(o->stop_signo));
-		(void)json_object_set_new(
-		    j, "log",
-		    json_pack("{s:o,s:I,s:o}", "path", text(o->log_path), "dropped_bytes",
-			      (json_int_t)o->log_dropped, "error",
-			      reason(o->log_error)));
+		(void)json_object_set_new(j, "log",
+					  json_pack("{s:o,s:I,s:o}", "path", text(o->log_path),
+						    "dropped_bytes", (json_int_t)o->log_dropped,
+						    "error", reason(o->log_error)));
 		(void)json_object_set_new(j, "lease_pending", json_boolean(o->pending));
 	}
 	line = j ? json_dumps(j, JSON_COMPACT) : NULL;

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/path.h"
 #include "base/str.h"
+#include "engine/changeset.h"
 #include "engine/history.h"
 #include "engine/sweep.h"
 #include "store/run.h"
@@ -115,15 +116,19 @@ static int bring_back(struct state *st, struct lease_row *l, bool kept, const ch
 	l->monitor.pid = sb->monitor_pid;
 	l->monitor.start = sb->monitor_start;
 	r = lease_save(st->store, l, e);
+	if (r == 0 && s.review)
+		r = changeset_begin(st, path_base(run_dir), &s, e);
 	if (r == 0)
 		r = transfer_turn(&j, &turn, e);
-	j.baseline = turn;
+	j.baseline = s.review ? -1 : turn;
 	if (r == 0)
 		r = transfer_out(&j, t, e);
 	if (t->out_done) {
 		k = commits(sb, &s, l, run_dir, r == 0, t, r == 0 ? e : &re);
 		r = r == 0 ? k : r;
 	}
+	if (s.review)
+		changeset_settle(st, path_base(run_dir));
 	if (r == 0 && t->withheld) {
 		transfer_withheld_text(t, path_base(run_dir), text, sizeof(text));
 		r = err_set(e, ERR_UNAVAILABLE, "%s", text);

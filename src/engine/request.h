@@ -48,6 +48,7 @@ struct request {
 	struct setting log_limit;	  /* bytes */
 	bool tty, keep, strict, interactive;
 	bool by_tar; /* bring results back by plain tar */
+	bool review; /* results wait for 'airlock apply' */
 	enum git_policy git;
 	char **include, **exclude; /* owned */
 	unsigned without;

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/path.h"
 #include "base/str.h"
+#include "engine/changeset.h"
 #include "engine/history.h"
 #include "engine/interrupt.h"
 #include "engine/probe.h"
@@ -126,8 +127,9 @@ static int sync_in_phase(struct runner *r, struct err *e)
 		return k;
 	k = unpack_recover(r->lease.workspace, e);
 	if (k > 0)
-		runner_note(r, true,
-		     "a publish into this workspace had been cut short: it was finished or undone");
+		runner_note(
+		    r, true,
+		    "a publish into this workspace had been cut short: it was finished or undone");
 	if (k >= 0)
 		k = transfer_in(r->st, r->q, &r->spec, r->ui, &r->o->xfer, e);
 	/* Before anything can be written inside: from then on the base must stay for 'airlock recover'. */
@@ -223,7 +225,10 @@ static int sync_out_phase(struct runner *r, struct err *e)
 		return k;
 	/* Held over the commits as well: they come back one command after the other, as the files do. */
 	k = transfer_turn(&j, &r->baseline, e);
-	j.baseline = r->baseline;
+	/* A review publishes nothing, so nothing moves on. */
+	j.baseline = r->spec.review ? -1 : r->baseline;
+	if (k == 0 && r->spec.review)
+		k = changeset_begin(r->st, r->run.id, &r->spec, e);
 	if (k == 0)
 		k = transfer_out(&j, &r->o->xfer, e);
 	return phase_end(r, k);
@@ -387,7 +392,8 @@ static void drive(struct runner *r)
 	k = forward(r, &e);
 	first_error(r, k, &e);
 	if (r->o->cmd.deaf)
-		runner_note(r, true, "the sandbox does not answer: its results are not asked for now");
+		runner_note(r, true,
+			    "the sandbox does not answer: its results are not asked for now");
 	if (r->sb && r->o->command_ran && r->o->cmd.end != END_ABANDONED &&
 	    r->o->cmd.end != END_LOST && !r->o->cmd.deaf) {
 		if (r->o->cmd.end == END_STOPPED && !ops(r)->in_place)
@@ -398,6 +404,8 @@ static void drive(struct runner *r)
 		first_error(r, k, &e);
 		if (r->o->xfer.out_done)
 			history_phase(r, k == 0);
+		if (r->spec.review && r->rows)
+			changeset_settle(r->st, r->run.id);
 		/* Commits that could not be fetched, files that could not be read may still be had: the storage stays. */
 		settled = k == 0 && !r->o->xfer.history.retry && !r->o->xfer.withheld;
 		cleanup_fd(&r->baseline);

@@ -183,7 +183,7 @@ static int wait_tar(struct by_tar *b, int r, struct transfer *t, struct err *e)
 }
 
 /* Device numbers are given out anew at each boot: work recovered after one goes by the inode. */
-static uint64_t device_of(const struct lease_spec *s)
+uint64_t transfer_device(const struct lease_spec *s)
 {
 	struct proc_id me;
 
@@ -279,12 +279,13 @@ int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e
 				 .group = (gid_t)-1}};
 	struct unpack_opts o = {
 	    .root = l->workspace,
-	    .root_dev = device_of(s),
+	    .root_dev = transfer_device(s),
 	    .root_ino = s->root_ino,
 	    .run_dir = j->run_dir,
 	    .manifest_path = s->manifest,
 	    .layers = s->layers,
 	    .strict = s->strict,
+	    .review = s->review,
 	    .on_conflict = s->on_conflict,
 	    .filter = filter,
 	    .filter_arg = &f,
@@ -318,6 +319,7 @@ int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e
 		return r;
 	}
 	o.stream_fd = rd;
+	t->review = s->review;
 	r = unpack_run(&o, &t->out, e);
 	t->out_done = r == 0 || r == -EBADMSG;
 	if (!t->out_done) {

@@ -10,6 +10,8 @@ struct transfer {
 	struct sync_in_result in;
 	struct unpack_report out;
 	bool in_done, out_done;
+	bool review;  /* `out` says what an apply would do; nothing was written */
+	bool applied; /* of an apply: what conflicts goes on waiting */
 	uint64_t members, unreadable, left_out; /* as the packer said */
 	uint64_t
 	    withheld; /* unreadable ones that the ignore rules would have let through: lost work */
@@ -43,6 +45,8 @@ int transfer_turn(const struct transfer_job *j, int *ret, struct err *e);
  * here, so the storage must stay (transfer_withheld_text says why).
  */
 int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e);
+/* The workspace's device number, where it still means something; else 0. */
+uint64_t transfer_device(const struct lease_spec *s);
 /* What could not come, why, what to do; one line. */
 void transfer_withheld_text(const struct transfer *t, const char *run, char *out, size_t size);
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/str.h"
 #include "base/clock.h"
 #include "store/sql.h"
 
@@ -219,6 +220,23 @@ int run_list(struct db *s, bool all, const char *lease_id, struct run_row **ret,
 			"is", (int64_t)all, lease_id);
 
 	return r < 0 ? r : collect(&q, ret, ret_n, e);
+}
+
+int run_ids_ended(struct db *s, int64_t before_ns, char ***ret, struct err *e)
+{
+	_cleanup_sql_ struct sql q = {0};
+	char id[ID_LEN + 1];
+	int r = sql_prepare(s, &q, "list old runs", e,
+			    "SELECT id FROM runs WHERE ended_ns>0 AND ended_ns<?1 AND lease_id IN"
+			    " (SELECT id FROM leases WHERE state='released') ORDER BY id",
+			    "i", before_ns);
+
+	while (r >= 0 && (r = sql_step(&q, e)) > 0) {
+		sql_copy(&q, 0, id, sizeof(id));
+		if (strv_add(ret, id) < 0)
+			return err_set(e, ERR_NOMEM, "list old runs: out of memory");
+	}
+	return r;
 }
 
 void run_list_free(struct run_row *v, size_t n)

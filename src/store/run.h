@@ -59,6 +59,8 @@ int run_find(struct db *s, const char *word, struct run_row *ret, struct err *e)
 /* Newest first. all: also ended ones whose lease is released. lease_id NULL: every lease. */
 int run_list(struct db *s, bool all, const char *lease_id, struct run_row **ret, size_t *ret_n,
 	     struct err *e);
+/* Ids of runs that ended before and whose lease is released, oldest first; *ret: vector, NULL when none. */
+int run_ids_ended(struct db *s, int64_t before_ns, char ***ret, struct err *e);
 void run_list_free(struct run_row *v, size_t n);
 
 int phase_add(struct db *s, const char *run_id, const struct phase_row *p, struct err *e);

@@ -21,6 +21,8 @@
 #define CH_NEW 4u     /* not in the manifest */
 #define CH_HARDLINK \
 	8u /* file: content is that of the member whose path is the staged link's target */
+#define CH_ALONE \
+	16u /* deleted directory: those below it are listed themselves, or are decided already */
 
 struct change {
 	uint8_t kind; /* enum merge_kind of the sandbox's side */

@@ -30,7 +30,7 @@ struct back {
 const char *history_outcome_name(enum history_outcome o)
 {
 	static const char *const names[HISTORY_OUTCOME_COUNT] = {
-	    "none", "fast_forwarded", "merged", "imported", "conflict", "failed"};
+	    "none", "fast_forwarded", "merged", "imported", "conflict", "failed", "held"};
 
 	return names[o];
 }
@@ -85,6 +85,12 @@ void history_text(const struct history *h, struct buf *b)
 			       h->outcome == HISTORY_CONFLICT ? " was left as it is"
 							      : ", no branch moved",
 			       h->why, h->ref, h->ref);
+		return;
+	case HISTORY_HELD:
+		put_commits(h, b);
+		(void)buf_puts(b, " for ");
+		put_branch(h, b);
+		(void)buf_puts(b, " wait for 'airlock apply'");
 		return;
 	default:
 		(void)buf_putf(b, "FAILED: %s; files do not depend on it", h->why);
@@ -216,6 +222,8 @@ static int import(struct back *k, struct err *e)
 
 	if (!r)
 		r = quarantine_take(k->q, k->fd, k->bundle, k->o->head, &k->h->commits, e);
+	if (!r && k->o->hold)
+		return done(k, HISTORY_HELD, "");
 	have[n++] = k->o->head;
 	have[n] = NULL;
 	if (!r)
@@ -406,7 +414,7 @@ void gitback_import(const struct gitback_opts *o, struct history *ret)
 	git_free(k.git);
 	free(k.bundle);
 	cleanup_fd(&k.fd);
-	if (ret->outcome != HISTORY_FAILED) {
+	if (ret->outcome != HISTORY_FAILED && ret->outcome != HISTORY_HELD) {
 		_cleanup_free_ char *path = path_join(o->run_dir, GITBACK_BUNDLE);
 
 		if (path)

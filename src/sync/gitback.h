@@ -32,6 +32,7 @@
 /* In the run's directory; the second is never read here. */
 #define GITBACK_BUNDLE "commits.bundle"
 #define GITBACK_OTHERS "others.bundle"
+#define GITBACK_REFUSED "commits.refused" /* a held bundle that will not be imported */
 
 enum history_outcome {
 	HISTORY_NONE,	  /* nothing new, or the branch has it already */
@@ -40,6 +41,7 @@ enum history_outcome {
 	HISTORY_IMPORTED, /* kept under the imported ref; the branch had no part in it */
 	HISTORY_CONFLICT, /* kept under the imported ref; the branch could not take it */
 	HISTORY_FAILED,
+	HISTORY_HELD, /* judged; the bundle waits for 'airlock apply' */
 	HISTORY_OUTCOME_COUNT
 };
 
@@ -66,13 +68,15 @@ struct gitback_opts {
 	const char *branch; /* recorded; NULL when detached */
 	/* Files did not come back: the branch must not claim they did. */
 	bool import_only;
+	/* Only judge: nothing enters the repository, the bundle stays for a later import. */
+	bool hold;
 	const volatile int *cancel;
 };
 
-/* Fills all of ret but `asked` and `others`. The bundle is removed unless the outcome is HISTORY_FAILED. */
+/* Fills all of ret but `asked` and `others`. The bundle is removed unless the outcome is HISTORY_FAILED or _HELD. */
 void gitback_import(const struct gitback_opts *o, struct history *ret);
 void history_done(struct history *h);
-/* "none", "fast_forwarded", "merged", "imported", "conflict", "failed". */
+/* "none", "fast_forwarded", "merged", "imported", "conflict", "failed", "held". */
 const char *history_outcome_name(enum history_outcome o);
 /* One line for a person. */
 void history_text(const struct history *h, struct buf *b);

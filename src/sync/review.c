@@ -174,7 +174,7 @@ static int unfold(struct review *r, const struct change *c)
 	}
 	if (k < 0)
 		return k;
-	return c->flags & CH_OPAQUE || (was_dir && c->kind != MK_DIR)
+	return c->flags & CH_OPAQUE || (was_dir && c->kind != MK_DIR && !(c->flags & CH_ALONE))
 		   ? gone_below(r, c->path, c->path_len)
 		   : 0;
 }
@@ -314,16 +314,14 @@ uint64_t review_count(const struct review *r, uint64_t *ret_dirs)
 	return chlist_count(r->all);
 }
 
-int review_get(const struct review *r, uint64_t i, struct review_entry *en)
+static int fill_entry(const struct review *r, struct review_entry *en)
 {
-	int k = chlist_get(r->all, i, &en->s);
+	int k;
 
 	en->status = REVIEW_CLEAN;
 	en->rule = "";
 	en->b.kind = 0;
 	en->old_kind = MK_ABSENT;
-	if (k < 0)
-		return k;
 	if (en->s.kind == MK_ABSENT)
 		en->s.flags &= (uint8_t)~CH_OPAQUE;
 	k = sent(r, en->s.path, en->s.path_len, &en->b);
@@ -333,6 +331,20 @@ int review_get(const struct review *r, uint64_t i, struct review_entry *en)
 	}
 	en->old_kind = en->b.kind == 'f' ? MK_FILE : en->b.kind == 'l' ? MK_LINK : MK_DIR;
 	return 0;
+}
+
+int review_get(const struct review *r, uint64_t i, struct review_entry *en)
+{
+	int k = chlist_get(r->all, i, &en->s);
+
+	return k < 0 ? k : fill_entry(r, en);
+}
+
+int review_find(const struct review *r, const char *path, struct review_entry *en)
+{
+	int k = chlist_find(r->all, path, strlen(path), &en->s);
+
+	return k <= 0 ? (k < 0 ? k : -ENOENT) : fill_entry(r, en);
 }
 
 /* --- contents ----------------------------------------------------------------------------- */
@@ -724,6 +736,8 @@ static int put_part(struct review *r, struct part *p, struct pending_writer *w)
 		if (!taken && !(r->c.kind == MK_DIR && p->dirs.n &&
 				*slot(&p->dirs, hash_path(r->c.path, r->c.path_len))))
 			continue;
+		if (r->c.kind == MK_ABSENT && r->c.flags & CH_OPAQUE)
+			r->c.flags |= CH_ALONE;
 		r->c.flags &= (uint8_t)~CH_OPAQUE;
 		k = r->c.kind == MK_ABSENT ? said_above(r, p, &r->c) : 0;
 		if (k == 0)

@@ -54,6 +54,8 @@ void review_free(struct review *r);
 uint64_t review_count(const struct review *r, uint64_t *ret_dirs);
 /* i < review_count. Fills all but status and rule. 0 or negative errno. */
 int review_get(const struct review *r, uint64_t i, struct review_entry *ret);
+/* The entry of one path. -ENOENT: it is not in the set. */
+int review_find(const struct review *r, const char *path, struct review_entry *ret);
 /* Looks at the host and fills status and rule, by the same decision as an apply. */
 int review_look(struct review *r, struct review_entry *en, struct err *e);
 

@@ -514,7 +514,7 @@ int unpack_run(const struct unpack_opts *o, struct unpack_report *ret, struct er
 	}
 	if (r == 0 || r == -EBADMSG) {
 		record_sort(ret);
-		if (c.run_fd >= 0 && record_write(c.run_fd, ret, e) < 0)
+		if (c.run_fd >= 0 && record_write(c.run_fd, ret, o->apply, e) < 0)
 			r = -EIO;
 	}
 	client_done(&c);

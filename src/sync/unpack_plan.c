@@ -608,7 +608,8 @@ static int decide(struct plan *p, uint64_t i, struct err *e)
 				       "the manifest of this run is damaged near %s", path);
 		p->have_b = r > 0;
 	}
-	below = p->c.flags & CH_OPAQUE || (p->c.kind == MK_ABSENT && p->have_b && p->b.kind == 'd');
+	below = p->c.flags & CH_OPAQUE || (p->c.kind == MK_ABSENT && p->have_b &&
+					   p->b.kind == 'd' && !(p->c.flags & CH_ALONE));
 	r = n ? decide_here(p, e) : 0;
 	return r == 0 && below ? gone_below(p, path, n, e) : r;
 }

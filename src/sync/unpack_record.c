@@ -121,11 +121,12 @@ static int write_out(int fd, struct buf *b)
 	return 0;
 }
 
-int record_write(int run_dir, const struct unpack_report *r, struct err *e)
+int record_write(int run_dir, const struct unpack_report *r, bool apply, struct err *e)
 {
 	_cleanup_buf_ struct buf b = BUF_INIT(FLUSH_AT + LINE_MAX_BYTES);
 	_cleanup_fd_ int fd =
-	    openat(run_dir, "changes.jsonl.new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	    openat(run_dir, apply ? "applied.jsonl" : "changes.jsonl.new",
+		   O_WRONLY | O_CREAT | O_CLOEXEC | (apply ? O_APPEND : O_TRUNC), 0600);
 	int s = fd < 0 ? -errno : 0;
 
 	for (size_t i = 0; i < r->changes_len && s == 0; i++) {
@@ -135,7 +136,8 @@ int record_write(int run_dir, const struct unpack_report *r, struct err *e)
 	}
 	if (s == 0)
 		s = write_out(fd, &b);
-	if (s == 0 && renameat(run_dir, "changes.jsonl.new", run_dir, "changes.jsonl") < 0)
+	if (s == 0 && !apply &&
+	    renameat(run_dir, "changes.jsonl.new", run_dir, "changes.jsonl") < 0)
 		s = -errno;
 	return s < 0
 		   ? err_sys(e, -s, "write changes.jsonl of the run (the workspace itself is done)")

@@ -17,8 +17,8 @@
 
 /* By path bytes, then in the order of the report. */
 void record_sort(struct unpack_report *r);
-/* Written beside and renamed into place. */
-int record_write(int run_dir, const struct unpack_report *r, struct err *e);
+/* Written beside and renamed into place; of an apply, of which there may be several, added to applied.jsonl. */
+int record_write(int run_dir, const struct unpack_report *r, bool apply, struct err *e);
 /* One line of it. saved: where the losing or deleted bytes lie, absolute; NULL: nowhere. */
 void record_put(struct buf *b, const struct unpack_change *c, const char *saved);
 /* "key":"text", or "key_b64":"..." for what is not UTF-8; a JSON string. */

@@ -1,0 +1,585 @@
+/* diff: what a run changed, the way git diff shows it. */
+#include <errno.h>
+#include <jansson.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "cli/changes.h"
+#include "cli/cli.h"
+#include "cli/pager.h"
+#include "cli/pathspec.h"
+#include "cli/summary.h"
+
+#define TEXT_BUF (DIFF_TEXT_MAX + (64 << 10) + 1)
+#define LINE_BUF ((size_t)1 << 20)
+#define WIDTH 80      /* of --stat where there is no terminal, as git */
+#define NAME_WIDTH 50 /* of it, for names */
+
+enum id {
+	O_STAT = 1,
+	O_NAMES,
+	O_STATUS,
+	O_JSON,
+	O_COLOR,
+	O_NO_COLOR,
+	O_NO_PAGER,
+	O_UNIFIED,
+	O_EXIT,
+	O_HELP0 = 0
+};
+
+const struct opt opts_diff[] = {
+    {"stat", 0, NULL, "changed lines of each file", O_STAT},
+    {"name-only", 0, NULL, "names", O_NAMES},
+    {"name-status", 0, NULL, "names with a letter: A M D T R, U conflict, ! refused", O_STATUS},
+    {"json", 0, NULL, "one JSON array", O_JSON},
+    {"unified", 'U', "N", "lines of context (default 3)", O_UNIFIED},
+    {"color", 0, "=always|never|auto", "colour (default auto: on a terminal)", O_COLOR},
+    {"no-color", 0, NULL, "as --color=never", O_NO_COLOR},
+    {"no-pager", 0, NULL, "straight to the terminal", O_NO_PAGER},
+    {"exit-code", 0, NULL, "exit status 1 if there is a difference", O_EXIT},
+    {NULL, 0, NULL, NULL, 0},
+};
+
+struct diff {
+	enum { PATCH, STAT, NAMES, STATUS, JSON } form;
+	int color; /* -1 auto */
+	bool no_pager, exit_code, help;
+	uint64_t context;
+	struct pager pager;
+	struct changes c;
+	struct buf a, b, line; /* one file's sides; a line that is being made */
+	bool eyes;
+};
+
+static int set(void *arg, const struct opt *o, const char *v, struct err *e)
+{
+	struct diff *d = arg;
+
+	switch (o->id) {
+	case O_STAT:
+		d->form = STAT;
+		return 0;
+	case O_NAMES:
+		d->form = NAMES;
+		return 0;
+	case O_STATUS:
+		d->form = STATUS;
+		return 0;
+	case O_JSON:
+		d->form = JSON;
+		return 0;
+	case O_COLOR:
+		d->color = !v || strcmp(v, "always") == 0 ? 1 : strcmp(v, "never") == 0 ? 0 : -1;
+		return !v || d->color >= 0 || strcmp(v, "auto") == 0
+			   ? 0
+			   : err_set(e, ERR_USAGE, "--color=%.40s: give always, never or auto", v);
+	case O_NO_COLOR:
+		d->color = 0;
+		return 0;
+	case O_NO_PAGER:
+		d->no_pager = true;
+		return 0;
+	case O_EXIT:
+		d->exit_code = true;
+		return 0;
+	case O_UNIFIED:
+		return str_to_u64(v, 1000000, &d->context) < 0
+			   ? err_set(e, ERR_USAGE, "--unified %.40s: give a number of lines", v)
+			   : 0;
+	default:
+		d->help = true;
+		return 0;
+	}
+}
+
+static int emit(void *arg, const char *p, size_t n)
+{
+	return pager_write(&((struct diff *)arg)->pager, p, n);
+}
+
+static int put(struct diff *d)
+{
+	int r = d->line.err ? d->line.err : emit(d, buf_text(&d->line), d->line.len);
+
+	buf_reset(&d->line);
+	return r;
+}
+
+/* Lines for a person about one path; at most a few, so a fixed size does. */
+static void marks_of(const struct shown *s, bool waiting, struct buf *b)
+{
+	const char *why = s->rule[0] ? summary_rule(s->rule) : "";
+
+	if (s->flags & CHANGE_REFUSED)
+		(void)buf_putf(b, "refused: %s\n", why);
+	if (s->flags & CHANGE_CONFLICT)
+		(void)buf_putf(
+		    b, "CONFLICT: %s; %s\n", why[0] ? why : "both sides changed",
+		    waiting
+			? "an apply keeps the one here, --on-conflict take-sandbox takes this one"
+			: "the losing version is saved with the run");
+	if (s->flags & CHANGE_MERGED)
+		(void)buf_puts(b, waiting ? "changed here too: an apply merges the two\n"
+					  : "was changed here too, and merged\n");
+	if (s->flags & CHANGE_FAILED)
+		(void)buf_putf(b, "not written: %s\n", why);
+	if (s->flags & CHANGE_HOST_EXEC)
+		(void)buf_puts(b, "the host runs this file by itself: look at it first\n");
+	if (s->flags & CHANGE_DONE)
+		(void)buf_puts(b, "it is so here already\n");
+}
+
+static void note_line(struct diff *d, const struct shown *s, const char *what)
+{
+	if (d->eyes && d->color)
+		(void)buf_puts(&d->line, "\033[33m");
+	(void)buf_puts(&d->line, "# airlock: ");
+	(void)patch_quote(&d->line, "", s->path);
+	(void)buf_putf(&d->line, ": %.*s", (int)strcspn(what, "\n"), what);
+	if (d->eyes && d->color)
+		(void)buf_puts(&d->line, "\033[m");
+	(void)buf_putc(&d->line, '\n');
+}
+
+/* --- forms -------------------------------------------------------------------------------- */
+
+/* A new directory shows in what is in it; an empty one only here. */
+static bool is_empty_dir(const struct changes *c, size_t i)
+{
+	size_t n = strlen(c->v[i].path);
+
+	for (size_t k = 0; k < c->n; k++)
+		if (strncmp(c->v[k].path, c->v[i].path, n) == 0 && c->v[k].path[n] == '/')
+			return false;
+	return true;
+}
+
+static int patch_dir(struct diff *d, size_t i)
+{
+	const struct shown *s = &d->c.v[i];
+
+	if (s->letter == 'A' && is_empty_dir(&d->c, i))
+		note_line(d, s, "new directory, empty");
+	else if (s->letter == 'D' && is_empty_dir(&d->c, i))
+		note_line(d, s, "directory deleted");
+	else if (s->letter == 'M' && s->a.kind == MK_DIR)
+		(void)buf_putf(&d->line, "# airlock: directory mode %03o -> %03o: ", s->a.perm,
+			       s->b.perm),
+		    (void)patch_quote(&d->line, "", s->path), (void)buf_putc(&d->line, '\n');
+	return put(d);
+}
+
+/* A file that became a link, or the reverse, is one away and one new, as in git. */
+static int patch_type(const struct patch_file *f, const struct patch_style *st)
+{
+	struct patch_file away = *f, fresh = *f;
+	int r;
+
+	away.b.what = fresh.a.what = PATCH_NONE;
+	away.b.text = fresh.a.text = (struct view){0};
+	fresh.mark = NULL;
+	r = patch_write(&away, st, NULL);
+	return r ? r : patch_write(&fresh, st, NULL);
+}
+
+static int patch_one(struct diff *d, size_t i, struct err *e)
+{
+	const struct shown *s = &d->c.v[i];
+	const struct patch_style st = {.color = d->color,
+				       .eyes = d->eyes,
+				       .context = (unsigned)d->context,
+				       .emit = emit,
+				       .arg = d};
+	_cleanup_buf_ struct buf mark = BUF_INIT(4096);
+	struct patch_file f;
+	int r;
+
+	if (s->flags & CHANGE_NOTE)
+		return patch_dir(d, i);
+	marks_of(s, d->c.waiting, &mark);
+	if (s->flags & CHANGE_REFUSED) {
+		note_line(d, s, buf_text(&mark));
+		return put(d);
+	}
+	r = changes_sides(&d->c, s, &d->a, &d->b, &f, e);
+	if (r < 0)
+		return r;
+	if (f.a.what == PATCH_NONE && f.b.what == PATCH_NONE) {
+		note_line(d, s, mark.len ? buf_text(&mark) : "neither side is there any more");
+		return put(d);
+	}
+	f.mark = buf_text(&mark);
+	return s->letter == 'T' ? patch_type(&f, &st) : patch_write(&f, &st, NULL);
+}
+
+static char status_letter(const struct shown *s)
+{
+	return s->flags & CHANGE_REFUSED		      ? '!'
+	       : s->flags & (CHANGE_CONFLICT | CHANGE_FAILED) ? 'U'
+							      : s->letter;
+}
+
+static int name_one(struct diff *d, size_t i)
+{
+	const struct shown *s = &d->c.v[i];
+
+	if (s->flags & CHANGE_NOTE)
+		return 0;
+	if (d->form == STATUS) {
+		(void)buf_putc(&d->line, status_letter(s));
+		if (s->from)
+			(void)buf_putf(&d->line, "%03u\t", s->similarity);
+		if (s->from)
+			(void)patch_quote(&d->line, "", s->from);
+		(void)buf_putc(&d->line, '\t');
+	}
+	(void)patch_quote(&d->line, "", s->path);
+	if (d->form == STATUS && s->flags & CHANGE_HOST_EXEC)
+		(void)buf_puts(&d->line, "\thost-executable");
+	(void)buf_putc(&d->line, '\n');
+	return put(d);
+}
+
+/* UTF-8 as it is, else base64: the same keys as in changes.jsonl. */
+static void put_path(json_t *j, const char *key, const char *path)
+{
+	char key64[32];
+	size_t n = strlen(path),
+	       room = sodium_base64_ENCODED_LEN(n, sodium_base64_VARIANT_ORIGINAL);
+	_cleanup_free_ char *b64 = NULL;
+	json_t *text = json_string(path); /* NULL when it is no UTF-8 */
+
+	if (text) {
+		(void)json_object_set_new(j, key, text);
+		return;
+	}
+	b64 = malloc(room);
+	if (!b64)
+		return;
+	(void)sodium_bin2base64(b64, room, (const unsigned char *)path, n,
+				sodium_base64_VARIANT_ORIGINAL);
+	(void)snprintf(key64, sizeof(key64), "%s_b64", key);
+	(void)json_object_set_new(j, key64, json_string(b64));
+}
+
+static json_t *mode_json(const struct shown_side *s)
+{
+	char t[16];
+
+	if (s->kind != MK_FILE && s->kind != MK_LINK && s->kind != MK_DIR)
+		return json_null();
+	(void)snprintf(t, sizeof(t), "%06o",
+		       s->kind == MK_DIR ? 040000 : patch_mode(s->kind == MK_LINK, s->perm));
+	return json_string(t);
+}
+
+static int json_one(struct diff *d, size_t i, json_t *array, struct err *e)
+{
+	const struct shown *s = &d->c.v[i];
+	char letter[2] = {status_letter(s), '\0'};
+	struct patch_count n = {0};
+	struct patch_file f;
+	json_t *j = json_object();
+	int r = 0;
+
+	put_path(j, "path", s->path);
+	if (s->from)
+		put_path(j, "from", s->from);
+	(void)json_object_set_new(j, "status", json_string(letter));
+	(void)json_object_set_new(j, "change",
+				  s->letter ? json_stringn(&s->letter, 1) : json_null());
+	(void)json_object_set_new(j, "old_mode", mode_json(&s->a));
+	(void)json_object_set_new(j, "new_mode", mode_json(&s->b));
+	(void)json_object_set_new(j, "old_size", json_integer((json_int_t)s->a.size));
+	(void)json_object_set_new(j, "new_size", json_integer((json_int_t)s->b.size));
+	if (s->from)
+		(void)json_object_set_new(j, "similarity", json_integer(s->similarity));
+	(void)json_object_set_new(j, "conflict", json_boolean(s->flags & CHANGE_CONFLICT));
+	(void)json_object_set_new(j, "merge", json_boolean(s->flags & CHANGE_MERGED));
+	(void)json_object_set_new(j, "refused", json_boolean(s->flags & CHANGE_REFUSED));
+	(void)json_object_set_new(j, "failed", json_boolean(s->flags & CHANGE_FAILED));
+	(void)json_object_set_new(j, "already", json_boolean(s->flags & CHANGE_DONE));
+	(void)json_object_set_new(j, "host_executable", json_boolean(s->flags & CHANGE_HOST_EXEC));
+	(void)json_object_set_new(j, "rule", json_string(s->rule));
+	if (!(s->flags & (CHANGE_NOTE | CHANGE_REFUSED))) {
+		r = changes_sides(&d->c, s, &d->a, &d->b, &f, e);
+		if (r == 0)
+			r = patch_count(&f, &n);
+		(void)json_object_set_new(j, "binary", json_boolean(n.binary));
+		(void)json_object_set_new(j, "added_lines", json_integer((json_int_t)n.added));
+		(void)json_object_set_new(j, "deleted_lines", json_integer((json_int_t)n.deleted));
+	}
+	(void)json_array_append_new(array, j);
+	return r;
+}
+
+/* --- --stat ------------------------------------------------------------------------------- */
+
+struct stat_row {
+	char *name; /* owned, quoted */
+	struct patch_count n;
+	uint64_t old_size, new_size;
+	const struct shown *s;
+};
+
+static unsigned terminal_width(void)
+{
+	struct winsize w;
+
+	return ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col >= 40 ? w.ws_col : WIDTH;
+}
+
+static unsigned digits(uint64_t n)
+{
+	unsigned k = 1;
+
+	while (n >= 10)
+		n /= 10, k++;
+	return k;
+}
+
+static void bar(struct diff *d, char c, uint64_t n)
+{
+	if (n && d->color)
+		(void)buf_puts(&d->line, c == '+' ? "\033[32m" : "\033[31m");
+	for (uint64_t i = 0; i < n; i++)
+		(void)buf_putc(&d->line, c);
+	if (n && d->color)
+		(void)buf_puts(&d->line, "\033[m");
+}
+
+/* At least one sign for a side that changed, as git draws it. */
+static uint64_t scaled(uint64_t n, uint64_t width, uint64_t most)
+{
+	return !n || most <= width ? n : 1 + n * (width - 1) / most;
+}
+
+static void stat_row_out(struct diff *d, const struct stat_row *r, size_t name_w, unsigned num_w,
+			 uint64_t graph_w, uint64_t most)
+{
+	size_t n = strlen(r->name), skip = n > name_w ? n - name_w + 3 : 0;
+
+	(void)buf_putf(&d->line, " %s%-*s | ", skip ? "..." : "", (int)(name_w - (skip ? 3 : 0)),
+		       r->name + skip);
+	if (r->s->flags & CHANGE_REFUSED) {
+		(void)buf_puts(&d->line, "refused");
+	} else if (r->n.binary) {
+		(void)buf_putf(&d->line, "%*s %llu -> %llu bytes", (int)num_w, "Bin",
+			       (unsigned long long)r->old_size, (unsigned long long)r->new_size);
+	} else {
+		uint64_t add = r->n.added, del = r->n.deleted;
+
+		(void)buf_putf(&d->line, "%*llu%s", (int)num_w, (unsigned long long)(add + del),
+			       add + del ? " " : "");
+		bar(d, '+', scaled(add, graph_w, most));
+		bar(d, '-', scaled(del, graph_w, most));
+	}
+	if (r->s->flags & (CHANGE_CONFLICT | CHANGE_FAILED))
+		(void)buf_puts(&d->line, " (conflict)");
+	if (r->s->flags & CHANGE_HOST_EXEC)
+		(void)buf_puts(&d->line, " (the host runs it)");
+	(void)buf_putc(&d->line, '\n');
+}
+
+static int stat_total(struct diff *d, uint64_t files, uint64_t added, uint64_t deleted)
+{
+	if (!files)
+		return 0;
+	(void)buf_putf(&d->line, " %llu file%s changed", (unsigned long long)files,
+		       files == 1 ? "" : "s");
+	if (added || !deleted)
+		(void)buf_putf(&d->line, ", %llu insertion%s(+)", (unsigned long long)added,
+			       added == 1 ? "" : "s");
+	if (deleted || !added)
+		(void)buf_putf(&d->line, ", %llu deletion%s(-)", (unsigned long long)deleted,
+			       deleted == 1 ? "" : "s");
+	(void)buf_putc(&d->line, '\n');
+	return put(d);
+}
+
+static int stat_fill(struct diff *d, struct stat_row *r, const struct shown *s, struct err *e)
+{
+	struct patch_file f;
+	int k = 0;
+
+	r->s = s;
+	if (s->from) {
+		(void)patch_quote(&d->line, "", s->from);
+		(void)buf_puts(&d->line, " => ");
+	}
+	(void)patch_quote(&d->line, "", s->path);
+	r->name = buf_take(&d->line);
+	d->line = BUF_INIT(64 * LINE_BUF);
+	if (!r->name)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	if (!(s->flags & CHANGE_REFUSED))
+		k = changes_sides(&d->c, s, &d->a, &d->b, &f, e);
+	if (k == 0 && !(s->flags & CHANGE_REFUSED)) {
+		k = patch_count(&f, &r->n);
+		r->old_size = f.a.size;
+		r->new_size = f.b.size;
+	}
+	return k;
+}
+
+static int stat_all(struct diff *d, struct err *e)
+{
+	struct stat_row *v = calloc(d->c.n + 1, sizeof(*v));
+	uint64_t most = 0, added = 0, deleted = 0, files = 0, graph_w;
+	size_t n = 0, name_w = 0;
+	unsigned num_w = 1, width = terminal_width();
+	int r = v ? 0 : err_set(e, ERR_NOMEM, "out of memory");
+
+	for (size_t i = 0; i < d->c.n && r == 0; i++) {
+		if (d->c.v[i].flags & CHANGE_NOTE)
+			continue;
+		r = stat_fill(d, &v[n], &d->c.v[i], e);
+		if (v[n].n.added + v[n].n.deleted > most)
+			most = v[n].n.added + v[n].n.deleted;
+		if (v[n].n.binary && num_w < 3)
+			num_w = 3;
+		added += v[n].n.added;
+		deleted += v[n].n.deleted;
+		files += !(v[n].s->flags & CHANGE_REFUSED);
+		if (v[n].name && strlen(v[n].name) > name_w)
+			name_w = strlen(v[n].name);
+		n++;
+	}
+	name_w = name_w > NAME_WIDTH ? NAME_WIDTH : name_w;
+	num_w = digits(most) > num_w ? digits(most) : num_w;
+	graph_w = width - 6 - num_w - name_w;
+	for (size_t i = 0; i < n && r == 0; i++) {
+		stat_row_out(d, &v[i], name_w, num_w, graph_w, most);
+		r = put(d);
+	}
+	if (r == 0)
+		r = stat_total(d, files, added, deleted);
+	for (size_t i = 0; v && i < n; i++)
+		free(v[i].name);
+	free(v);
+	return r;
+}
+
+/* --- the verb ----------------------------------------------------------------------------- */
+
+/* What a reader must know before the first line; a comment to git apply. */
+static int preface(struct diff *d, const struct changeset *set)
+{
+	char when[40];
+
+	if (d->form == JSON || d->form == NAMES || d->form == STATUS)
+		return 0;
+	if (!d->c.waiting && set->run.ended_ns) {
+		clock_rfc3339(set->run.ended_ns, when, sizeof(when));
+		(void)buf_putf(
+		    &d->line,
+		    "# airlock: run %s is over (%s): this is what was sent in, as far as it is kept, "
+		    "against the workspace as it is now\n",
+		    set->run.id, when);
+	}
+	if (set->commits && d->c.waiting)
+		(void)buf_puts(
+		    &d->line, "# airlock: commits wait with this set; 'airlock apply' of all of it "
+			      "brings them too\n");
+	return put(d);
+}
+
+static int show(struct diff *d, const struct changeset *set, struct err *e)
+{
+	json_t *array = d->form == JSON ? json_array() : NULL;
+	char *text;
+	int r = preface(d, set);
+
+	if (r == 0 && d->form == STAT)
+		r = stat_all(d, e);
+	for (size_t i = 0; d->form != STAT && i < d->c.n && r == 0; i++)
+		r = d->form == PATCH  ? patch_one(d, i, e)
+		    : d->form == JSON ? json_one(d, i, array, e)
+				      : name_one(d, i);
+	if (r == 0 && array) {
+		text = json_dumps(array, JSON_INDENT(1));
+		r = text ? emit(d, text, strlen(text)) : -ENOMEM;
+		if (r == 0)
+			r = emit(d, "\n", 1);
+		free(text);
+	}
+	json_decref(array);
+	return r;
+}
+
+/* A reader that left early is no failure. */
+static int finish(struct diff *d, int r, struct err *e)
+{
+	bool any = d->c.n > 0;
+
+	pager_end(&d->pager);
+	changes_done(&d->c);
+	buf_done(&d->a);
+	buf_done(&d->b);
+	buf_done(&d->line);
+	if (r < 0 && r != -EPIPE)
+		return cli_fail(e->code == ERR_NONE ? (err_sys(e, -r, "write the difference"), e)
+						    : e);
+	return d->exit_code && any;
+}
+
+static int diff_run(struct diff *d, char *const *words, struct err *e)
+{
+	_cleanup_state_ struct state st = {0};
+	_cleanup_changeset_ struct changeset set = {0};
+	struct pathspec spec = {0};
+	bool tty = isatty(STDOUT_FILENO) == 1;
+	int r = state_open(&st, e);
+
+	if (r == 0)
+		r = changeset_find(&st, words[0], &set, e);
+	if (r == 0)
+		r = pathspec_init(&spec, words + 1, set.run.workspace, e);
+	if (r == 0)
+		r = changes_load(&d->c, &set, pathspec_match, &spec, e);
+	if (r == 0)
+		r = pathspec_check(&spec, e);
+	if (r == 0) {
+		if (d->color < 0)
+			d->color = tty && !getenv("NO_COLOR");
+		d->eyes = tty || d->color;
+		pager_start(&d->pager, tty && !d->no_pager && d->form != JSON);
+		r = show(d, &set, e);
+	}
+	pathspec_done(&spec);
+	return r;
+}
+
+int cmd_diff(int argc, char **argv)
+{
+	static const struct opt *const tables[] = {opts_diff, opts_help, NULL};
+	struct diff d = {.color = -1,
+			 .context = 3,
+			 .pager = {.fd = STDOUT_FILENO},
+			 .a = BUF_INIT(TEXT_BUF),
+			 .b = BUF_INIT(TEXT_BUF),
+			 .line = BUF_INIT(64 * LINE_BUF)};
+	struct opt_parse p = {
+	    .tables = tables, .verb = argv[0], .permute = true, .set = set, .arg = &d};
+	struct err e = ERR_INIT;
+	int r = opt_parse(&p, argc - 1, argv + 1, &e);
+
+	if (r == 0 && d.help) {
+		strv_free(p.words);
+		return cmd_help(2, (char *[]){(char *)(uintptr_t) "help", argv[0]});
+	}
+	if (r == 0 && !strv_len(p.words))
+		r = err_set(&e, ERR_USAGE, "diff needs a run: airlock diff RUN [PATH...]");
+	if (r == 0)
+		r = diff_run(&d, p.words, &e);
+	strv_free(p.words);
+	return finish(&d, r, &e);
+}

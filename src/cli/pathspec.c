@@ -1,0 +1,110 @@
+#include "cli/pathspec.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/path.h"
+#include "base/str.h"
+
+static int add(struct pathspec *p, const char *word, const char *workspace, const char *cwd,
+	       struct err *e)
+{
+	_cleanup_free_ char *full = NULL, *normal = NULL;
+	const char *rest;
+	int r;
+
+	if (!*word)
+		return err_set(e, ERR_USAGE, "an empty word is no path");
+	if (str_starts(word, ":/"))
+		r = asprintf(&full, "%s/%s", workspace, word + 2);
+	else if (word[0] == '/')
+		r = asprintf(&full, "%s", word);
+	else
+		r = asprintf(&full, "%s/%s", cwd, word);
+	normal = r < 0 ? NULL : path_normalize(full);
+	if (!normal)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	if (!path_is_within(normal, workspace))
+		return err_set(e, ERR_USAGE, "%.200s is not in the workspace %s", word, workspace);
+	rest = normal + strlen(workspace);
+	return strv_add(&p->v, *rest == '/' ? rest + 1 : rest) < 0
+		   ? err_set(e, ERR_NOMEM, "out of memory")
+		   : 0;
+}
+
+int pathspec_init(struct pathspec *p, char *const *words, const char *workspace, struct err *e)
+{
+	_cleanup_free_ char *cwd = realpath(".", NULL);
+	int r = 0;
+
+	*p = (struct pathspec){.words = words};
+	if (!cwd || !path_is_within(cwd, workspace)) {
+		free(cwd);
+		cwd = strdup(workspace);
+	}
+	p->hit = calloc(strv_len(words) + 1, sizeof(*p->hit));
+	if (!p->hit || !cwd)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	for (size_t i = 0; r == 0 && words && words[i]; i++)
+		r = add(p, words[i], workspace, cwd, e);
+	return r;
+}
+
+void pathspec_done(struct pathspec *p)
+{
+	strv_free(p->v);
+	free(p->hit);
+	*p = (struct pathspec){0};
+}
+
+bool pathspec_all(const struct pathspec *p)
+{
+	return !p->v;
+}
+
+static bool one(const char *spec, const char *path)
+{
+	size_t n = strlen(spec);
+	_cleanup_free_ char *part = NULL;
+
+	if (!n || (strncmp(path, spec, n) == 0 && (!path[n] || path[n] == '/')))
+		return true;
+	if (!strpbrk(spec, "*?["))
+		return false;
+	if (fnmatch(spec, path, 0) == 0)
+		return true;
+	part = strdup(path);
+	for (char *slash = part; slash && (slash = strrchr(part, '/'));) {
+		*slash = '\0';
+		if (fnmatch(spec, part, 0) == 0)
+			return true;
+	}
+	return false;
+}
+
+bool pathspec_match(void *arg, const char *path)
+{
+	struct pathspec *p = arg;
+	bool any = !p->v;
+
+	for (size_t i = 0; p->v && p->v[i]; i++)
+		if (one(p->v[i], path))
+			any = p->hit[i] = true;
+	return any;
+}
+
+int pathspec_check(void *arg, struct err *e)
+{
+	const struct pathspec *p = arg;
+
+	for (size_t i = 0; p->v && p->v[i]; i++)
+		if (!p->hit[i])
+			return err_set(e, ERR_USAGE, "%.200s matches nothing in the set",
+				       p->words[i]);
+	return 0;
+}

@@ -1,0 +1,82 @@
+/*
+ * changeset.h: what a run with --review brought back, from the end of the run to the decision.
+ *
+ * runs/<id>/pending/ is the set (sync/pending.h), runs/<id>/commits.bundle the commits, runs/<id>/review.json what
+ * an apply must know of the run: base, root, branch. The base that the set is measured against is pinned for the
+ * run until the set is ended. Nothing here runs out by itself: an undecided set is work.
+ *
+ * An apply is one publish like that of a run: same helper, same journal, same lock on the workspace. Order: files,
+ * commits, then the list is replaced by what is left. Killed in between, the next apply does again what was done,
+ * which changes nothing, and goes on. One run's set is decided by one process at a time (a lock on its directory).
+ */
+#ifndef AIRLOCK_ENGINE_CHANGESET_H
+#define AIRLOCK_ENGINE_CHANGESET_H
+
+#include "engine/leasespec.h"
+#include "engine/transfer.h"
+#include "store/run.h"
+#include "sync/review.h"
+
+#define CHANGESET_KEEP_NS \
+	(30 * 86400 * NS_PER_S)		      /* conflict copies and trash of runs that are over */
+#define CHANGESET_EXPIRE_EACH_S 86400	      /* how often they are looked for, after a run */
+#define CHANGESET_EXPIRE_NS (200 * NS_PER_MS) /* and for how long */
+
+/* One run and what is known of its set. */
+struct changeset {
+	struct run_row run;
+	struct lease_spec spec; /* of the review, else of the lease */
+	char *run_dir;		/* owned */
+	bool review;		/* it was a review */
+	bool files, commits;	/* wait */
+	char decided[16];	/* "", "applied", "discarded" */
+};
+
+void changeset_done(struct changeset *c);
+#define _cleanup_changeset_ __attribute__((cleanup(changeset_done)))
+
+/* Before the results of a review run are fetched: pins the base, clears what an attempt that was cut left. */
+int changeset_begin(struct state *st, const char *run_id, const struct lease_spec *s,
+		    struct err *e);
+/* After they were fetched: a set without anything in it is ended. */
+void changeset_settle(struct state *st, const char *run_id);
+
+/* word as run_find takes it. */
+int changeset_find(struct state *st, const char *word, struct changeset *ret, struct err *e);
+/* The same for a row; the row moves into ret. */
+int changeset_of(struct state *st, struct run_row *row, struct changeset *ret, struct err *e);
+/* -ENOENT: no files wait. The bare one is for runs that are over. */
+int changeset_open(const struct changeset *c, bool bare, struct review **ret, struct err *e);
+/* How many paths wait; 0 also when the set cannot be read (e says why). */
+uint64_t changeset_waiting(const struct changeset *c, struct err *e);
+
+struct apply_opts {
+	bool (*match)(void *arg, const char *path); /* NULL: everything */
+	int (*check)(void *arg, struct err *e); /* after all were asked, before anything is done */
+	void *arg;
+	bool dry_run;
+	int on_conflict; /* enum on_conflict; -1: as the run said */
+};
+
+struct apply_result {
+	struct transfer t;	 /* what was done */
+	uint64_t selected, left; /* paths */
+	bool commits_wait;
+};
+
+/*
+ * 0 also with conflicts and refusals (in t.out); t.out_done false: there was nothing to do. -EBADMSG: the set is
+ * damaged or the workspace is another one, nothing was written; else negative errno.
+ */
+int changeset_apply(struct state *st, const char *word, const struct apply_opts *o,
+		    const struct run_ui *ui, struct apply_result *ret, struct err *e);
+/* A conflict in which the sandbox's version took the path: it is over. */
+bool changeset_taken(const struct unpack_change *c);
+/* Drops what waits. */
+int changeset_discard(struct state *st, const char *word, struct err *e);
+/* For `rm`: gives the pin back. */
+void changeset_forget(struct state *st, const char *run_id);
+/* Drops conflict copies and trash of runs that ended long ago, for CHANGESET_EXPIRE_NS at most. */
+void changeset_expire(struct state *st);
+
+#endif

@@ -1,0 +1,607 @@
+#!/usr/bin/env python3
+"""run --review, runs, diff, apply, discard with the real programs (S1-04, S1-07, S1-10, B-07).
+
+usage: test_review.py AIRLOCK root|user [unittest arguments]
+
+Names carry requirement and case ids. "user", started by root, is an ordinary user without a name.
+"""
+import fcntl, glob, json, os, pty, re, select, shutil, signal, sqlite3, stat, subprocess, sys, tempfile, time, unittest
+
+AIRLOCK, WHO = os.path.abspath(sys.argv[1]), sys.argv[2]
+DEADLINE = 120
+LINES = "".join("line %d\n" % i for i in range(1, 21))
+PLAIN = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "LC_ALL": "C",
+         "GIT_AUTHOR_NAME": "Host", "GIT_AUTHOR_EMAIL": "h@example.org",
+         "GIT_COMMITTER_NAME": "Host", "GIT_COMMITTER_EMAIL": "h@example.org"}
+
+
+def become():
+    """As root the programs are run where they are; an ordinary user gets copies that it can reach."""
+    global AIRLOCK
+    if WHO == "root" and os.geteuid() != 0:
+        print("needs root")
+        sys.exit(77)
+    if WHO == "user" and os.geteuid() == 0:
+        place = tempfile.mkdtemp(prefix="airlock-review-bin-")
+        for p in glob.glob(AIRLOCK + "*"):
+            if os.path.isfile(p) and os.access(p, os.X_OK):
+                shutil.copy(p, place)
+        shutil.copy(os.path.abspath(__file__), place + "/test.py")
+        os.chmod(place, 0o755)
+        env = {k: v for k, v in os.environ.items() if k not in ("HOME", "XDG_RUNTIME_DIR")}
+        r = subprocess.run(["setpriv", "--reuid", "20001", "--regid", "20001", "--clear-groups", "--", sys.executable,
+                            "-B", place + "/test.py", place + "/airlock", "user", *sys.argv[3:]], env=env)
+        shutil.rmtree(place)
+        sys.exit(r.returncode)
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.top = tempfile.mkdtemp(prefix="airlock-review-")
+        self.ws, self.state = self.top + "/ws", self.top + "/state/airlock"
+        os.mkdir(self.ws)
+        os.mkdir(self.top + "/home")
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(("XDG_", "LD_", "GIT_", "LESS", "PAGER"))}
+        self.env.update(PLAIN, XDG_STATE_HOME=self.top + "/state", HOME=self.top + "/home")
+        self.repo()
+
+    def repo(self):
+        self.git("init", "-q", "-b", "main")
+        self.git("config", "user.name", "Inside")
+        self.git("config", "user.email", "i@example.org")
+        for name, data in (("file", LINES), ("other", "other\n"), ("d/deep", "deep\n"), ("d/e/f", "f\n")):
+            self.write(name, data)
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "first")
+
+    def tearDown(self):
+        subprocess.run([AIRLOCK, "rm", "--all", "--force"], env=self.env, cwd=self.top, capture_output=True)
+        subprocess.run(["chmod", "-R", "u+rwX", self.top], check=False, stderr=subprocess.DEVNULL)
+        shutil.rmtree(self.top, ignore_errors=True)
+
+    def write(self, name, data):
+        p = os.path.join(os.fsencode(self.ws), os.fsencode(name))
+        os.makedirs(os.path.dirname(p), exist_ok=True)
+        with open(p, "wb") as f:
+            f.write(data if isinstance(data, bytes) else data.encode())
+
+    def read(self, name):
+        with open(os.path.join(self.ws, name)) as f:
+            return f.read()
+
+    def has(self, name):
+        return os.path.lexists(os.path.join(self.ws, name))
+
+    def git(self, *a, cwd=None, code=0, **kw):
+        r = subprocess.run(["git", *a], cwd=cwd or self.ws, env=self.env, capture_output=True, **kw)
+        self.assertEqual(r.returncode, code, r.stderr)
+        return r.stdout.decode(errors="surrogateescape")
+
+    def status(self):
+        return self.git("status", "--porcelain", "--untracked-files=all")
+
+    def airlock(self, *words, code=0, cwd=None, **kw):
+        kw = {"stdin": subprocess.DEVNULL, "timeout": DEADLINE, "env": self.env, **kw}
+        r = subprocess.run([AIRLOCK, *words], cwd=cwd or self.ws, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kw)
+        self.err = r.stderr.decode(errors="replace")
+        self.assertEqual(r.returncode, code, (words, self.err, r.stdout[-500:]))
+        return r.stdout
+
+    def review(self, script, *opts):
+        before = self.tree()
+        self.airlock("run", "--review", *opts, "--", "sh", "-ec", script)
+        self.said = self.err
+        self.assertEqual(self.tree(), before, "a review writes nothing")
+        self.run_id = self.runs()[0]["run"]
+        self.dir = self.state + "/runs/" + self.run_id
+
+    def runs(self, *a):
+        return json.loads(self.airlock("runs", "--json", *a))
+
+    def diff(self, *a):
+        return self.airlock("diff", self.run_id, *a)
+
+    def apply(self, *a, code=0):
+        return self.airlock("apply", self.run_id, *a, code=code)
+
+    def letters(self, *a):
+        return dict(reversed(line.split("\t")[:2]) for line in self.diff("--name-status", *a).decode().splitlines())
+
+    def tree(self, top=None):
+        found = {}
+        top = os.fsencode(top or self.ws)
+        for here, dirs, files in os.walk(top):
+            if here == top and b".git" in dirs:
+                dirs.remove(b".git")
+            for n in dirs + files:
+                p = os.path.join(here, n)
+                st = os.lstat(p)
+                rel = os.path.relpath(p, top)
+                if stat.S_ISLNK(st.st_mode):
+                    found[rel] = os.readlink(p)
+                elif stat.S_ISDIR(st.st_mode):
+                    found[rel] = "dir"
+                else:
+                    with open(p, "rb") as f:
+                        found[rel] = (f.read(), st.st_mode & 0o100)
+        return found
+
+    def pins(self):
+        return [os.path.basename(p) for p in glob.glob(self.state + "/workspaces/*/pins/*")]
+
+    def on_tty(self, words, keys=b"", env=None):
+        """What a terminal gets to see, and the exit status."""
+        pid, fd = pty.fork()
+        if pid == 0:
+            os.chdir(self.ws)
+            os.execve(AIRLOCK, [AIRLOCK, *words], {**self.env, "TERM": "xterm", **(env or {})})
+        out, end = b"", time.monotonic() + DEADLINE
+        if keys:
+            os.write(fd, keys)
+        while time.monotonic() < end:
+            if not select.select([fd], [], [], 1)[0]:
+                continue
+            try:
+                part = os.read(fd, 65536)
+            except OSError:
+                break
+            if not part:
+                break
+            out += part
+        os.close(fd)
+        return out, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+EVERYTHING = r"""sed -i 's/line 7$/LINE 7/' file; rm -r d/e; printf 'no end' >other; ln -s file l; chmod +x d/deep
+mkdir -p n/m; echo new >n/m/x; printf '\ttab' >"t	ab"; echo q >'q"uote'; touch zero"""
+
+
+class Shown(Case):
+    def test_S1_04_diff_is_the_patch_that_apply_carries_out(self):
+        self.review(EVERYTHING)
+        patch = self.diff()
+        clone = self.top + "/clone"
+        self.git("clone", "-q", self.ws, clone)
+        self.git("apply", "-", cwd=clone, input=patch)
+        self.assertEqual(self.runs()[0]["results"], "12 wait")
+        self.apply()
+        there, here = self.tree(), self.tree(clone)
+        self.assertEqual(there, here)
+        self.assertEqual(here[b"file"][0], LINES.replace("line 7\n", "LINE 7\n").encode())
+        self.assertEqual(self.runs()[0]["results"], "applied")
+
+    def test_S1_04_forms_look_as_git_prints_them(self):
+        self.review(EVERYTHING + "; git mv file moved || mv file moved")
+        ours = {f: self.diff(f) for f in ("--stat", "--name-status", "--name-only")}
+        self.apply()
+        self.git("add", "-A")
+        for form, text in ours.items():
+            git = self.git("diff", "--cached", "-M", form).encode()
+            if form == "--name-status":  # likeness is measured by chunks there, by lines here
+                text, git = (re.sub(rb"R0\d\d", b"R", t) for t in (text, git))
+            if form == "--stat":
+                text, git = (re.sub(rb" +", b" ", re.sub(rb"\{?file => moved\}?", b"moved", t)) for t in (text, git))
+            self.assertEqual(sorted(text.splitlines()), sorted(git.splitlines()), form)
+
+    def test_S1_04_json(self):
+        self.review("echo x >>file; rm other; printf 'a\\0b' >bin; printf x >$(printf 'b\\351')")
+        got = json.loads(self.diff("--json"))
+        by = {c.get("path") or c["path_b64"]: c for c in got}
+        self.assertEqual((by["file"]["status"], by["file"]["added_lines"], by["file"]["old_mode"]), ("M", 1, "100644"))
+        self.assertEqual((by["other"]["status"], by["other"]["new_mode"]), ("D", None))
+        self.assertTrue(by["bin"]["binary"])
+        self.assertIn("Yuk=", by)
+
+    def test_S1_04_marks(self):
+        self.write("bin", b"\0one")
+        self.git("add", "-A")
+        self.git("commit", "-qm", "bin")
+        self.review("sed -i 's/line 2$/TWO/' file; printf '\\0two' >bin; echo s >other; echo export X=1 >.envrc;"
+                    "ln -s /etc/passwd esc; echo same >same")
+        self.write("file", LINES.replace("line 18", "eighteen"))
+        self.write("bin", b"\0host")
+        self.write("same", "same\n")
+        text = self.diff().decode()
+        self.assertIn("# airlock: changed here too: an apply merges the two\ndiff --git a/file", text)
+        self.assertRegex(text, "# airlock: CONFLICT: [^\n]*\ndiff --git a/bin b/bin\nBinary files a/bin and b/bin differ\n")
+        self.assertRegex(text, "# airlock: the host runs this file[^\n]*\ndiff --git a/.envrc")
+        self.assertIn("# airlock: esc: refused: a link that points outside the workspace", text)
+        self.assertIn("# airlock: it is so here already\ndiff --git a/same", text)
+        self.assertEqual(self.letters(), {"file": "M", "bin": "U", "other": "M", ".envrc": "A", "esc": "!", "same": "A"})
+        self.apply(code=1)
+        self.assertIn("TWO\n", self.read("file"))
+        self.assertIn("eighteen\n", self.read("file"))
+        with open(self.ws + "/bin", "rb") as f:
+            self.assertEqual(f.read(), b"\0host")
+        self.assertFalse(self.has("esc"))
+        self.assertEqual(self.letters(), {"bin": "U", "esc": "!"})
+
+    def test_B_04_no_sandbox_byte_commands_the_terminal(self):
+        self.review(r"""printf 'a\033]0;owned\007b\033[2Jc\302\233d\342\200\256e\rf\n' >file
+printf x >"$(printf 'n\033[31m')"; echo y >other""")
+        for pager in "", "cat":
+            out, code = self.on_tty(["diff", self.run_id], env={"AIRLOCK_PAGER": pager})
+            self.assertEqual(code, 0)
+            bare = re.sub(rb"\x1b\[\d*m", b"", out)
+            self.assertNotRegex(bare, rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\xc2\x9b|\xe2\x80\xae")
+            self.assertIn(rb"+a^[]0;owned^Gb^[[2Jc<C2><9B>d<E2><80><AE>e^Mf", bare)
+            self.assertIn(rb'"b/n\033[31m"', bare)
+            self.assertIn(b"\x1b[32m+", out)
+        # A pipe gets the bytes, unless it asks for colour.
+        self.assertIn(b"\x1b]0;owned", self.diff())
+        self.assertNotIn(b"\x1b]0;owned", self.diff("--color"))
+        for words in ["runs"], ["apply", self.run_id]:
+            out, code = self.on_tty(words)
+            self.assertNotRegex(re.sub(rb"\x1b\[[Km]|\r", b"", out), rb"\x1b")
+
+    def test_pager_as_git_has_it(self):
+        self.review("seq 1 3000 >file")
+        out, code = self.on_tty(["diff", self.run_id], env={"PAGER": "head -n 3; echo paged; echo $LESS"})
+        self.assertEqual(code, 0)
+        self.assertIn(b"paged", out)
+        self.assertIn(b"FRX", out)
+        self.assertNotIn(b"2999", out)
+        out, _ = self.on_tty(["diff", "--no-pager", self.run_id], env={"PAGER": "echo paged"})
+        self.assertIn(b"2999", out)
+
+    def test_B_07_nothing_of_the_user_or_the_sandbox_is_run_to_show_it(self):
+        mark = self.top + "/ran"
+        for k in "diff.external", "diff.evil.textconv", "diff.evil.command", "core.fsmonitor", "filter.evil.clean":
+            self.git("config", k, "touch %s; cat" % mark)
+        self.env.update(GIT_EXTERNAL_DIFF="touch %s" % mark, GIT_PAGER="touch %s" % mark)
+        self.review("echo '* diff=evil filter=evil' >.gitattributes; echo x >>file")
+        self.assertIn(b"+x\n", self.diff())
+        self.assertIn(b" file           | 1 +\n", self.diff("--stat"))
+        self.assertFalse(os.path.exists(mark))
+
+    def test_S1_04_a_run_that_is_over(self):
+        self.write("bin", b"\0one")
+        self.git("add", "-A")
+        self.git("commit", "-qm", "bin")
+        self.airlock("run", "--", "sh", "-ec", "echo more >>file; rm other; echo n >new; ln -s /etc/x esc")
+        self.run_id = self.runs()[0]["run"]
+        self.assertEqual(self.runs()[0]["results"], "published")
+        text = self.diff().decode()
+        self.assertIn("is over", text.splitlines()[0])
+        self.assertIn("+more\n", text)
+        self.assertIn("-other\n", text)
+        self.assertIn("+n\n", text)
+        self.assertIn("# airlock: esc: refused", text)
+        self.assertIn(b"nothing of run", self.apply() + self.err.encode())
+        # Without the copy that was sent it says so and shows what the trash has.
+        shutil.rmtree(self.state + "/workspaces")
+        text = self.diff().decode()
+        self.assertIn("not kept any more", text)
+        self.assertIn("-other\n", text)
+
+    def test_words(self):
+        self.review("echo x >>file")
+        self.airlock("diff", code=2)
+        self.airlock("diff", self.run_id, "nonsense", code=2)
+        self.assertIn("nonsense matches nothing", self.err)
+        self.airlock("diff", "zzzz", code=125)
+        self.airlock("diff", self.run_id, "--color=mauve", code=2)
+        self.airlock("diff", self.run_id, "--exit-code", code=1)
+        self.airlock("run", "--provider", "local", "--review", "--", "true", code=2)
+        self.assertEqual(self.airlock("diff", self.run_id, "deep", cwd=self.ws + "/d", code=2), b"")
+        self.assertIn(b"+x\n", self.airlock("diff", self.run_id, "../file", cwd=self.ws + "/d"))
+        self.assertIn(b"+x\n", self.airlock("diff", self.run_id, ":/f*", cwd=self.ws + "/d"))
+
+
+class Applied(Case):
+    def test_S1_07_a_part_leaves_the_rest(self):
+        self.review("echo 1 >>file; echo 2 >>other; rm -r d; mkdir -p n/m; echo 3 >n/m/x; echo 4 >n/y; echo 5 >n2")
+        self.apply("file")
+        self.assertEqual(self.status(), " M file\n")
+        self.apply("n/m")
+        self.assertEqual(self.status(), " M file\n?? n/m/x\n")
+        self.apply("d/e", "n?")
+        self.assertEqual(self.status(), " D d/e/f\n M file\n?? n/m/x\n?? n2\n")
+        self.assertEqual(set(self.letters()), {"other", "d/deep", "n/y"})
+        self.assertEqual(self.runs("--waiting")[0]["waiting"], len(self.letters()) + 2, "d and n themselves")
+        self.apply("nonsense", "other", code=2)
+        self.assertEqual(self.read("other"), "other\n", "one wrong word and nothing is done")
+        self.apply("-n")
+        self.assertEqual(self.read("other"), "other\n")
+        self.apply()
+        self.assertEqual(self.status(), " D d/deep\n D d/e/f\n M file\n M other\n?? n/m/x\n?? n/y\n?? n2\n")
+        self.assertFalse(self.has("d"))
+        self.assertEqual(self.runs()[0]["results"], "applied")
+        self.assertEqual(self.pins(), [])
+        before = self.tree()
+        self.apply()
+        self.assertEqual(self.tree(), before)
+
+    def test_S1_07_parts_that_depend_on_others(self):
+        self.write("was-dir/a", "a\n")
+        self.write("was-dir/b", "b\n")
+        self.write("was-file", "x\n")
+        self.git("add", "-A")
+        self.git("commit", "-qm", "more")
+        self.review("rm -r was-dir; echo f >was-dir; rm was-file; mkdir was-file; echo in >was-file/in; echo h >one;"
+                    "ln one two; ln one three; chmod 700 d")
+        self.apply("was-dir/a")
+        self.assertEqual(os.listdir(self.ws + "/was-dir"), ["b"])
+        self.apply("was-file/in", "two")
+        self.assertEqual((self.read("was-file/in"), self.read("two")), ("in\n", "h\n"))
+        self.assertFalse(self.has("one"))
+        self.apply()
+        self.assertEqual((self.read("was-dir"), self.read("one"), self.read("three")), ("f\n", "h\n", "h\n"))
+
+    def test_S1_07_opaque_directory_in_parts(self):
+        self.review("rm -r d; mkdir d; echo deep >d/deep; echo new >d/new")
+        self.apply("d/new")
+        self.assertEqual(self.status(), "?? d/new\n")
+        self.apply()
+        self.assertEqual(self.status(), " D d/e/f\n?? d/new\n")
+
+    def test_G3_conflicts_wait_until_they_are_decided(self):
+        self.write("bin", b"\0one")
+        self.git("add", "-A")
+        self.git("commit", "-qm", "bin")
+        self.review("printf '\\0two' >bin; rm other; echo 1 >new")
+        self.write("bin", b"\0host")
+        self.write("other", "edited\n")
+        for _ in range(2):
+            self.apply(code=1)
+            self.assertEqual((self.read("other"), self.read("bin"), self.read("new")), ("edited\n", "\0host", "1\n"))
+            self.assertEqual(self.letters(), {"bin": "U", "other": "U"})
+        self.assertFalse(os.path.exists(self.dir + "/conflicts"), "nothing is copied again and again")
+        self.apply("--on-conflict", "take-sandbox", "bin")
+        self.assertEqual(self.read("bin"), "\0two")
+        with open(self.dir + "/conflicts/host/bin") as f:
+            self.assertEqual(f.read(), "\0host")
+
+    def test_exit_statuses(self):
+        self.review("echo 1 >>file; echo 2 >>other")
+        self.apply("file")
+        self.airlock("apply", code=2)
+        with open(self.dir + "/pending/list", "r+b") as f:
+            good = f.read()
+            f.seek(len(good) // 2)
+            f.write(bytes([good[len(good) // 2] ^ 1]))
+        self.apply(code=3)
+        self.assertIn("damaged", self.err)
+        self.assertEqual(self.runs()[0]["results"], "damaged")
+        with open(self.dir + "/pending/list", "wb") as f:
+            f.write(good)
+        os.rename(self.ws, self.ws + ".away")
+        shutil.copytree(self.ws + ".away", self.ws)
+        self.airlock("apply", self.run_id, code=3, cwd=self.top)
+        self.assertIn("another directory", self.err)
+        self.assertEqual(self.read("other"), "other\n")
+        shutil.rmtree(self.ws)
+        os.rename(self.ws + ".away", self.ws)
+        os.rename(self.dir + "/pending/c", self.dir + "/pending/x")
+        self.apply(code=4)
+        os.rename(self.dir + "/pending/x", self.dir + "/pending/c")
+        self.airlock("apply", "zzzz", code=4)
+        self.apply()
+        self.assertEqual(self.read("other"), "other\n2\n")
+
+    def test_empty_review_waits_for_nothing(self):
+        self.review("true")
+        self.assertEqual((self.runs()[0]["results"], self.pins()), ("none", []))
+        self.apply()
+        self.assertIn("nothing of run", self.err)
+
+    def test_discard(self):
+        self.review("echo 1 >>file")
+        self.assertEqual(self.pins(), ["%d.%s" % (1, self.run_id)])
+        self.airlock("rm", self.run_id, code=125)
+        self.assertIn("airlock discard", self.err)
+        self.airlock("discard", self.run_id, code=2)
+        out, code = self.on_tty(["discard", self.run_id], b"n\n")
+        self.assertNotEqual(code, 0)
+        self.assertEqual(self.letters(), {"file": "M"})
+        out, code = self.on_tty(["discard", self.run_id], b"y\n")
+        self.assertIn(b"1 changed path", out)
+        self.assertEqual((code, self.runs()[0]["results"], self.pins()), (0, "discarded", []))
+        self.airlock("discard", "--yes", self.run_id)
+        self.apply()
+        self.assertEqual(self.status(), "")
+        self.airlock("rm", self.run_id)
+        self.assertEqual(self.runs(), [])
+
+    def test_a_waiting_set_outlives_later_runs_of_the_workspace(self):
+        self.review("chmod +x file; sed -i s/deep/DEEP/ d/deep")
+        first = self.run_id
+        for i in range(3):
+            self.write("file", LINES + "%d\n" % i)
+            self.airlock("run", "-q", "--", "sh", "-c", "echo %d >>other" % i)
+        self.write("d/deep", "deep\nhost\n")
+        self.run_id = first
+        self.assertIn(b"-deep\n+DEEP\n", self.diff("d/deep"))
+        self.apply(code=1)
+        self.assertTrue(os.stat(self.ws + "/file").st_mode & 0o100)
+
+    def test_retention(self):
+        self.review("echo 1 >>file; rm other; rm d/deep")
+        self.apply("other")
+        self.assertTrue(os.path.exists(self.dir + "/trash/other"))
+        with sqlite3.connect(self.state + "/airlock.db") as db:
+            db.execute("UPDATE runs SET ended_ns=ended_ns-31*86400*1000000000")
+        db.close()
+        for f in glob.glob(self.state + "/expired"):
+            os.utime(f, (0, 0))
+        self.airlock("run", "-q", "--", "true")
+        self.assertFalse(os.path.exists(self.dir + "/trash"), "copies run out")
+        self.assertEqual(self.letters(), {"file": "M", "d/deep": "D"}, "what waits does not")
+
+    def test_kept_sandbox_each_command_has_its_own_set(self):
+        self.review("echo 1 >>file", "--keep")
+        first = self.run_id
+        self.airlock("exec", first, "--", "sh", "-c", "echo 2 >>other")
+        second = self.runs()[0]["run"]
+        self.assertEqual(self.status(), "")
+        self.run_id = second
+        self.assertEqual(self.letters(), {"file": "M", "other": "M"})
+        self.apply()
+        self.run_id = first
+        self.apply()
+        self.assertEqual((self.read("file"), self.read("other")), (LINES + "1\n", "other\n2\n"))
+
+
+class History(Case):
+    def test_S1_10_commits_come_with_the_last_of_the_files(self):
+        self.review("echo 1 >>file; git commit -qam one; echo 2 >>other; git commit -qam two; echo 3 >loose")
+        base = self.git("rev-parse", "main")
+        self.assertEqual(self.runs()[0]["results"], "3 wait + commits")
+        self.assertNotIn("refs/airlock", self.git("for-each-ref"))
+        self.apply("file")
+        self.assertEqual(self.git("rev-parse", "main"), base)
+        self.apply("other")
+        self.assertEqual(self.git("rev-parse", "main"), base, "a commit must not claim files that are not there")
+        self.apply("loose")
+        self.assertEqual(self.git("log", "--format=%s"), "two\none\nfirst\n")
+        self.assertEqual(self.status(), "?? loose\n")
+        self.assertEqual(self.runs()[0]["results"], "applied")
+
+    def test_S1_10_branch_that_moved_meanwhile_is_merged(self):
+        self.review("sed -i 's/line 2$/TWO/' file; git commit -qam inside")
+        self.write("file", LINES.replace("line 18", "eighteen"))
+        self.git("commit", "-qam", "host")
+        self.apply()
+        self.assertIn("merged 1 commit into main", self.err)
+        self.assertEqual(self.status(), "")
+        self.assertEqual(self.read("file"), LINES.replace("line 18", "eighteen").replace("line 2\n", "TWO\n"))
+
+    def test_F13_history_that_conflicts_is_kept_and_said(self):
+        self.review("sed -i 's/line 2$/TWO/' file; git commit -qam inside; echo x >>other")
+        self.write("file", LINES.replace("line 2\n", "HOST\n"))
+        self.git("commit", "-qam", "host")
+        self.apply(code=1)
+        ref = "refs/airlock/imported/" + self.run_id
+        self.assertIn(ref, self.err)
+        self.assertIn("git merge", self.err)
+        self.assertEqual(self.git("log", "-1", "--format=%s", ref), "inside\n")
+        self.assertEqual(self.git("log", "-1", "--format=%s"), "host\n")
+        self.assertEqual(self.letters(), {"file": "U"})
+        self.assertEqual(self.read("other"), "other\nx\n")
+
+    def test_F9_hostile_commits_do_not_hold_the_files(self):
+        self.review("mkdir -p ~/.local/bin; printf '#!/bin/sh\\ncase $1 in bundle) echo junk;; *) echo 2222222222222222222222222222222222222222;; esac\\n'"
+                    ">~/.local/bin/git; chmod +x ~/.local/bin/git; touch .git/x; echo 1 >>file")
+        self.assertIn("history: FAILED", self.said)
+        self.apply()
+        self.assertEqual((self.read("file"), self.runs()[0]["results"]), (LINES + "1\n", "applied"))
+
+    def test_discard_drops_the_commits(self):
+        self.review("echo 1 >>file; git commit -qam one")
+        self.airlock("discard", "-y", self.run_id)
+        self.assertEqual(glob.glob(self.dir + "/*.bundle"), [])
+        self.assertEqual((self.status(), self.git("log", "--format=%s")), ("", "first\n"))
+
+
+class Together(Case):
+    def start(self, *words):
+        return subprocess.Popen([AIRLOCK, *words], cwd=self.ws, env=self.env, stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def end(self, p, code=0):
+        out, err = p.communicate(timeout=DEADLINE)
+        self.assertEqual(p.returncode, code, err)
+        return err.decode()
+
+    def lock(self):
+        """The lock that every publish takes: the workspace itself."""
+        fd = os.open(self.ws, os.O_RDONLY)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        return fd
+
+    def waiters(self, n):
+        """Until n processes wait for a lock on the workspace."""
+        ino, end = os.stat(self.ws).st_ino, time.monotonic() + DEADLINE
+        while True:
+            with open("/proc/locks") as f:
+                if sum("->" in line and (":%d " % ino) in line for line in f) >= n:
+                    return
+            self.assertLess(time.monotonic(), end, "nobody waits for the lock")
+            select.select([], [], [], 0.02)
+
+    def test_I1_two_runs_publish_to_one_workspace_at_once(self):
+        fd = self.lock()
+        ps = [self.start("run", "-q", "--", "sh", "-c", "echo %d >new%d; sed -i 's/line %d$/L%d/' file" % (i, i, 4 * i, i))
+              for i in (1, 2, 3, 4)]
+        self.waiters(4)
+        self.assertEqual(self.status(), "", "nothing while another holds the lock")
+        os.close(fd)
+        for p in ps:
+            self.end(p)
+        want = LINES
+        for i in (1, 2, 3, 4):
+            self.assertEqual(self.read("new%d" % i), "%d\n" % i)
+            want = want.replace("line %d\n" % (4 * i), "L%d\n" % i)
+        self.assertEqual(self.read("file"), want)
+
+    def test_I1_two_runs_in_conflict_lose_nothing(self):
+        fd = self.lock()
+        ps = [self.start("run", "-q", "--", "sh", "-c", "echo %d >other" % i) for i in (1, 2)]
+        self.waiters(2)
+        os.close(fd)
+        errs = [self.end(p) for p in ps]
+        here = self.read("other").strip()
+        kept = []
+        for name in glob.glob(self.state + "/runs/*/conflicts/sandbox/other"):
+            with open(name) as f:
+                kept.append(f.read().strip())
+        self.assertEqual({here, *kept}, {"1", "2"}, errs)
+
+    def test_I1_two_applies_of_one_run_at_once(self):
+        self.review("echo 1 >>file; rm other; echo n >n; git commit -qam inside")
+        fd = self.lock()
+        a = self.start("apply", self.run_id)
+        self.waiters(1)
+        b = self.start("apply", self.run_id)
+        os.close(fd)
+        errs = [self.end(p) for p in (a, b)]
+        self.assertEqual((self.read("file"), self.read("n"), self.has("other")), (LINES + "1\n", "n\n", False))
+        self.assertEqual(self.git("log", "--format=%s"), "inside\nfirst\n", errs)
+        self.assertEqual(self.runs()[0]["results"], "applied")
+
+    def test_I1_two_applies_of_two_runs_and_a_run_at_once(self):
+        self.review("sed -i 's/line 2$/TWO/' file; echo a >a")
+        one = self.run_id
+        self.review("sed -i 's/line 10$/TEN/' file; echo b >b")
+        two = self.run_id
+        fd = self.lock()
+        ps = [self.start("apply", one), self.start("apply", two),
+              self.start("run", "-q", "--", "sh", "-c", "sed -i 's/line 18$/END/' file; echo c >c")]
+        self.waiters(3)
+        os.close(fd)
+        for p in ps:
+            self.end(p)
+        self.assertEqual(self.read("file"), LINES.replace("line 2\n", "TWO\n").replace("line 10", "TEN").replace("line 18", "END"))
+        self.assertEqual([self.read(n) for n in "abc"], ["a\n", "b\n", "c\n"])
+        self.assertEqual([r["results"] for r in self.runs()], ["published", "applied", "applied"])
+
+    def test_I6_S1_06_an_apply_that_is_killed_is_finished_by_the_next(self):
+        self.review("for i in $(seq 1 400); do echo $i >many-$i; done; echo 1 >>file; git add -A; git commit -qm all")
+        end = time.monotonic() + DEADLINE
+        p = self.start("apply", self.run_id)
+        while p.poll() is None and not glob.glob(self.ws + "/many-*"):
+            self.assertLess(time.monotonic(), end)
+        for f in glob.glob("/proc/[0-9]*/stat"):
+            try:
+                with open(f) as s:
+                    words = s.read().rsplit(")", 1)[1].split()
+            except OSError:
+                continue
+            if int(words[1]) == p.pid:
+                try:
+                    os.kill(int(f.split("/")[2]), signal.SIGKILL)
+                except OSError:
+                    pass
+        p.kill()
+        p.communicate()
+        self.apply()
+        self.assertEqual(len(glob.glob(self.ws + "/many-*")), 400)
+        self.assertEqual((self.status(), self.runs()[0]["results"]), ("", "applied"))
+        self.assertEqual(self.git("log", "-1", "--format=%s"), "all\n")
+        self.assertEqual(glob.glob(self.ws + "/.git/airlock-staging*"), [])
+
+
+if __name__ == "__main__":
+    become()
+    del sys.argv[1:3]
+    unittest.main()
