@@ -16,6 +16,7 @@
 #include "cli/ui.h"
 #include "engine/changeset.h"
 #include "engine/interrupt.h"
+#include "engine/record.h"
 
 #define EXIT_PARTLY 1
 #define EXIT_REJECTED 3
@@ -260,10 +261,7 @@ static int json_apply(const struct apply_result *a)
 	j = json_pack("{s:I,s:I,s:b,s:o,s:I}", "selected", (json_int_t)a->selected, "left",
 		      (json_int_t)a->left, "commits_wait", a->commits_wait, "counts", counts,
 		      "bytes_written", (json_int_t)a->t.out.bytes_written);
-	(void)json_object_set_new(j, "history",
-				  a->t.history.asked
-				      ? json_string(history_outcome_name(a->t.history.outcome))
-				      : json_null());
+	(void)json_object_set_new(j, "history", record_history(&a->t.history));
 	text = json_dumps(j, JSON_COMPACT);
 	json_decref(j);
 	if (text)
@@ -299,8 +297,7 @@ static int apply(struct state *st, char *const *words, const struct flags *f, in
 	if (r == 0) {
 		if (f->on[R_JSON])
 			(void)json_apply(&a);
-		else
-			say_apply(&a, c.run.id, c.run_dir, o.dry_run);
+		say_apply(&a, c.run.id, c.run_dir, o.dry_run);
 		*status = partly(&a) ? EXIT_PARTLY : 0;
 	} else if (r == -EBADMSG) {
 		*status = EXIT_REJECTED;

@@ -169,7 +169,7 @@ static json_t *sync_out_json(const struct transfer *t)
 			 "rejected", u->rejected, "rule", u->rule, "review", t->review);
 }
 
-static json_t *history(const struct history *h)
+json_t *record_history(const struct history *h)
 {
 	if (!h->asked)
 		return json_null();
@@ -218,7 +218,7 @@ char *record_text(const struct request *q, const struct run_outcome *o)
 	    sync_out_json(&o->xfer), "phases", phases(o));
 	if (j) {
 		(void)json_object_set_new(j, "bridge", bridge(o));
-		(void)json_object_set_new(j, "history", history(&o->xfer.history));
+		(void)json_object_set_new(j, "history", record_history(&o->xfer.history));
 		(void)json_object_set_new(j, "error", error);
 		(void)json_object_set_new(j, "stopped_by_signal", json_integer(o->stop_signo));
 		(void)json_object_set_new(j, "log",

@@ -4,10 +4,14 @@
 
 #include "engine/runner.h"
 
+struct json_t;
+
 /* Heap JSON, one object with a final newline; NULL: out of memory. */
 char *record_text(const struct request *q, const struct run_outcome *o);
 /* Writes run_dir/record.json; a failure is not the run's. */
 void record_save(const char *run_dir, const char *text);
+/* What became of the commits, as the record has it; JSON null when there was nothing to ask. */
+struct json_t *record_history(const struct history *h);
 /* How the command ended, as the record says it. */
 const char *record_end_name(enum command_end end);
 

@@ -98,7 +98,7 @@ int pending_next(struct pending_reader *r, struct change *c)
 		return k;
 	c->path[c->path_len] = '\0';
 	if (c->kind > MK_UNKNOWN || c->kind == MK_OTHER || c->mode > 0777 ||
-	    c->flags >= CH_HARDLINK << 1)
+	    c->flags >= CH_ALONE << 1)
 		return -EBADMSG;
 	return strlen(c->path) == c->path_len &&
 		       (c->path_len == 0 || path_is_member(c->path, c->path_len))
