@@ -12,6 +12,19 @@
 #include "engine/sweep.h"
 #include "store/run.h"
 
+static int no_work(struct state *st, const struct run_row *run, struct err *e)
+{
+	_cleanup_changeset_ struct changeset c = {0};
+
+	if (changeset_find(st, run->id, &c, NULL) == 0 && c.files)
+		return err_set(
+		    e, ERR_NOT_FOUND,
+		    "run %s was brought back, its results wait: airlock diff %s, airlock apply %s",
+		    run->id, run->id, run->id);
+	return err_set(e, ERR_NOT_FOUND,
+		       "run %s keeps no work: it was brought back, or there was none", run->id);
+}
+
 /* The lease of a run, ours to recover; every other state has its own answer. */
 static int claim(struct state *st, const struct run_row *run, struct lease_row *l, struct err *e)
 {
@@ -26,9 +39,7 @@ static int claim(struct state *st, const struct run_row *run, struct lease_row *
 		break;
 	case LEASE_RELEASED:
 	case LEASE_CLEANUP:
-		return err_set(e, ERR_NOT_FOUND,
-			       "run %s keeps no work: it was brought back, or there was none",
-			       run->id);
+		return no_work(st, run, e);
 	default:
 		return err_set(e, ERR_CONFLICT,
 			       "run %s is in use by process %d: wait for it, or airlock stop %s",

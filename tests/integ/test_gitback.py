@@ -792,6 +792,159 @@ fi
         self.assertEqual(self.status(), "")
 
 
+class Reviewed(Case):
+    """The same cases through `run --review` and `airlock apply`: the set waits, nothing of the repository moves before."""
+    SAME = ("F11_linear_commits_fast_forward F19_first_commit_of_an_empty_repository "
+            "F19_not_over_a_first_commit_of_the_host F20_linked_work_tree F20_sparse_checkout_keeps_what_it_leaves_out "
+            "F20_entry_that_history_changed_stays_left_out F23_what_is_staged_stays_staged file_to_directory_and_back "
+            "F12_different_hunks_are_merged F15_host_amended_meanwhile F16_rewound_head_moves_nothing "
+            "detached_head_is_only_imported other_branch_checked_out_only_the_recorded_ref_moves "
+            "branch_of_another_work_tree_is_left branch_deleted_here_stays_deleted")
+
+    def sandbox(self, script, host=None, opts=(), code=0, env=None):
+        super().sandbox(script, host, [*opts, "--review"], code, env)
+        self.assertIn(self.record["history"]["outcome"] if self.record["history"] else None, (None, "held", "none", "failed"))
+        self.assertFalse([r for r in self.refs() if r.startswith("refs/airlock")], "nothing enters before the apply")
+        r = subprocess.run([AIRLOCK, "apply", "--json", self.record["run"]], cwd=self.ws, env=self.env, capture_output=True,
+                           stdin=subprocess.DEVNULL, timeout=DEADLINE)
+        self.err = r.stderr.decode(errors="replace")
+        self.assertIn(r.returncode, (0, 1), self.err)
+        said = json.loads(r.stdout)["history"]
+        if said:
+            self.record["history"] = said
+        else:
+            self.err += "history: " + (self.record["history"] or {}).get("why", "")
+        return self.record
+
+
+for _n in Reviewed.SAME.split():
+    for _c in (Forward, Others, HostMovedOn, Names, Hostile, Cut):
+        if hasattr(_c, "test_" + _n):
+            setattr(Reviewed, "test_" + _n, getattr(_c, "test_" + _n))
+            break
+    else:
+        raise AssertionError("no test_" + _n)
+
+
+class Around(Case):
+    """Rows of section F about what lies beside the commits: the host's repositories stay as they are, `git status` too."""
+
+    def everything(self, top):
+        """Contents of every file below top."""
+        found = {}
+        for here, dirs, files in os.walk(top):
+            for n in files:
+                p = os.path.join(here, n)
+                if not n.startswith("index") and "/logs/" not in p and not os.path.islink(p):
+                    with open(p, "rb") as f:
+                        found[p] = f.read()
+            found[here] = None
+        return found
+
+    def modules(self):
+        """A submodule, an untracked repository, an empty directory."""
+        lib = self.top + "/lib"
+        os.mkdir(lib)
+        self.git("init", "-q", "-b", "main", cwd=lib)
+        with open(lib + "/code", "w") as f:
+            f.write("code\n")
+        self.git("add", "-A", cwd=lib)
+        self.git("commit", "-qm", "lib", cwd=lib)
+        self.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", lib, "sub")
+        self.git("commit", "-qm", "sub")
+        os.makedirs(self.ws + "/nested")
+        self.git("init", "-q", "-b", "main", cwd=self.ws + "/nested")
+        self.write("nested/n", "n\n")
+        self.git("add", "-A", cwd=self.ws + "/nested")
+        self.git("commit", "-qm", "unpushed", cwd=self.ws + "/nested")
+        os.makedirs(self.ws + "/empty/inner")
+
+    def applied(self, script):
+        """The same with --review and an apply of everything."""
+        self.sandbox(script, opts=["--review"])
+        r = subprocess.run([AIRLOCK, "apply", self.record["run"]], cwd=self.ws, env=self.env, capture_output=True,
+                           stdin=subprocess.DEVNULL, timeout=DEADLINE)
+        self.assertEqual(r.returncode, 0, r.stderr)
+
+    def test_F21_F24_W2_no_op_and_work_beside_submodule_and_nested_repository(self):
+        self.modules()
+        status, before = self.status(), self.everything(self.ws)
+        for run in self.sandbox, self.applied:
+            run("true")
+            self.assertEqual(self.everything(self.ws), before)
+            self.assertEqual(self.status(), status)
+        for i, run in enumerate((self.sandbox, self.applied)):
+            run("echo %d >>file; git commit -qam inside-%d" % (i, i))
+            self.assertEqual(self.git("log", "-1", "--format=%s"), "inside-%d" % i)
+            self.assertEqual(self.status(), status)
+        self.assertTrue(os.path.isdir(self.ws + "/empty/inner"))
+        self.assertEqual(self.git("log", "--format=%s", cwd=self.ws + "/nested"), "unpushed")
+        self.assertEqual(self.git("status", "--porcelain", cwd=self.ws + "/sub"), "")
+
+    def test_F21_files_inside_a_submodule_come_back_as_files(self):
+        self.modules()
+        head = self.git("rev-parse", "HEAD", cwd=self.ws + "/sub")
+        for i, run in enumerate((self.sandbox, self.applied)):
+            run("echo %d >>sub/code; echo %d >>nested/n" % (i, i))
+            self.assertEqual(self.git("status", "--porcelain", cwd=self.ws + "/sub"), "M code")
+            self.assertEqual(self.git("status", "--porcelain", cwd=self.ws + "/nested"), "M n")
+        self.assertEqual(self.git("rev-parse", "HEAD", cwd=self.ws + "/sub"), head)
+        self.assertEqual(self.status().split("\n")[0].split()[-1], "sub")
+
+    def test_F3_F4_F28_git_files_of_every_spelling_stay_inside(self):
+        self.modules()
+        before = {d: self.everything(self.ws + "/" + d) for d in (".git/hooks", ".git/info", "nested/.git")}
+        config = self.read(".git/config"), self.read("nested/.git/config")
+        for run in self.sandbox, lambda s: self.sandbox(s, opts=["--review"]):
+            run("mkdir -p x/.git .GIT y/.gIt/hooks; echo 'gitdir: /evil' >sub/.git; echo e >x/.git/config; echo e >.GIT/config;"
+                " echo e >y/.gIt/hooks/post-checkout; echo e >git~1; mkdir '.git '; echo e >'.git /config'; ln -s /evil d/.git")
+            got = {c["path"] for c in self.record["sync_out"]["changes"] if c["action"] == "refuse"}
+            self.assertLessEqual({"git~1", "d/.git", "sub/.git", "x/.git", ".GIT"}, got)
+        r = subprocess.run([AIRLOCK, "apply", self.record["run"]], cwd=self.ws, env=self.env, capture_output=True,
+                           stdin=subprocess.DEVNULL, timeout=DEADLINE)
+        self.assertEqual((config[0], config[1]), (self.read(".git/config"), self.read("nested/.git/config")), r.stderr)
+        self.assertEqual({d: self.everything(self.ws + "/" + d) for d in before}, before)
+        for n in "git~1", "d/.git", "x/.git/config", ".GIT", "y/.gIt", ".git /config":
+            self.assertFalse(os.path.lexists(self.ws + "/" + n), n)
+
+    def test_F5_embedded_bare_repository_gives_git_no_orders(self):
+        mark = self.top + "/ran"
+        for run in self.sandbox, lambda s: self.sandbox(s, opts=["--review"]):
+            run("mkdir -p b/objects b/refs b/hooks; echo 'ref: refs/heads/m' >b/HEAD;"
+                " printf '[core]\\n\\tfsmonitor = touch %s\\n\\tbare = true\\n' >b/config" % mark)
+        subprocess.run([AIRLOCK, "apply", self.record["run"]], cwd=self.ws, env=self.env, capture_output=True,
+                       stdin=subprocess.DEVNULL, timeout=DEADLINE)
+        self.status()
+        self.git("status", cwd=self.ws + "/b", ok=False)
+        self.assertFalse(os.path.exists(mark))
+        self.assertFalse(os.path.exists(self.ws + "/b/config"))
+
+    def test_F20_alternates_and_partial_clone(self):
+        home = self.ws
+        self.git("config", "uploadpack.allowFilter", "true")
+        for i, how in enumerate((["--shared"], ["--filter=blob:none", "--no-local"])):
+            self.ws = self.top + "/clone%d" % i
+            self.git("clone", "-q", *how, "file://" + home if i else home, self.ws, cwd=self.top)
+            self.git("config", "user.name", "Inside")
+            self.git("config", "user.email", "i@example.org")
+            self.sandbox("echo 1 >>file; git commit -qam one")
+            self.history("fast_forwarded", commits=1)
+            self.assertEqual(self.status(), "")
+            self.applied("echo 2 >>file; git commit -qam two")
+            self.assertEqual(self.git("log", "--format=%s"), "two\none\nfirst")
+            self.assertEqual(self.status(), "")
+
+    def test_F25_credentials_of_the_origin_never_go_in(self):
+        for url, inside in (("https://u:tok@h.example/r?x=1#f", "https://h.example/r"), ("/srv/r.git", ""),
+                            ("user:pw@h:p", ""), ("git@h:p", "git@h:p")):
+            self.git("remote", "remove", "origin", ok=False)
+            self.git("remote", "add", "origin", url)
+            self.sandbox("git remote get-url origin >url 2>/dev/null || echo >url; cat .git/config >conf")
+            self.assertEqual(self.read("url").strip(), inside)
+            self.assertNotIn("tok", self.read("conf"))
+            self.assertNotIn("pw", self.read("conf"))
+
+
 if __name__ == "__main__":
     del sys.argv[1]
     unittest.main()

@@ -385,6 +385,30 @@ class Applied(Case):
         self.apply()
         self.assertIn("nothing of run", self.err)
 
+    def test_by_plain_tar_what_is_missing_is_deleted_by_the_apply(self):
+        self.review("rm -r d; rm other; echo 1 >>file; echo n >new", "--sync-out", "tar")
+        self.assertEqual(self.letters(), {"d/deep": "D", "d/e/f": "D", "other": "D", "file": "M", "new": "A"})
+        self.apply("d/e")
+        self.assertEqual(self.status(), " D d/e/f\n")
+        self.apply()
+        self.assertEqual(self.status(), " D d/deep\n D d/e/f\n M file\n D other\n?? new\n")
+
+    def test_S1_10_a_review_that_is_cut_is_recovered_as_a_review(self):
+        p = subprocess.Popen([AIRLOCK, "run", "--review", "--", "sh", "-c", "echo 1 >>file; echo ready; sleep 600"],
+                             cwd=self.ws, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE)
+        self.assertEqual(p.stdout.readline(), b"ready\n")
+        p.kill()
+        p.communicate()
+        self.airlock("recover", "last")
+        self.assertEqual(self.status(), "")
+        self.run_id = self.runs()[0]["run"]
+        self.assertEqual(self.letters(), {"file": "M"})
+        self.airlock("recover", "last", code=125)
+        self.assertIn("airlock apply", self.err)
+        self.apply()
+        self.assertEqual(self.read("file"), LINES + "1\n")
+
     def test_discard(self):
         self.review("echo 1 >>file")
         self.assertEqual(self.pins(), ["%d.%s" % (1, self.run_id)])
