@@ -66,6 +66,7 @@ struct gate {
 	struct loop_watch accept_watch;
 	struct gate_conn *conns;
 	unsigned conns_len;
+	bool pending; /* a connection was touched since gate_tick */
 	uint16_t port;
 };
 

@@ -25,7 +25,7 @@ struct gate_h2 {
 	struct h2chan ch;
 	struct gate_call *list;
 	unsigned calls;
-	bool lost, more;
+	bool lost, in_order, more;
 };
 
 static const struct gate_carrier carrier;
@@ -172,8 +172,10 @@ static size_t room(struct gate_call *k)
 {
 	size_t used = k->up.len - k->up_off;
 
-	k->starved = used >= GATE_UP_MAX;
-	return k->starved ? 0 : GATE_UP_MAX - used;
+	/* Whoever heard "none" is told when there is some: wake_starved alone clears it. */
+	if (used >= GATE_UP_MAX)
+		k->starved = true;
+	return used >= GATE_UP_MAX ? 0 : GATE_UP_MAX - used;
 }
 
 static void wake(struct gate_call *k)
@@ -347,8 +349,8 @@ static void on_lost(void *arg, enum h2_loss why)
 {
 	struct gate_h2 *h = arg;
 
-	(void)why;
 	h->lost = true;
+	h->in_order = why == H2_DONE;
 }
 
 static int make_session(struct gate_h2 *h, nghttp2_session **ret)
@@ -430,9 +432,19 @@ int64_t gate_h2_tick(struct gate_h2 *h, int64_t now)
 	return h->more ? flush(h, now) : h2chan_tick(&h->ch, now);
 }
 
+bool gate_h2_pending(const struct gate_h2 *h)
+{
+	return h->more && !h->lost;
+}
+
 bool gate_h2_lost(const struct gate_h2 *h)
 {
 	return h->lost;
+}
+
+bool gate_h2_in_order(const struct gate_h2 *h)
+{
+	return h->in_order;
 }
 
 void gate_h2_fail_all(struct gate_h2 *h)

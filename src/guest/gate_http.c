@@ -53,6 +53,12 @@ static int64_t after_ms(int64_t from, int64_t ms)
 	return from + ms * NS_PER_MS;
 }
 
+/* Something is to be written, or watched otherwise: gate_tick sees to it. */
+static void touch(struct gate_conn *c)
+{
+	c->dirty = c->g->pending = true;
+}
+
 static void free_conn(struct gate_conn *c)
 {
 	struct gate *g = c->g;
@@ -79,7 +85,8 @@ static void free_conn(struct gate_conn *c)
 void gate_conn_head(struct gate_conn *c, int status)
 {
 	c->status = status;
-	c->has_head = c->dirty = true;
+	c->has_head = true;
+	touch(c);
 }
 
 void gate_conn_header(struct gate_conn *c, const char *name, size_t name_len, const char *value,
@@ -103,7 +110,7 @@ void gate_conn_header(struct gate_conn *c, const char *name, size_t name_len, co
 void gate_conn_data(struct gate_conn *c, const char *p, size_t n)
 {
 	c->untaken += n;
-	c->dirty = true;
+	touch(c);
 	if (!c->broken && buf_put(&c->data, p, n) < 0)
 		c->broken = true;
 }
@@ -112,7 +119,8 @@ void gate_conn_end(struct gate_conn *c)
 {
 	c->call = NULL;
 	c->untaken = 0;
-	c->answered = c->dirty = true;
+	c->answered = true;
+	touch(c);
 }
 
 static void own_answer(struct gate_conn *c, int status, const char *code, const char *text)
@@ -136,7 +144,8 @@ void gate_conn_fail(struct gate_conn *c, enum gate_fail why)
 {
 	c->call = NULL;
 	if (c->has_head) {
-		c->broken = c->answered = c->dirty = true;
+		c->broken = c->answered = true;
+		touch(c);
 		return;
 	}
 	switch (why) {
@@ -286,9 +295,12 @@ static void flush(struct gate_conn *c)
 	size_t before;
 
 	c->dirty = false;
-	frame_answer(c);
-	if (!write_out(c))
-		return;
+	/* What did not fit before the write may fit behind it: nobody else would come back for it. */
+	do {
+		frame_answer(c);
+		if (!write_out(c))
+			return;
+	} while (c->data.len && c->out.len == c->out_off && !c->broken);
 	before = c->untaken;
 	if (c->call && before && c->out.len - c->out_off <= OUT_HIGH && c->data.len == 0) {
 		c->untaken = 0;
@@ -406,7 +418,7 @@ static void serve(struct gate_conn *c)
 		buf_reset(&c->in);
 		c->in_off = 0;
 	}
-	c->dirty = true;
+	touch(c);
 }
 
 static void on_conn(struct loop_watch *w, uint32_t events)
@@ -421,7 +433,7 @@ static void on_conn(struct loop_watch *w, uint32_t events)
 		return;
 	}
 	if (events & EPOLLOUT)
-		c->dirty = true;
+		touch(c);
 	if (!(events & EPOLLIN))
 		return;
 	if (c->in_off) {
@@ -441,7 +453,7 @@ static void on_conn(struct loop_watch *w, uint32_t events)
 			free_conn(c);
 			return;
 		}
-		c->dirty = true;
+		touch(c);
 		return;
 	}
 	if (c->state == CONN_HEAD && !http1_pending(&c->p))
@@ -458,7 +470,7 @@ void gate_conn_room(struct gate_conn *c)
 		return;
 	if (c->in.len > c->in_off)
 		serve(c);
-	c->dirty = true;
+	touch(c);
 }
 
 /* Connections. ----------------------------------------------------------------------------- */
@@ -551,6 +563,7 @@ int64_t gate_tick(struct gate *g, int64_t now)
 {
 	int64_t next = INT64_MAX;
 
+	g->pending = false;
 	for (struct gate_conn *c = g->conns, *following; c; c = following) {
 		int64_t due;
 

@@ -15,13 +15,23 @@
 #define OUT_CAP 131072 /* gathered before a write; one frame more than half of it always fits */
 #define IN_TURNS 4     /* reads in one turn: other descriptors get their share */
 
+/* The other end is to see that it is over, however long this one lives on. */
+static void hang_up(struct h2chan *c)
+{
+	loop_del(c->loop, &c->wi);
+	loop_del(c->loop, &c->wo);
+	if (c->out != c->in)
+		cleanup_fd(&c->out);
+	cleanup_fd(&c->in);
+	c->out = -1;
+}
+
 static void lose(struct h2chan *c, enum h2_loss why)
 {
 	if (c->loss)
 		return;
 	c->loss = why;
-	loop_del(c->loop, &c->wi);
-	loop_del(c->loop, &c->wo);
+	hang_up(c);
 	c->lost(c->arg, why);
 }
 
@@ -195,17 +205,12 @@ void h2chan_done(struct h2chan *c)
 {
 	if (!c->loop)
 		return;
-	loop_del(c->loop, &c->wi);
-	loop_del(c->loop, &c->wo);
+	hang_up(c);
 	nghttp2_session_del(c->s);
 	c->s = NULL;
 	free(c->obuf);
 	free(c->ibuf);
 	c->obuf = c->ibuf = NULL;
-	if (c->out != c->in)
-		cleanup_fd(&c->out);
-	cleanup_fd(&c->in);
-	c->out = -1;
 	c->loop = NULL;
 }
 

@@ -36,7 +36,7 @@ struct h2chan {
 	/* Token buckets against floods of cheap frames. */
 	int64_t noise_ns;
 	double noise;
-	/* Once; the session is still there, but nothing more comes in or goes out. */
+	/* Once; the session is still there, but the stream is closed. */
 	void (*lost)(void *arg, enum h2_loss why);
 	void *arg;
 };

@@ -3,8 +3,8 @@
  *
  * Takes no arguments (but --version). Environment, as the peer's gateway: PAPERCLIP_API_BRIDGE_MODE,
  * PAPERCLIP_BRIDGE_HOST, _PORT, _NONCE. It binds exactly that port or exits with 1, then says READY on standard output;
- * from there on these are the bytes of the channel, and only the standard error is for people. When the channel ends it
- * goes on answering 503 for a while, so that clients hear why.
+ * from there on these are the bytes of the channel, and only the standard error is for people. When the channel is lost it
+ * goes on answering 503 for a while, so that clients hear why; when the host ends it in order, so does this program.
  */
 #include <errno.h>
 #include <signal.h>
@@ -67,16 +67,18 @@ static int say_ready(const char *nonce)
 static void on_turn(void *arg, int64_t now)
 {
 	struct gateway *w = arg;
-	int64_t next, due = gate_h2_tick(w->h2, now);
+	int64_t next, due;
 
+	(void)gate_h2_tick(w->h2, now);
 	if (gate_h2_lost(w->h2) && w->end_ns == INT64_MAX) {
 		gate_h2_fail_all(w->h2);
-		w->end_ns = now + GATE_LINGER_LOST_MS * NS_PER_MS;
+		w->end_ns = gate_h2_in_order(w->h2) ? now : now + GATE_LINGER_LOST_MS * NS_PER_MS;
 	}
 	next = gate_tick(&w->gate, now);
-	/* What clients sent meanwhile, and the room that they made. */
-	if (gate_h2_tick(w->h2, now) < due)
-		due = now;
+	/* What clients sent meanwhile, and the room that they made; and what that in turn woke. */
+	due = gate_h2_tick(w->h2, now);
+	if (w->gate.pending || gate_h2_pending(w->h2))
+		next = 0;
 	if (now >= w->end_ns)
 		w->gate.loop.stop = true;
 	next = due < next ? due : next;

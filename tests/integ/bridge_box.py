@@ -1,0 +1,94 @@
+"""airlock-bridge alone, driven as its parent does, with any other end of the channel: a foreign gateway, a hand-made client."""
+import array
+import os
+import secrets
+import socket
+import struct
+import subprocess
+
+from api_box import KEY
+
+SETUP, POLICY, STOP, CONFINED, READY, POLICY_SET, POLICY_BAD, LOST, DONE, ERROR = 1, 2, 3, 32, 33, 34, 35, 36, 37, 38
+COUNTS = "requests", "forwarded", "refused", "failed", "indeterminate", "bytes_in", "bytes_out"
+
+
+def text(v):
+    v = v if isinstance(v, bytes) else v.encode()
+    return struct.pack("<I", len(v)) + v
+
+
+class Host:
+    def __init__(self, programs, upstream, transport=0, policy="paperclip", policy_text=b"", channel=None):
+        """channel: descriptor of the queue's directory; None: a socket pair, whose other end is self.channel."""
+        self.token, self.nonce = secrets.token_urlsafe(24), secrets.token_hex(16)
+        self.ctl, theirs = socket.socketpair()
+        self.ctl.settimeout(60)
+        self.p = subprocess.Popen([programs + "/airlock-bridge"], stdin=theirs, env={})
+        theirs.close()
+        self.buf, self.channel = b"", None
+        setup = bytes([transport, 0]) + b"".join(text(v) for v in (
+            upstream, self.token, self.nonce if channel is None else "", KEY, "run-1", "agent-1", "co-1", "task-1", policy, policy_text, ""))
+        if channel is None:
+            ours, self.channel = socket.socketpair()
+            fds = [ours.fileno(), ours.fileno()]
+        else:
+            fds = [channel]
+        frame = struct.pack("<IBBBB", len(setup), 1, SETUP, len(fds), 0) + setup
+        self.ctl.sendmsg([frame], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
+        if channel is None:
+            ours.close()
+        self.expect(CONFINED)
+
+    def frame(self):
+        """(type, payload), or None at the end."""
+        while len(self.buf) < 8 or len(self.buf) < 8 + struct.unpack("<I", self.buf[:4])[0]:
+            d = self.ctl.recv(65536)
+            if not d:
+                return None
+            self.buf += d
+        n = struct.unpack("<I", self.buf[:4])[0]
+        kind, payload, self.buf = self.buf[5], self.buf[8:8 + n], self.buf[8 + n:]
+        return kind, payload
+
+    def expect(self, kind):
+        f = self.frame()
+        if not f or f[0] != kind:
+            raise AssertionError("expected %d, got %r" % (kind, f))
+        return f[1]
+
+    def say(self, kind, payload=b""):
+        self.ctl.sendall(struct.pack("<IBBBB", len(payload), 1, kind, 0, 0) + payload)
+
+    def start(self, argv, env):
+        """A gateway on the channel; waits until it has spoken."""
+        g = subprocess.Popen(argv, stdin=self.channel, stdout=self.channel, env=env)
+        self.channel.close()
+        self.channel = None
+        self.expect(READY)
+        return g
+
+    def stop(self):
+        self.say(STOP)
+        counts = None
+        while counts is None:
+            f = self.frame()
+            if not f:
+                raise AssertionError("it ended without its counts")
+            if f[0] == DONE:
+                counts = dict(zip(COUNTS, struct.unpack("<7Q", f[1])))
+        self.close()
+        return counts
+
+    def close(self):
+        self.ctl.close()
+        if self.channel:
+            self.channel.close()
+        self.p.wait(60)
+
+    def rss(self):
+        with open("/proc/%d/status" % self.p.pid, encoding="ascii") as f:
+            return {l.split(":")[0]: int(l.split()[1]) for l in f if l.startswith(("VmRSS", "VmHWM", "RssAnon"))}
+
+
+def alive(pid):
+    return os.path.exists("/proc/%d" % pid)
