@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "bridge/policy_load.h"
 #include "os/self.h"
 #include "policy/bridge_policy.h"
 
@@ -93,18 +94,22 @@ int bridge_read_secret(const char *path, size_t max, char **ret, struct err *e)
 static int read_policy(struct bridge_inputs *in, const char *policy, struct err *e)
 {
 	_cleanup_policy_ struct bridge_policy *p = NULL;
+	struct buf text = BUF_INIT(CONFIG_MAX);
 	int r;
 
 	in->policy_name = strdup(policy);
 	if (!in->policy_name)
 		return err_set(e, ERR_NOMEM, "policy: out of memory");
-	for (size_t i = 0; bridge_policy_builtin_name(i); i++)
-		if (strcmp(policy, bridge_policy_builtin_name(i)) == 0)
-			return 0;
-	if (!strchr(policy, '/') && access(policy, F_OK) < 0)
+	if (!policy_word_is_file(policy))
 		return bridge_policy_builtin(policy, &p, e);
-	r = read_file("policy", policy, CONFIG_MAX + 4096, &in->policy_text, &in->policy_len, e);
-	return r < 0 ? r : bridge_policy_parse(policy, in->policy_text, in->policy_len, &p, e);
+	r = policy_read(policy, &text, e);
+	if (r == 0)
+		r = bridge_policy_parse(policy, text.data, text.len, &p, e);
+	in->policy_len = text.len;
+	if (r == 0)
+		in->policy_text = buf_take(&text);
+	buf_done(&text);
+	return r;
 }
 
 static int read_ca(struct bridge_inputs *in, struct err *e)

@@ -18,6 +18,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "bridge/audit.h"
 #include "bridge/bridge_proto.h"
 #include "bridge/h2server.h"
 #include "bridge/ready.h"
@@ -31,6 +32,7 @@
 #define NOFILE (3 * BRIDGE_STREAMS_MAX)
 #define SEND_MS 1000
 #define READ_CHUNK 16384
+#define AUDIT_WAIT_MS 250 /* how long a line may wait for others */
 
 struct host {
 	struct loop loop;
@@ -40,7 +42,10 @@ struct host {
 	struct bridge_policy *policy;
 	struct h2server *h2;
 	struct ready ready;
-	int in, out, audit; /* owned until the server takes them */
+	int in, out; /* owned until the server takes them */
+	struct audit audit;
+	int64_t audit_by_ns; /* lines wait for a common write until then; INT64_MAX: none waits */
+	char run_id[BRIDGE_IDENTITY_MAX + 1];
 	unsigned streams_max;
 	int64_t ready_by_ns; /* INT64_MAX: not waiting */
 	int64_t stop_by_ns;  /* INT64_MAX: not stopping */
@@ -81,6 +86,7 @@ static void finish(struct host *h)
 	if (h->h2)
 		h2server_free(h->h2);
 	h->h2 = NULL;
+	audit_flush(&h->audit);
 	(void)bridge_put_counts(&b, &h->bridge.counts);
 	(void)say(h, BF_DONE, &b);
 }
@@ -102,6 +108,28 @@ static void lose(struct host *h, const char *why)
 	cleanup_fd(&h->in);
 	if (h->stop_by_ns == INT64_MAX)
 		say_text(h, BF_LOST, why);
+}
+
+static void audit(void *arg, const struct exchange_audit *a)
+{
+	struct host *h = arg;
+	const struct audit_entry line = {
+	    .real_ns = a->began_ns,
+	    .run = h->run_id,
+	    .upstream = "api",
+	    .transport = a->transport,
+	    .route_id = a->route,
+	    .method = a->method,
+	    .rule = a->rule,
+	    .status = a->status,
+	    .bytes_in = a->bytes_in,
+	    .bytes_out = a->bytes_out,
+	    .duration_ns = a->took_ns,
+	};
+
+	audit_add(&h->audit, &line);
+	if (h->audit_by_ns == INT64_MAX)
+		h->audit_by_ns = clock_mono_ns() + AUDIT_WAIT_MS * NS_PER_MS;
 }
 
 /* The channel. ----------------------------------------------------------------------------- */
@@ -224,6 +252,12 @@ static void on_turn(void *arg, int64_t now)
 	if (h->stop_by_ns != INT64_MAX &&
 	    (now >= h->stop_by_ns || !h->h2 || h2server_under_way(h->h2) == 0))
 		finish(h);
+	if (now >= h->audit_by_ns) {
+		audit_flush(&h->audit);
+		h->audit_by_ns = INT64_MAX;
+	}
+	if (h->audit_by_ns < next)
+		next = h->audit_by_ns;
 	if (h->ready_by_ns < next)
 		next = h->ready_by_ns;
 	if (h->stop_by_ns < next)
@@ -296,7 +330,9 @@ static int set_up(struct host *h, const struct frame *f, int fds[FRAME_FDS_MAX],
 
 	h->in = TAKE_FD(fds[0]);
 	h->out = TAKE_FD(fds[1]);
-	h->audit = TAKE_FD(fds[2]);
+	r = audit_open(&h->audit, -1, TAKE_FD(fds[2]), e);
+	if (r < 0)
+		return r;
 	if (f->type != BF_SETUP || bridge_get_setup(f->payload, &s) < 0 || h->in < 0 || h->out < 0)
 		return err_set(e, ERR_PROTOCOL, "airlock-bridge: not a set-up of this version");
 	h->without_landlock = s.without_landlock;
@@ -313,8 +349,12 @@ static int set_up(struct host *h, const struct frame *f, int fds[FRAME_FDS_MAX],
 		return r;
 	if (s.nonce.n == READY_NONCE_LEN)
 		memcpy(nonce, s.nonce.p, READY_NONCE_LEN);
+	(void)snprintf(h->run_id, sizeof(h->run_id), "%.*s", (int)s.run_id.n,
+		       s.run_id.n ? s.run_id.p : "");
+	h->bridge.audit = audit;
+	h->bridge.audit_arg = h;
 	ready_init(&h->ready, nonce);
-	h->bridge.transport = bridge_transport_mode(s.transport);
+	h->bridge.transport = s.transport == BRIDGE_QUEUE ? "queue" : "http2";
 	return confine(h, e);
 }
 
@@ -357,7 +397,7 @@ static void clear(struct host *h)
 	if (h->out != h->in)
 		cleanup_fd(&h->out);
 	cleanup_fd(&h->in);
-	cleanup_fd(&h->audit);
+	audit_close(&h->audit);
 	chan_done(&h->ctl);
 	loop_done(&h->loop);
 }
@@ -366,7 +406,8 @@ int bridge_serve(int fd)
 {
 	struct host h = {.in = -1,
 			 .out = -1,
-			 .audit = -1,
+			 .audit = {.dir = -1, .fd = -1},
+			 .audit_by_ns = INT64_MAX,
 			 .ctl_watch.fd = -1,
 			 .in_watch.fd = -1,
 			 .ready_by_ns = INT64_MAX,

@@ -1,20 +1,31 @@
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 
+#include "base/cleanup.h"
+#include "base/path.h"
+#include "bridge/audit.h"
 #include "engine/runner_internal.h"
 
 int runner_bridge_start(struct runner *r, struct err *e)
 {
-	const struct apibridge_opts o = {
+	struct apibridge_opts o = {
 	    .q = r->q,
 	    .run_id = r->q->api.run_id ? r->q->api.run_id : r->run.id,
-	    .audit = -1,
 	};
+	_cleanup_free_ char *path = path_join(r->o->run_dir, AUDIT_FILE);
+	_cleanup_fd_ int fd =
+	    path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
 	int k;
 
+	if (fd < 0)
+		return err_sys(e, errno, "file for the bridge's decisions in %s", r->o->run_dir);
+	o.audit = fd;
 	if (!r->spec.gateway)
-		return err_set(e, ERR_UNAVAILABLE,
-			       "the sandbox of this run was made without the gateway program: begin a "
-			       "new run with --api");
+		return err_set(
+		    e, ERR_UNAVAILABLE,
+		    "the sandbox of this run was made without the gateway program: begin a "
+		    "new run with --api");
 	k = apibridge_start(&r->bridge, r->sb, &o, &r->env, e);
 	r->o->bridge.used = k == 0;
 	(void)snprintf(r->o->bridge.policy, sizeof(r->o->bridge.policy), "%s",

@@ -471,6 +471,15 @@ class Runs(unittest.TestCase):
                 self.assertEqual(rec["bridge"]["forwarded"], 1)
                 self.assertIsNone(rec["bridge"]["lost"])
                 self.assertIn("bridge", [p["name"] for p in rec["phases"]])
+                # S2: each decision is a line, and no line holds a secret or what the sandbox chose.
+                with open("%s/runs/%s/audit.jsonl" % (self.host.state, rec["run"]), encoding="utf-8") as f:
+                    (line,) = [json.loads(l) for l in f]
+                self.assertEqual((line["run"], line["transport"], line["method"], line["status"], line["rule"]),
+                                 (rec["run"], "http2", "GET", 200, "allow"))
+                self.assertNotIn("agents/me?", str(line))
+                shown = self.host.airlock("audit", rec["run"])
+                self.assertEqual(shown.returncode, 0, shown.stderr)
+                self.assertIn(b"200", shown.stdout)
                 env = dict(l.split("=", 1) for l in self.host.read("vars").decode().splitlines() if "=" in l)
                 self.assertEqual((env["PAPERCLIP_API_BRIDGE_MODE"], env["PAPERCLIP_RUN_ID"]), ("http2_v1", rec["run"]))
                 self.assertRegex(env["PAPERCLIP_API_URL"], r"^http://127\.0\.0\.1:\d+$")
