@@ -63,6 +63,11 @@ static struct command *find(struct guest *g, uint32_t id)
 	return NULL;
 }
 
+static bool id_taken(struct guest *g, uint32_t id)
+{
+	return find(g, id) || (g->packer.ctl >= 0 && g->packer.id == id);
+}
+
 static struct command *take_slot(struct guest *g)
 {
 	size_t i = 0;
@@ -83,7 +88,7 @@ static void start_exec(struct guest *g, struct gm_exec *x, const int fds[FRAME_F
 
 	if (g->ending) {
 		outbox_failed(&g->out, x->id, ECANCELED, "shutdown");
-	} else if (find(g, x->id) || (g->packer.ctl >= 0 && g->packer.id == x->id)) {
+	} else if (id_taken(g, x->id)) {
 		outbox_failed(&g->out, x->id, EEXIST, "id");
 	} else if (fds[0] < 0 || fds[1] < 0 || (fds[2] < 0 && !tty)) {
 		outbox_failed(&g->out, x->id, EBADF, "descriptors");
@@ -120,7 +125,7 @@ static int on_pack(struct guest *g, struct view payload, const int fds[FRAME_FDS
 	refused.id = cursor_u32(&c);
 	if (!cursor_end(&c))
 		return -EPROTO;
-	if (find(g, refused.id) || (g->packer.ctl >= 0 && g->packer.id == refused.id))
+	if (id_taken(g, refused.id))
 		r = -EEXIST;
 	else if (fds[0] < 0 || g->upper < 0)
 		r = -EBADF;
@@ -257,12 +262,6 @@ static void finish_lost(struct guest *g, bool gone)
 			command_lost_end(&g->commands[i], g->swept, gone, &g->out);
 }
 
-static void shield(struct pids *ours, pid_t pid)
-{
-	if (pid)
-		ours->v[ours->n++] = pid;
-}
-
 static void sweep(struct guest *g)
 {
 	_cleanup_pids_ struct pids ours = {0}, left = {0};
@@ -275,16 +274,16 @@ static void sweep(struct guest *g)
 	ours.v = calloc(2 * EXECS_MAX + 1, sizeof(pid_t));
 	if (!ours.v)
 		return;
-	/* A dying holder still has its children for a moment: one that has said its last shields nothing. */
+	/* Zeros name nobody. A dying holder still has its children for a moment: one that has said its last shields nothing. */
 	for (size_t i = 0; i < g->used; i++) {
 		const struct command *c = &g->commands[i];
 
 		if (is_open(c) && c->phase != CP_LOST) {
-			shield(&ours, c->holder);
-			shield(&ours, c->relay);
+			ours.v[ours.n++] = c->holder;
+			ours.v[ours.n++] = c->relay;
 		}
 	}
-	shield(&ours, g->packer.pid);
+	ours.v[ours.n++] = g->packer.pid;
 	pids_sort(&ours);
 	r = tree_signal(getpid(), &ours, SIGKILL, &n);
 	g->swept += n;
