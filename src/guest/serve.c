@@ -24,7 +24,6 @@
 #define BUFFER_KEEP 65536 /* a larger input buffer is given back after its frame */
 #define REQUESTS_A_TURN 64
 #define SWEEP_MS 10
-#define SMALL_BUF 64 /* the first capacity of a struct buf */
 
 enum { P_SIGNAL, P_WAKE, P_LAUNCHER, P_PACKER, POLLS };
 
@@ -40,7 +39,6 @@ struct guest {
 	struct packer packer;
 	struct command commands[EXECS_MAX];
 	size_t used; /* commands in use lie below this index */
-	void *held;
 };
 
 static int64_t after_ms(int64_t ms)
@@ -414,8 +412,6 @@ static int set_up(struct guest *g)
 	_cleanup_buf_ struct buf b = BUF_INIT(16);
 	sigset_t chld;
 
-	/* musl gives an emptied size class's page back at once; one block held spares each event a mapping. */
-	g->held = malloc(SMALL_BUF);
 	(void)sigemptyset(&chld);
 	(void)sigaddset(&chld, SIGCHLD);
 	g->sigfd = signalfd(-1, &chld, SFD_CLOEXEC | SFD_NONBLOCK);

@@ -24,7 +24,6 @@
 
 #define SEND_WAIT_MS 1000     /* a peer that reads nothing for so long is given up */
 #define SHUTDOWN_WAIT_MS 1500 /* asked to end; then killed */
-#define SMALL_BUF 64	      /* the first capacity of a struct buf */
 
 static int64_t send_deadline(void)
 {
@@ -176,11 +175,6 @@ int broker_run(struct launch *l)
 	if (!b)
 		return -ENOMEM;
 	b->l = l;
-	/*
-	 * musl gives the page of an empty size class back at once, and each small buffer would cost a mapping: one
-	 * that is held keeps the class.
-	 */
-	b->held = malloc(SMALL_BUF);
 	b->next_id = 1;
 	b->kill_ns = clock_mono_ns() + START_TIMEOUT_MS * NS_PER_MS;
 	for (int i = 0; i < CLIENTS_MAX; i++)

@@ -41,7 +41,6 @@ struct broker {
 	bool guest_ready;
 	int64_t kill_ns; /* INT64_MAX: no deadline */
 	bool asked, killed;
-	void *held;
 };
 
 /* One frame to the guest; one that does not read is killed. */

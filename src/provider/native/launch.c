@@ -189,7 +189,8 @@ static int run_child(struct launch *l, struct image *im, bool collected, struct 
 		return failed(l, e);
 	/*
 	 * While the child builds: what is left to do here is to wait, to kill and to reap. Only this task gives up; of
-	 * what the child shares, the memory, the one attribute that changes is "not dumpable".
+	 * what the child shares, the memory, the one attribute that changes is "not dumpable". Until the child has become
+	 * the guest nothing here allocates, and no call is expected to fail: errno is the child's.
 	 */
 	r = confine(e);
 	if (r < 0)
