@@ -38,6 +38,10 @@ _airlock() {
 		mapfile -t COMPREPLY < <(compgen -W 'keep-host take-sandbox' -- "$cur")
 		return
 		;;
+	run:--map)
+		mapfile -t COMPREPLY < <(compgen -W 'SRC:DST[:file dir]' -- "$cur")
+		return
+		;;
 	run:--sync-out)
 		mapfile -t COMPREPLY < <(compgen -W 'changes tar' -- "$cur")
 		return
@@ -165,6 +169,10 @@ _airlock() {
 		mapfile -t COMPREPLY < <(compgen -W 'keep-host take-sandbox' -- "$cur")
 		return
 		;;
+	shell:--map)
+		mapfile -t COMPREPLY < <(compgen -W 'SRC:DST[:file dir]' -- "$cur")
+		return
+		;;
 	shell:--sync-out)
 		mapfile -t COMPREPLY < <(compgen -W 'changes tar' -- "$cur")
 		return
@@ -248,6 +256,10 @@ _airlock() {
 		mapfile -t COMPREPLY < <(compgen -d -- "$cur")
 		return
 		;;
+	unpack:--file)
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
 	unpack:--baseline)
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return
@@ -298,9 +310,9 @@ _airlock() {
 		;;
 	esac
 	case $verb in
-	run) words="--workspace --env --provider --net --keep --strict --review --on-conflict --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --log-limit --json --quiet --help" ;;
+	run) words="--workspace --env --provider --net --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --log-limit --json --quiet --help" ;;
 	exec) words="--shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --log-limit --json --quiet --help $(_airlock_runs)" ;;
-	shell) words="--workspace --env --provider --net --keep --strict --review --on-conflict --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --log-limit --json --quiet --help $(_airlock_runs)" ;;
+	shell) words="--workspace --env --provider --net --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --log-limit --json --quiet --help $(_airlock_runs)" ;;
 	ps) words="--all --json --help" ;;
 	logs) words="--follow --help $(_airlock_runs)" ;;
 	stop) words="--help $(_airlock_runs)" ;;
@@ -311,7 +323,7 @@ _airlock() {
 	recover) words="--no-strict --exclude --help $(_airlock_runs)" ;;
 	audit) words="--json --help $(_airlock_runs)" ;;
 	rm) words="--all --force --yes --help $(_airlock_runs)" ;;
-	unpack) words="--into --baseline --strict --on-conflict --dry-run --limits --verbose --help" ;;
+	unpack) words="--into --file --baseline --strict --on-conflict --dry-run --limits --verbose --help" ;;
 	manifest) words="--output --quiet --help" ;;
 	env) words="--force --help create list show rm" ;;
 	bridge) words="--upstream --credential-file --policy --listen --transport --token-file --run-id --quiet --help" ;;

@@ -94,7 +94,7 @@ static const struct verb verbs[] = {
      t_audit, NULL},
     {"rm", cmd_rm, "[--force] RUN | --all [--yes]", "remove kept sandboxes and the data of runs",
      t_rm, NULL},
-    {"unpack", cmd_unpack, "--into DIR [options] < STREAM",
+    {"unpack", cmd_unpack, "--into DIR | --file PATH [options] < STREAM",
      "judge a tar stream and apply what is safe of it to a directory", t_unpack, unpack_text},
     {"manifest", cmd_manifest, "DIR [-o FILE]", "write the baseline of a directory for 'unpack'",
      t_manifest, NULL},

@@ -11,6 +11,7 @@
 #include "base/path.h"
 #include "base/str.h"
 #include "cli/cli.h"
+#include "engine/maps.h"
 #include "policy/envvars.h"
 #include "store/env.h"
 
@@ -37,6 +38,7 @@ enum id {
 	O_QUIET,
 	O_CONFLICT,
 	O_SYNC_OUT,
+	O_MAP,
 	O_INCLUDE,
 	O_EXCLUDE,
 	O_GIT,
@@ -64,6 +66,8 @@ const struct opt opts_run[] = {
      "publish nothing; 'airlock diff' shows the results, 'airlock apply' takes them", O_REVIEW},
     {"on-conflict", 0, "keep-host|take-sandbox",
      "when both sides changed a file (the loser is always saved)", O_CONFLICT},
+    {"map", 0, "SRC:DST[:file|dir]",
+     "copy a file or directory of the host to DST inside, and its changes back; may be repeated", O_MAP},
     {"sync-out", 0, "changes|tar",
      "how results come back: our packer's list of changes (default), or the sandbox's own tar of everything",
      O_SYNC_OUT},
@@ -261,6 +265,8 @@ static int set(void *arg, const struct opt *opt, const char *v, struct err *e)
 		return add(&o->env_files, v, e);
 	case O_BIND:
 		return add(&o->binds, v, e);
+	case O_MAP:
+		return add(&o->map_words, v, e);
 	case O_INCLUDE:
 		return add(&o->req.include, v, e);
 	case O_EXCLUDE:
@@ -498,8 +504,9 @@ static int only_env(void *arg, const struct opt *opt, const char *v, struct err 
 	return opt->id == O_ENV ? replace(&o->env_name, v, e) : 0;
 }
 
-static int resolve(struct runopts *o, struct err *e)
+static int resolve(struct runopts *o, const struct state *st, struct err *e)
 {
+	_cleanup_free_ char *own = NULL;
 	struct request *q = &o->req;
 	int r;
 
@@ -529,7 +536,11 @@ static int resolve(struct runopts *o, struct err *e)
 		r = runopts_vars(o, e);
 	for (size_t i = 0; r == 0 && i < strv_len(o->binds); i++)
 		r = add_bind(q, o->binds[i], e);
-	return r;
+	for (size_t i = 0; r == 0 && i < strv_len(o->map_words); i++)
+		r = maps_add(&q->maps, o->map_words[i], e);
+	if (r == 0 && q->maps)
+		own = realpath(st->dir, NULL);
+	return r == 0 ? maps_check(q, own, e) : r;
 }
 
 int runopts_parse(struct runopts *o, struct state *st, const struct opt *const *tables,
@@ -562,7 +573,7 @@ int runopts_parse(struct runopts *o, struct state *st, const struct opt *const *
 	    (o->req.api.key_file || o->req.api.run_id || o->req.api.policy))
 		r = err_set(e, ERR_USAGE,
 			    "--api-key-file, --api-run-id and --policy belong to --api URL");
-	return r < 0 || !st ? r : resolve(o, e);
+	return r < 0 || !st ? r : resolve(o, st, e);
 }
 
 void runopts_done(struct runopts *o)
@@ -575,5 +586,6 @@ void runopts_done(struct runopts *o)
 	strv_free(o->env_files);
 	strv_free(o->vars);
 	strv_free(o->binds);
+	strv_free(o->map_words);
 	*o = (struct runopts){0};
 }

@@ -20,6 +20,7 @@ struct runopts {
 	char **env_files;	   /* owned, read after the provider is known */
 	char **vars;		   /* owned, as given */
 	char **binds;		   /* owned, as given */
+	char **map_words;	   /* owned, as given */
 	bool net_given;
 	char layer[NAME_MAX_LEN + 16]; /* what is being parsed: "option" or "environment NAME" */
 };

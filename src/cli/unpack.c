@@ -23,6 +23,7 @@
 
 enum id {
 	O_INTO = 1,
+	O_FILE,
 	O_BASELINE,
 	O_STRICT,
 	O_CONFLICT,
@@ -32,7 +33,9 @@ enum id {
 };
 
 const struct opt opts_unpack[] = {
-    {"into", 0, "DIR", "the directory that is written; required", O_INTO},
+    {"into", 0, "DIR", "the directory that is written", O_INTO},
+    {"file", 0, "PATH", "instead: the stream holds this one file, by its last name, and nothing else may come",
+     O_FILE},
     {"baseline", 0, "FILE",
      "manifest of what was sent (airlock manifest): the stream is the whole tree, what is missing was deleted",
      O_BASELINE},
@@ -52,10 +55,10 @@ const struct opt opts_unpack[] = {
 enum { EXIT_PARTIAL = 1, EXIT_REJECTED = 3, EXIT_FAILED = 4 };
 
 struct job {
-	const char *into, *baseline; /* borrowed from argv */
+	const char *into, *file, *baseline; /* borrowed from argv */
 	bool verbose, help;
 	struct unpack_opts o;
-	char *root; /* owned: real path */
+	char *root, *dir; /* owned: real path; directory part of --file */
 	struct unpacks_place place;
 	struct unpack_report rep;
 };
@@ -114,6 +117,9 @@ static int set(void *arg, const struct opt *opt, const char *v, struct err *e)
 	case O_INTO:
 		j->into = v;
 		return 0;
+	case O_FILE:
+		j->file = v;
+		return 0;
 	case O_BASELINE:
 		j->baseline = v;
 		return 0;
@@ -142,6 +148,23 @@ static int set(void *arg, const struct opt *opt, const char *v, struct err *e)
 	}
 }
 
+/* A single file: its directory is the root, its name the only member. A directory there is refused, a link kept. */
+static int split_file(struct job *j, struct err *e)
+{
+	const char *base = path_base(j->file);
+	struct stat st;
+
+	if (!*base || strcmp(base, ".") == 0 || strcmp(base, "..") == 0)
+		return err_set(e, ERR_USAGE, "--file %.400s: not the path of a file", j->file);
+	if (lstat(j->file, &st) == 0 && !S_ISREG(st.st_mode))
+		return err_set(e, ERR_USAGE, "--file %.400s: %s", j->file,
+			       S_ISDIR(st.st_mode) ? "a directory" : "a link or special file; it is not followed");
+	j->o.only = base;
+	j->dir = base == j->file ? strdup(".") : strndup(j->file, (size_t)(base - j->file));
+	j->into = j->dir;
+	return j->dir ? 0 : err_set(e, ERR_NOMEM, "out of memory");
+}
+
 /* What the command line names must be there; all of it is exit status 2. */
 static int check(struct job *j, char *const *words, struct err *e)
 {
@@ -150,9 +173,13 @@ static int check(struct job *j, char *const *words, struct err *e)
 	if (words && words[0])
 		return err_set(e, ERR_USAGE,
 			       "unpack takes no %.80s: the stream comes on standard input", words[0]);
-	if (!j->into)
+	if (!j->into == !j->file)
 		return err_set(e, ERR_USAGE,
-			       "unpack needs a directory: airlock unpack --into DIR < stream");
+			       "unpack needs one place: airlock unpack --into DIR < stream, or --file PATH");
+	if (j->file && j->baseline)
+		return err_set(e, ERR_USAGE, "--baseline is of a directory: give --into, not --file");
+	if (j->file && split_file(j, e) < 0)
+		return -EINVAL;
 	j->root = realpath(j->into, NULL);
 	if (!j->root || stat(j->root, &st) < 0)
 		return err_set(e, ERR_USAGE, "--into %.400s: %s", j->into, strerror(errno));
@@ -355,6 +382,7 @@ int cmd_unpack(int argc, char **argv)
 	strv_free(p.words);
 	if (r < 0) {
 		free(j.root);
+		free(j.dir);
 		cli_say("%s", e.text);
 		return e.code == ERR_USAGE ? 2 : EXIT_FAILED;
 	}
@@ -376,5 +404,6 @@ int cmd_unpack(int argc, char **argv)
 	unpack_report_done(&j.rep);
 	unpacks_done(&j.place);
 	free(j.root);
+	free(j.dir);
 	return status;
 }

@@ -49,6 +49,8 @@ int leasespec_from_request(struct lease_spec *s, const struct request *q, struct
 	r = copy_vector(&s->include, q->include);
 	if (r == 0)
 		r = copy_vector(&s->exclude, q->exclude);
+	if (r == 0)
+		r = copy_vector(&s->maps, q->maps);
 	for (size_t i = 0; r == 0 && i < q->binds_len; i++)
 		r = add_bind(s, q->binds[i].src, q->binds[i].dst);
 	if (r < 0)
@@ -61,6 +63,7 @@ void leasespec_done(struct lease_spec *s)
 	strv_free(s->layers);
 	strv_free(s->include);
 	strv_free(s->exclude);
+	strv_free(s->maps);
 	free(s->manifest);
 	free(s->head);
 	free(s->branch);
@@ -147,13 +150,13 @@ int leasespec_put(const struct lease_spec *s, char **ret, struct err *e)
 		(void)json_array_append_new(binds, json_pack("[o,o]", bytes_json(s->binds[i].src),
 							     bytes_json(s->binds[i].dst)));
 	j = json_pack(
-	    "{s:i,s:o,s:o,s:o,s:i,s:i,s:I,s:I,s:I,s:b,s:b,s:b,s:b,s:b,s:i,s:i,s:o,s:o,s:b,s:o,s:o,s:I,s:I,s:s}",
+	    "{s:i,s:o,s:o,s:o,s:i,s:i,s:I,s:I,s:I,s:b,s:b,s:b,s:b,s:b,s:i,s:i,s:o,s:o,s:o,s:b,s:o,s:o,s:I,s:I,s:s}",
 	    "version", 1, "layers", vector_json(s->layers), "manifest", bytes_json(s->manifest),
 	    "binds", binds, "net", (int)s->net, "without", (int)s->without, "memory",
 	    (json_int_t)s->limits.memory_bytes, "pids", (json_int_t)s->limits.pids, "cpu_milli",
 	    (json_int_t)s->limits.cpu_milli, "keep", s->keep, "strict", s->strict, "by_tar", s->by_tar, "bash", s->bash,
 	    "executed", s->executed, "on_conflict", (int)s->on_conflict, "git", (int)s->git,
-	    "include", vector_json(s->include), "exclude", vector_json(s->exclude), "repo", s->repo,
+	    "include", vector_json(s->include), "exclude", vector_json(s->exclude), "maps", vector_json(s->maps), "repo", s->repo,
 	    "head", bytes_json(s->head), "branch", bytes_json(s->branch), "root_dev",
 	    (json_int_t)s->root_dev, "root_ino", (json_int_t)s->root_ino, "root_boot",
 	    s->root_boot);
@@ -196,6 +199,10 @@ int leasespec_get(const char *text, struct lease_spec *s, struct err *e)
 		r = json_vector(json_object_get(j, "include"), &s->include);
 	if (r == 0)
 		r = json_vector(json_object_get(j, "exclude"), &s->exclude);
+	if (r == 0)
+		r = json_vector(json_object_get(j, "maps"), &s->maps);
+	if (r == 0 && strv_len(s->maps) % 3)
+		r = -EINVAL;
 	s->manifest = json_bytes(json_object_get(j, "manifest"));
 	s->head = json_bytes(json_object_get(j, "head"));
 	s->branch = json_bytes(json_object_get(j, "branch"));

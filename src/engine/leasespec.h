@@ -28,6 +28,7 @@ struct lease_spec {
 	bool repo;	     /* a repository went in: */
 	char *head, *branch; /* owned: commit that was sent, "" unborn; its branch, NULL detached */
 	char **include, **exclude; /* owned */
+	char **maps;		   /* owned: maps.h */
 };
 
 int leasespec_from_request(struct lease_spec *s, const struct request *q, struct err *e);

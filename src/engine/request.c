@@ -30,6 +30,7 @@ void request_done(struct request *q)
 	strv_free(q->clis);
 	strv_free(q->include);
 	strv_free(q->exclude);
+	strv_free(q->maps);
 	for (size_t i = 0; i < q->binds_len; i++) {
 		free(q->binds[i].src);
 		free(q->binds[i].dst);

@@ -51,6 +51,7 @@ struct request {
 	bool review; /* results wait for 'airlock apply' */
 	enum git_policy git;
 	char **include, **exclude; /* owned */
+	char **maps;		   /* owned: engine/maps.h */
 	unsigned without;
 	enum on_conflict on_conflict;
 	struct api_request api;

@@ -11,6 +11,7 @@
 #include "engine/changeset.h"
 #include "engine/history.h"
 #include "engine/interrupt.h"
+#include "engine/maps.h"
 #include "engine/probe.h"
 #include "engine/record.h"
 #include "engine/runenv.h"
@@ -161,6 +162,8 @@ static int start_phase(struct runner *r, struct err *e)
 	/* From here on there may be work inside. */
 	r->spec.executed = true;
 	k = r->shared ? 0 : runner_save_lease(r, e);
+	if (k == 0 && r->spec.maps && !r->attached)
+		k = maps_in(r->sb, &r->spec, r->lease_dir, e);
 	return phase_end(r, k);
 }
 

@@ -19,11 +19,19 @@ int tarout_start(struct tarout *t, struct sandbox *sb, int out_fd, struct err *e
 	/* The repository has a way of its own (sync/gitback.h); its members would all be refused. */
 	static const char *const argv[] = {
 	    "tar", "-C", INSIDE_WORKSPACE, "-cf", "-", "--exclude=./.git", ".", NULL};
-	static const char *const env[] = {"PATH=" PATH_SYSTEM, "LC_ALL=C", NULL};
+
+	return tarout_exec(t, sb, argv, -1, out_fd, e);
+}
+
+int tarout_exec(struct tarout *t, struct sandbox *sb, const char *const *argv, int in, int out,
+		struct err *e)
+{
+	static const char *const env[] = {"PATH=" PATH_SYSTEM, "HOME=" INSIDE_HOME, "LC_ALL=C",
+					  NULL};
 	struct exec_spec x = {.argv = (char *const *)(uintptr_t)argv,
 			      .env = (char *const *)(uintptr_t)env,
 			      .cwd = "/",
-			      .out = out_fd};
+			      .out = out};
 	_cleanup_fd_ int null = open("/dev/null", O_RDONLY | O_CLOEXEC), err = -1;
 	int p[2];
 
@@ -33,7 +41,7 @@ int tarout_start(struct tarout *t, struct sandbox *sb, int out_fd, struct err *e
 	t->sb = sb;
 	t->said = p[0];
 	err = p[1];
-	x.in = null;
+	x.in = in < 0 ? null : in;
 	x.err = err;
 	return sb->ops->exec(sb, &x, &t->id, e);
 }

@@ -27,7 +27,10 @@ struct tarout {
 
 #define TAROUT_INIT ((struct tarout){.said = -1})
 
-/* Starts it; out_fd is borrowed. */
+/* Any archiver or unarchiver inside; in -1: nothing to read. Descriptors are borrowed. */
+int tarout_exec(struct tarout *t, struct sandbox *sb, const char *const *argv, int in, int out,
+		struct err *e);
+/* Starts it on the workspace; out_fd is borrowed. */
 int tarout_start(struct tarout *t, struct sandbox *sb, int out_fd, struct err *e);
 /* Waits for its end (START_TIMEOUT_MS). 0, also when it failed; negative: as t->fail. */
 int tarout_wait(struct tarout *t, struct err *e);

@@ -14,6 +14,7 @@
 #include "base/limits.h"
 #include "base/path.h"
 #include "engine/interrupt.h"
+#include "engine/maps.h"
 #include "engine/tarout.h"
 
 #define LOCK_LOOK_MS 20
@@ -300,6 +301,7 @@ int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e
 	_cleanup_fd_ int rd = -1;
 	struct err pe = ERR_INIT;
 	uint32_t id = 0;
+	bool kept = false;
 	int p[2], r, k;
 
 	if (pipe2(p, O_CLOEXEC) < 0)
@@ -351,5 +353,14 @@ int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e
 	}
 	r = r == 0 ? count_withheld(t, &f, e) : r;
 	t->withheld += r == 0 && tar.partial;
+	/* Other places are not held up by a workspace that was rejected. */
+	if ((r == 0 || t->out_done) && s->maps) {
+		k = maps_out(j, &kept, &pe);
+		t->withheld += kept;
+		if (r == 0 && k < 0) {
+			*e = pe;
+			r = k;
+		}
+	}
 	return r;
 }

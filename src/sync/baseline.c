@@ -2,7 +2,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/stat.h>
+#include <poll.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +17,7 @@
 #include "policy/member.h"
 #include "sync/listing.h"
 #include "wire/manifest.h"
+#include "wire/tar.h"
 
 #define READ_BUF (256 << 10)
 #define READ_TRIES 3
@@ -29,6 +32,7 @@ struct walk {
 	struct stat out;
 	char *piece; /* owned: LISTING_PIECE */
 	char *buf;   /* owned: READ_BUF */
+	struct buf head;
 	unsigned depth;
 	char path[PATH_MEMBER_MAX + PATH_SEGMENT_MAX + 2];
 	struct err *e;
@@ -42,6 +46,91 @@ static int note(struct walk *w, const char *reason)
 	if (w->o->note)
 		w->o->note(w->o->arg, w->path, reason);
 	return 0;
+}
+
+/* The other side may be a sandbox: one that reads nothing is not waited for without end. */
+static int pour(struct walk *w, const char *p, size_t n)
+{
+	while (n) {
+		struct pollfd f = {.fd = w->o->tar_fd, .events = POLLOUT};
+		ssize_t k = poll(&f, 1, STREAM_IDLE_MS);
+
+		if (k == 0)
+			return -ETIMEDOUT;
+		/* A pipe that polls as writable takes so much without blocking. */
+		k = k < 0 ? -1 : write(w->o->tar_fd, p, n < PIPE_BUF ? n : PIPE_BUF);
+		if (k < 0 && errno != EINTR)
+			return -errno;
+		p += k > 0 ? k : 0;
+		n -= (size_t)(k > 0 ? k : 0);
+	}
+	return 0;
+}
+
+static int pour_head(struct walk *w)
+{
+	int r = w->head.err ? w->head.err : pour(w, w->head.data, w->head.len);
+
+	buf_reset(&w->head);
+	return r;
+}
+
+static int put_member(struct walk *w, enum tar_type type, uint64_t size, uint32_t mode,
+		      int64_t mtime_ns)
+{
+	const char *name = w->o->as ? w->o->as : w->path;
+	struct tar_member t = {.type = type,
+			       .path = {name, strlen(name)},
+			       .mode = mode,
+			       .size = size,
+			       .mtime_ns = mtime_ns};
+
+	if (w->o->tar_fd < 0)
+		return 0;
+	if (type == TAR_SYMLINK)
+		t.target = (struct view){w->m.target, w->m.target_len};
+	(void)tar_put_header(&w->head, &t);
+	return pour_head(w);
+}
+
+static int sent(struct walk *w, int r)
+{
+	return r < 0 ? err_sys(w->e, -r, "send %s", w->path) : 0;
+}
+
+/* What was said is what is sent: a file that shrank is filled up, one that grew is cut; both are told apart. */
+static int send_file(struct walk *w, int fd, const struct stat *st)
+{
+	uint64_t size = (uint64_t)st->st_size, at = 0;
+	crypto_generichash_state h;
+	bool torn = false;
+	int r = put_member(w, TAR_FILE, size, st->st_mode & 0777,
+			   (int64_t)st->st_mtim.tv_sec * NS_PER_S + st->st_mtim.tv_nsec);
+
+	(void)crypto_generichash_init(&h, NULL, 0, MANIFEST_HASH);
+	while (r == 0 && at < size) {
+		size_t want = size - at < READ_BUF ? (size_t)(size - at) : READ_BUF;
+		ssize_t n = pread(fd, w->buf, want, (off_t)at);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0) {
+			torn = true;
+			memset(w->buf, 0, want);
+			n = (ssize_t)want;
+		}
+		if (w->o->cancel && *w->o->cancel)
+			return -ECANCELED;
+		(void)crypto_generichash_update(&h, (const unsigned char *)w->buf, (size_t)n);
+		r = pour(w, w->buf, (size_t)n);
+		at += (uint64_t)n;
+	}
+	(void)crypto_generichash_final(&h, w->m.hash, MANIFEST_HASH);
+	w->m.size = size;
+	(void)tar_put_padding(&w->head, size);
+	if (r == 0)
+		r = pour_head(w);
+	return r < 0 ? r : torn;
 }
 
 static int write_entry(struct walk *w, char kind, size_t n)
@@ -90,9 +179,9 @@ static int read_file(struct walk *w, int fd, const struct stat *first)
 {
 	struct stat before = *first, after;
 
-	for (int i = 0; i < READ_TRIES; i++) {
+	for (int i = 0; i < (w->o->tar_fd >= 0 ? 1 : READ_TRIES); i++) {
 		int64_t begin = clock_real_ns();
-		int r = hash_file(w, fd);
+		int r = w->o->tar_fd >= 0 ? send_file(w, fd, &before) : hash_file(w, fd);
 
 		if (r < 0)
 			return r;
@@ -102,7 +191,7 @@ static int read_file(struct walk *w, int fd, const struct stat *first)
 		w->m.ctime_ns = ns_of(before.st_ctim);
 		if (fstat(fd, &after) < 0)
 			return -errno;
-		if (same_stat(&before, &after) && w->m.size == (uint64_t)before.st_size) {
+		if (r == 0 && same_stat(&before, &after) && w->m.size == (uint64_t)before.st_size) {
 			if (w->m.ctime_ns > begin - RACY_NS)
 				w->m.ctime_ns = 0;
 			return 0;
@@ -129,6 +218,8 @@ static int visit_file(struct walk *w, int dir, const char *name, size_t n)
 	r = read_file(w, fd, &st);
 	if (r == -ECANCELED)
 		return err_set(w->e, ERR_CANCELLED, "stopped while the directory was read");
+	if (r < 0 && w->o->tar_fd >= 0) /* the stream is broken: half a member cannot be taken back */
+		return sent(w, r);
 	if (r < 0)
 		return note(w, "unreadable");
 	w->n->files++;
@@ -147,6 +238,8 @@ static int visit_link(struct walk *w, int dir, const char *name, size_t n)
 	w->m.target[len] = '\0';
 	w->m.target_len = (size_t)len;
 	w->n->links++;
+	if (sent(w, put_member(w, TAR_SYMLINK, 0, 0777, 0)) < 0)
+		return -EIO;
 	return write_entry(w, 'l', n);
 }
 
@@ -166,6 +259,8 @@ static int visit_dir(struct walk *w, int dir, struct listing_dir *d, const char 
 	}
 	w->m.mode = st.stx_mode & 0777;
 	w->n->dirs++;
+	if (sent(w, put_member(w, TAR_DIR, 0, w->m.mode, 0)) < 0)
+		return -EIO;
 	return write_entry(w, 'd', n);
 }
 
@@ -175,6 +270,8 @@ static int visit(struct walk *w, int dir, const struct listing_item *it, size_t 
 	struct listing_stat st;
 
 	if (member_name_rule(name, it->len))
+		return 0;
+	if (w->o->only && (it->dir || it->contents || strcmp(w->path, w->o->only) != 0))
 		return 0;
 	w->m = (struct manifest_entry){.layer = 1};
 	if (it->dir)
@@ -257,6 +354,7 @@ int baseline_write(const struct baseline_opts *o, struct baseline_counts *ret, s
 	w->o = o;
 	w->n = ret;
 	w->e = e;
+	buf_init(&w->head, 64 << 10);
 	w->piece = malloc(LISTING_PIECE);
 	w->buf = malloc(READ_BUF);
 	fd = openat(o->root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -270,6 +368,11 @@ int baseline_write(const struct baseline_opts *o, struct baseline_counts *ret, s
 		r = walk_dir(w, fd, 0);
 	if (r == 0)
 		r = manifest_writer_finish(&w->w, e);
+	if (r == 0 && o->tar_fd >= 0) {
+		(void)tar_put_end(&w->head);
+		r = sent(w, pour_head(w));
+	}
+	buf_done(&w->head);
 	manifest_writer_done(&w->w);
 	free(w->piece);
 	free(w->buf);

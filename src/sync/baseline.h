@@ -8,7 +8,8 @@
  *
  * Hashes are of the bytes that were read; a file that changes while it is read is read again
  * (three times at most) and then listed with time stamps of 0, so that nobody takes the stat for
- * proof. No link is followed. Memory does not grow with the tree, but for the directory in hand.
+ * proof. With a stream it is read once: what is sent is what is listed, and a file that changes meanwhile
+ * is cut or filled to the size that its header says. No link is followed. Memory does not grow with the tree, but for the directory in hand.
  */
 #ifndef AIRLOCK_SYNC_BASELINE_H
 #define AIRLOCK_SYNC_BASELINE_H
@@ -20,6 +21,9 @@
 struct baseline_opts {
 	int root_fd; /* borrowed */
 	int out_fd;  /* borrowed; if it is a file below root, it is not listed */
+	int tar_fd;  /* borrowed; what is listed is also written there as a tar stream; -1: not */
+	const char *only; /* only the file of this name in root, in the stream as `as`; or NULL */
+	const char *as;
 	/* A path that is not listed, so nothing that comes back will delete it. reason as in struct sync_note. */
 	void (*note)(void *arg, const char *path, const char *reason);
 	void *arg;

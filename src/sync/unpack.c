@@ -206,6 +206,9 @@ static int set_up(struct client *c, struct err *e)
 
 	if (r < 0)
 		return err_sys(e, -r, "make a name");
+	if (o->only && (!path_is_member(o->only, strlen(o->only)) || strchr(o->only, '/')))
+		return err_set(e, ERR_INVALID, "%.300s is not the name of a file", o->only);
+	(void)snprintf(s.only, sizeof(s.only), "%s", o->only ? o->only : "");
 	r = open_run_dir(c, o->run_dir, e);
 	if (r < 0)
 		return r;

@@ -59,6 +59,7 @@ struct unpack_opts {
 	uint64_t total_max; /* logical bytes; 0: default */
 	uint64_t member_max; /* logical bytes of one file, larger ones are refused; 0: as total_max */
 	uint64_t members_max; /* members of the stream; 0: MEMBERS_MAX */
+	const char *only; /* a single file: every other member is hostile; may be NULL */
 	bool keep_trash; /* what is deleted or replaced goes to run_dir/trash, by copying where it must */
 	/* Sets skip[i] for new paths that must not come back. May be NULL. */
 	int (*filter)(void *arg, char *const *paths, size_t n, bool *skip, struct err *e);

@@ -23,13 +23,14 @@ int unpack_put_setup(struct buf *b, const struct unpack_setup *s)
 	(void)buf_u64(b, s->members_max);
 	(void)buf_u32(b, s->lock_wait_ms);
 	(void)buf_u32(b, s->umask);
+	(void)buf_str(b, s->only);
 	return buf_str(b, s->run);
 }
 
 int unpack_get_setup(struct view v, struct unpack_setup *ret)
 {
 	struct cursor c;
-	struct view run;
+	struct view run, only;
 
 	*ret = (struct unpack_setup){0};
 	cursor_init(&c, v.p, v.n);
@@ -46,9 +47,12 @@ int unpack_get_setup(struct view v, struct unpack_setup *ret)
 	ret->members_max = cursor_u64(&c);
 	ret->lock_wait_ms = cursor_u32(&c);
 	ret->umask = cursor_u32(&c) & 077; /* what the owner may do is not at stake */
+	only = cursor_bytes(&c, PATH_SEGMENT_MAX);
 	run = cursor_bytes(&c, ID_LEN);
 	if (!cursor_end(&c) || ret->mode > UM_RECOVER)
 		return -EPROTO;
+	if (only.n)
+		memcpy(ret->only, only.p, only.n);
 	memcpy(ret->run, run.p, run.n);
 	return id_is_prefix(ret->run) ? 0 : -EPROTO;
 }

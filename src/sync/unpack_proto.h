@@ -24,6 +24,7 @@
 #include "base/cursor.h"
 #include "base/err.h"
 #include "base/id.h"
+#include "base/limits.h"
 #include "sync/unpack.h"
 
 #define UNPACK_LAYERS_MAX 16
@@ -58,6 +59,7 @@ struct unpack_setup {
 	bool strict, dry_run, take_sandbox, full_tree, without_landlock, has_manifest, keep_trash;
 	uint64_t total_max, member_max, members_max;
 	uint32_t lock_wait_ms, umask; /* umask: of the user; for new entries */
+	char only[PATH_SEGMENT_MAX + 1]; /* the one member that may come; "": any */
 	char run[ID_LEN + 1];	      /* name of the staging directory */
 };
 

@@ -333,6 +333,10 @@ static int take_member(struct intake *k, const struct tar_member *m, struct err 
 		return err_sys(e, -verdict, "judge member %s", k->c.path);
 	if (verdict == MEMBER_HOSTILE)
 		return reject(k, rule, "a boundary rule is broken", m->path, e);
+	/* A mapping of one file has authority over that name and no other (S1-08). */
+	if (k->u->s.only[0] &&
+	    (m->type != TAR_FILE || m->op != TAR_OP_NONE || strcmp(k->c.path, k->u->s.only) != 0))
+		return reject(k, "not_mapped", "only one file may come here", m->path, e);
 	r = find_base(k, e);
 	if (r < 0)
 		return r;

@@ -1,0 +1,152 @@
+"""--map: files and directories besides the workspace (S1-08, S1-03, S1-10; cases J2, J3, J4, B1, B15)."""
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+from unpack_box import tree
+
+AIRLOCK = os.path.abspath(sys.argv[1])
+DEADLINE = 60
+
+
+class Maps(unittest.TestCase):
+    def setUp(self):
+        self.top = tempfile.mkdtemp(prefix="maps-")
+        self.env = dict(os.environ, HOME=os.path.join(self.top, "home"), XDG_STATE_HOME=os.path.join(self.top, "state"))
+        for d in "home", "ws", "assets":
+            os.mkdir(os.path.join(self.top, d))
+        self.ws, self.assets = os.path.join(self.top, "ws"), os.path.join(self.top, "assets")
+        self.write("ws/a", "a")
+
+    def tearDown(self):
+        subprocess.run([AIRLOCK, "rm", "--all", "--force"], env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                       timeout=DEADLINE, check=False)
+        subprocess.run(["chmod", "-R", "u+rwX", self.top], stderr=subprocess.DEVNULL, check=False)
+        shutil.rmtree(self.top, ignore_errors=True)
+
+    def write(self, name, text, mode=0o644):
+        path = os.path.join(self.top, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        os.chmod(path, mode)
+        return path
+
+    def read(self, name):
+        with open(os.path.join(self.top, name), encoding="utf-8") as f:
+            return f.read()
+
+    def run_in(self, script, *opts, status=0, **kw):
+        r = subprocess.run([AIRLOCK, "run", *opts, "--", script], cwd=self.ws, env=self.env, stdin=subprocess.DEVNULL,
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=DEADLINE, check=False, **kw)
+        self.assertEqual(r.returncode, status, r.stderr)
+        return r
+
+    def report(self, n=0):
+        runs = os.path.join(self.top, "state/airlock/runs")
+        with open(os.path.join(runs, sorted(os.listdir(runs))[-1], "maps/%d/changes.jsonl" % n), encoding="utf-8") as f:
+            return {c["path"]: c["action"] + (":" + c["rule"] if c.get("rule") else "") for c in map(json.loads, f)}
+
+    def test_a_directory_goes_in_and_its_changes_come_back(self):
+        for n in "keep", "change", "gone", "d/x":
+            self.write("assets/" + n, "old " + n)
+        self.write("assets/tool", "#!/bin/sh\necho ran\n", 0o755)
+        os.symlink("keep", os.path.join(self.assets, "link"))
+        r = self.run_in("cd ~/assets && ./tool && cat link && echo -n new > change && rm gone && echo -n n > d/new && chmod 600 keep"
+                        " && ln -s /etc/passwd esc && ln -s d in", "--map", self.assets + ":/home/agent/assets")
+        self.assertEqual(r.stdout, b"ran\nold keep")
+        self.assertEqual(self.report(), {"change": "change", "gone": "delete", "d/new": "add", "keep": "mode", "in": "add",
+                                         "esc": "refuse:link_escape"})
+        self.assertEqual({p: w[-1] for p, w in tree(self.assets).items() if w[0] == "f"},
+                         {"keep": b"old keep", "change": b"new", "d/x": b"old d/x", "d/new": b"n",
+                          "tool": b"#!/bin/sh\necho ran\n"})
+        self.assertEqual(stat.S_IMODE(os.stat(os.path.join(self.assets, "keep")).st_mode), 0o600)
+        self.assertIn(b"1 refused", r.stderr)
+        self.assertEqual(os.listdir(self.ws), ["a"])
+
+    def test_S1_08_a_file_comes_back_whole_with_its_mode_from_the_start(self):
+        path = self.write("conf/settings.json", "old", 0o600)
+        self.write("conf/other", "other", 0o600)
+        big = 4 << 20
+        seen, stop = set(), threading.Event()
+
+        def watch():  # every state that another user could meet under that name, or beside it
+            while not stop.is_set():
+                for here, _, files in os.walk(os.path.join(self.top, "conf")):
+                    for f in files:
+                        try:
+                            st = os.lstat(os.path.join(here, f))
+                            private = stat.S_IMODE(os.lstat(here).st_mode) if here != os.path.dirname(path) else 0o755
+                        except OSError:
+                            continue
+                        if st.st_mode & 0o077 and private & 0o077:
+                            seen.add((f, oct(st.st_mode)))
+                        if f == "settings.json":
+                            seen.add(("size", st.st_size))
+        t = threading.Thread(target=watch)
+        t.start()
+        try:
+            self.run_in("head -c %d /dev/zero > /tmp/m/s && chmod 600 /tmp/m/s" % big, "--map", path + ":/tmp/m/s:file")
+        finally:
+            stop.set()
+            t.join()
+        self.assertLessEqual(seen, {("size", 3), ("size", big)})
+        self.assertEqual((os.stat(path).st_size, stat.S_IMODE(os.stat(path).st_mode)), (big, 0o600))
+        self.assertEqual(self.read("conf/other"), "other")
+        self.assertEqual(sorted(os.listdir(os.path.join(self.top, "conf"))), ["other", "settings.json"])
+
+    def test_S1_08_only_that_file_may_come(self):
+        path = self.write("conf/f", "old")
+        # What inside stands for the archiver may send what it likes; the door knows one name.
+        evil = self.run_in("mkdir -p /tmp/e && cd /tmp/e && echo x > f && echo y > g && tar -cf - f g").stdout
+        r = subprocess.run([AIRLOCK, "unpack", "--file", path, "--on-conflict", "take-sandbox"], input=evil, env=self.env,
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=DEADLINE, check=False)
+        self.assertEqual(r.returncode, 3)
+        self.assertIn(b'"path":"g","rule":"not_mapped"', r.stdout)
+        self.assertEqual(os.listdir(os.path.dirname(path)), ["f"])
+        self.assertEqual(self.read("conf/f"), "old")
+
+    def test_J4_deleted_or_no_file_inside_leaves_the_host_file(self):
+        path = self.write("conf/f", "old")
+        for script in "rm /tmp/m/f", "rm /tmp/m/f; mkdir /tmp/m/f":
+            self.run_in(script, "--map", path + ":/tmp/m/f", status=125)
+            self.assertEqual(self.read("conf/f"), "old")
+
+    def test_a_host_edit_meanwhile_is_a_conflict(self):
+        path = self.write("conf/f", "old")
+        p = subprocess.Popen([AIRLOCK, "run", "--map", path + ":/tmp/m/f", "--", "echo ready; read x; echo s > /tmp/m/f"],
+                             cwd=self.ws, env=self.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertEqual(p.stdout.readline(), b"ready\n")
+        self.write("conf/f", "host")
+        _, err = p.communicate(b"\n", timeout=DEADLINE)
+        self.assertEqual(p.returncode, 0, err)
+        self.assertEqual((self.read("conf/f"), self.report()), ("host", {"f": "conflict:both_changed"}))
+
+    def test_J2_places_that_are_refused(self):
+        self.write("assets/d/x", "x")
+        f = self.write("conf/f", "f")
+        os.symlink(self.assets, os.path.join(self.top, "link"))
+        git = os.path.dirname(self.write("repo/.git/hooks/x", "x"))
+        ok = self.assets + ":/tmp/a"
+        for maps in (["nowhere:/tmp/a"], [self.assets], [self.assets + ":tmp/a"], [self.assets + ":/tmp/../etc"],
+                     [self.assets + ":/tmp"], [self.assets + ":/home/agent"], [self.assets + ":/workspace/x"],
+                     [self.assets + ":/usr/lib/x"], [self.assets + ":/tmp/a:file"], [f + ":/tmp/a:dir"],
+                     [os.path.join(self.top, "link") + ":/tmp/a"], [git + ":/tmp/a"], [self.assets + ":/tmp/.git/x"],
+                     [self.ws + ":/tmp/a"], [self.top + ":/tmp/a"], [os.path.join(self.ws, "a") + ":/tmp/a"],
+                     [os.path.join(self.top, "state/airlock/runs") + ":/tmp/a"],
+                     [ok, self.assets + "/d:/tmp/b"], [ok, f + ":/tmp/a/b"], [ok, f + ":/tmp/a"]):
+            subprocess.run([AIRLOCK, "ps"], env=self.env, stdout=subprocess.DEVNULL, check=True)
+            r = self.run_in("true", *[w for m in maps for w in ("--map", m)], status=2)
+            self.assertTrue(r.stderr.startswith(b"airlock: --map "), r.stderr)
+        for other in "--keep", "--review":
+            self.assertIn(b"--map does not go with " + other.encode(), self.run_in("true", other, "--map", ok, status=2).stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1, argv=sys.argv[:1] + sys.argv[2:])
