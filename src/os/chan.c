@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -10,11 +11,13 @@
 
 /* One read's worth: most frames are far smaller. */
 #define READ_CHUNK 16384
+#define QUEUE_BYTES (32 << 10)
 
 void chan_init(struct chan *c, int fd, bool accept_fds)
 {
 	*c = (struct chan){.fd = fd, .accept_fds = accept_fds};
 	buf_init(&c->in, FRAME_MAX + FRAME_HEADER + READ_CHUNK);
+	buf_init(&c->out, FRAME_MAX + FRAME_HEADER + QUEUE_BYTES);
 }
 
 void chan_done(struct chan *c)
@@ -26,6 +29,7 @@ void chan_done(struct chan *c)
 		(void)close(c->fd);
 	c->fd = -1;
 	buf_done(&c->in);
+	buf_done(&c->out);
 }
 
 /* 0 when ready, -ETIMEDOUT, or a negative errno. */
@@ -57,7 +61,9 @@ static ssize_t send_some(int fd, const char *p, size_t n, const int *fds, size_t
 		memset(&u, 0, sizeof(u));
 		m.msg_control = u.buf;
 		m.msg_controllen = CMSG_SPACE(sizeof(int) * nfds);
-		h = CMSG_FIRSTHDR(&m);
+		h = CMSG_FIRSTHDR(&m); /* never NULL: there is room; the compiler does not know */
+		if (!h)
+			abort();
 		h->cmsg_level = SOL_SOCKET;
 		h->cmsg_type = SCM_RIGHTS;
 		h->cmsg_len = CMSG_LEN(sizeof(int) * nfds);
@@ -66,22 +72,14 @@ static ssize_t send_some(int fd, const char *p, size_t n, const int *fds, size_t
 	return sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-int chan_send(struct chan *c, uint8_t type, const void *payload, size_t n, const int *fds,
-	      size_t nfds, int64_t deadline_ns, struct err *e)
+static int send_all(struct chan *c, const struct buf *b, const int *fds, size_t nfds,
+		    int64_t deadline_ns, struct err *e)
 {
-	_cleanup_buf_ struct buf b = BUF_INIT(FRAME_MAX + FRAME_HEADER);
 	size_t off = 0;
-	int r;
 
-	if (nfds > FRAME_FDS_MAX)
-		return err_set(e, ERR_INTERNAL, "%zu descriptors in one frame", nfds);
-	r = frame_put(&b, type, (uint8_t)nfds, payload, n);
-	if (r < 0)
-		return err_set(e, r == -ENOMEM ? ERR_NOMEM : ERR_LIMIT,
-			       "a message of %zu bytes is over the limit of %d bytes", n,
-			       FRAME_MAX);
-	while (off < b.len) {
-		ssize_t k = send_some(c->fd, b.data + off, b.len - off, fds, off ? 0 : nfds);
+	while (off < b->len) {
+		ssize_t k = send_some(c->fd, b->data + off, b->len - off, fds, off ? 0 : nfds);
+		int r;
 
 		if (k >= 0) {
 			off += (size_t)k;
@@ -96,6 +94,45 @@ int chan_send(struct chan *c, uint8_t type, const void *payload, size_t n, const
 			return err_sys(e, -r, "send to helper");
 	}
 	return 0;
+}
+
+static int put(struct buf *b, uint8_t type, const void *payload, size_t n, size_t nfds,
+	       struct err *e)
+{
+	int r = frame_put(b, type, (uint8_t)nfds, payload, n);
+
+	return r < 0 ? err_set(e, r == -ENOMEM ? ERR_NOMEM : ERR_LIMIT,
+			       "a message of %zu bytes is over the limit of %d bytes", n, FRAME_MAX)
+		     : 0;
+}
+
+int chan_flush(struct chan *c, int64_t deadline_ns, struct err *e)
+{
+	int r = c->out.len ? send_all(c, &c->out, NULL, 0, deadline_ns, e) : 0;
+
+	buf_reset(&c->out);
+	return r;
+}
+
+int chan_queue(struct chan *c, uint8_t type, const void *payload, size_t n, struct err *e)
+{
+	int r = put(&c->out, type, payload, n, 0, e);
+
+	return r < 0 || c->out.len < QUEUE_BYTES ? r : chan_flush(c, INT64_MAX, e);
+}
+
+int chan_send(struct chan *c, uint8_t type, const void *payload, size_t n, const int *fds,
+	      size_t nfds, int64_t deadline_ns, struct err *e)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(FRAME_MAX + FRAME_HEADER);
+	int r;
+
+	if (nfds > FRAME_FDS_MAX)
+		return err_set(e, ERR_INTERNAL, "%zu descriptors in one frame", nfds);
+	r = chan_flush(c, deadline_ns, e);
+	if (r == 0)
+		r = put(&b, type, payload, n, nfds, e);
+	return r < 0 ? r : send_all(c, &b, fds, nfds, deadline_ns, e);
 }
 
 /* Reads once. >0 bytes, 0 end of stream, negative errno (-EAGAIN: nothing there). */

@@ -22,8 +22,8 @@ struct chan {
 	int fd; /* owned, -1 if closed */
 	bool accept_fds;
 	bool eof;
-	struct buf in;
-	size_t used; /* bytes of `in` that the last returned frame occupied */
+	struct buf in, out; /* out: frames that chan_queue holds back */
+	size_t used;	    /* bytes of `in` that the last returned frame occupied */
 	int fds[2 * FRAME_FDS_MAX];
 	size_t nfds;
 };
@@ -38,6 +38,12 @@ void chan_done(struct chan *c);
  */
 int chan_send(struct chan *c, uint8_t type, const void *payload, size_t n, const int *fds,
 	      size_t nfds, int64_t deadline_ns, struct err *e);
+/*
+ * As chan_send without descriptors, but the frame may wait for company: it goes at the latest before
+ * the next chan_send. For many small frames, each of which would wake the peer up.
+ */
+int chan_queue(struct chan *c, uint8_t type, const void *payload, size_t n, struct err *e);
+int chan_flush(struct chan *c, int64_t deadline_ns, struct err *e);
 /*
  * Next frame: 1 and *ret (valid until the next call), with its descriptors moved to
  * fds[0..nfds) (caller owns them; surplus slots are -1); 0 at end of stream; -EAGAIN when

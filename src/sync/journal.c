@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <sodium.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 #define OVERHEAD (FIXED + SUM + 4)
 #define RECORD_MAX (OVERHEAD + PATH_MEMBER_MAX)
 #define FLUSH_AT (64 << 10)
+#define CACHE_BYTES (64 << 10) /* many records; at least the largest one */
 
 void journal_init(struct journal *j, int fd)
 {
@@ -136,21 +138,55 @@ static int parse(const char *p, size_t n, struct intent *ret)
 	return 1;
 }
 
-static int read_at(int fd, uint64_t off, void *p, size_t n)
+static ssize_t pread_again(int fd, void *p, size_t n, uint64_t off)
 {
 	ssize_t k;
 
 	do {
 		k = pread(fd, p, n, (off_t)off);
 	} while (k < 0 && errno == EINTR);
-	return k < 0 ? -errno : k == (ssize_t)n ? 1 : 0;
+	return k < 0 ? -errno : k;
 }
 
-static int length_at(int fd, uint64_t off, uint32_t *ret)
+void journal_cache_done(struct journal_cache *k)
+{
+	free(k->buf);
+	*k = (struct journal_cache){0};
+}
+
+/* 1; 0: the file ends before; errno. */
+static int read_at(int fd, struct journal_cache *c, uint64_t off, void *p, size_t n)
+{
+	ssize_t k;
+
+	if (c && !c->buf)
+		c->buf = malloc(CACHE_BYTES);
+	if (!c || !c->buf) { /* slower, no worse */
+		k = pread_again(fd, p, n, off);
+		return k < 0 ? (int)k : k == (ssize_t)n;
+	}
+	if (off < c->at || off + n > c->at + c->len) {
+		/* A reader that goes backwards wants what lies before. */
+		if (c->len && off < c->at)
+			c->at = off + n > CACHE_BYTES ? off + n - CACHE_BYTES : 0;
+		else
+			c->at = off;
+		k = pread_again(fd, c->buf, CACHE_BYTES, c->at);
+		c->len = k < 0 ? 0 : (size_t)k;
+		if (k < 0)
+			return (int)k;
+		if (off + n > c->at + c->len)
+			return 0;
+	}
+	memcpy(p, c->buf + (off - c->at), n);
+	return 1;
+}
+
+static int length_at(int fd, struct journal_cache *k, uint64_t off, uint32_t *ret)
 {
 	uint8_t b[4];
 	struct cursor c;
-	int r = read_at(fd, off, b, sizeof(b));
+	int r = read_at(fd, k, off, b, sizeof(b));
 
 	if (r <= 0)
 		return r;
@@ -159,42 +195,42 @@ static int length_at(int fd, uint64_t off, uint32_t *ret)
 	return *ret < OVERHEAD || *ret > RECORD_MAX ? -EBADMSG : 1;
 }
 
-static int record_at(int fd, uint64_t off, uint32_t n, struct intent *ret)
+static int record_at(int fd, struct journal_cache *k, uint64_t off, uint32_t n, struct intent *ret)
 {
 	char rec[RECORD_MAX];
-	int r = read_at(fd, off, rec, n);
+	int r = read_at(fd, k, off, rec, n);
 
 	return r < 0 ? r : r == 0 ? -EBADMSG : parse(rec, n, ret);
 }
 
-int journal_next(int fd, uint64_t *pos, uint64_t end, struct intent *ret)
+int journal_next(int fd, struct journal_cache *k, uint64_t *pos, uint64_t end, struct intent *ret)
 {
 	uint32_t n;
 	int r;
 
 	if (*pos >= end)
 		return 0;
-	r = length_at(fd, *pos, &n);
+	r = length_at(fd, k, *pos, &n);
 	if (r > 0)
-		r = record_at(fd, *pos, n, ret);
+		r = record_at(fd, k, *pos, n, ret);
 	if (r <= 0)
 		return r == 0 ? -EBADMSG : r;
 	*pos += n;
 	return 1;
 }
 
-int journal_prev(int fd, uint64_t *pos, struct intent *ret)
+int journal_prev(int fd, struct journal_cache *k, uint64_t *pos, struct intent *ret)
 {
 	uint32_t n;
 	int r;
 
 	if (*pos == 0)
 		return 0;
-	r = *pos < OVERHEAD ? -EBADMSG : length_at(fd, *pos - 4, &n);
+	r = *pos < OVERHEAD ? -EBADMSG : length_at(fd, k, *pos - 4, &n);
 	if (r > 0 && n > *pos)
 		r = -EBADMSG;
 	if (r > 0)
-		r = record_at(fd, *pos - n, n, ret);
+		r = record_at(fd, k, *pos - n, n, ret);
 	if (r <= 0)
 		return r == 0 ? -EBADMSG : r;
 	*pos -= n;
@@ -203,6 +239,7 @@ int journal_prev(int fd, uint64_t *pos, struct intent *ret)
 
 int journal_committed(int fd, uint64_t *ret_end)
 {
+	_cleanup_journal_cache_ struct journal_cache k = {0};
 	uint64_t pos = 0, count = 0;
 	struct intent in;
 	int r;
@@ -210,7 +247,7 @@ int journal_committed(int fd, uint64_t *ret_end)
 	for (;;) {
 		uint64_t at = pos;
 
-		r = journal_next(fd, &pos, UINT64_MAX, &in);
+		r = journal_next(fd, &k, &pos, UINT64_MAX, &in);
 		if (r == -EBADMSG)
 			return 0; /* torn tail: the fsync of the commit never finished */
 		if (r <= 0)

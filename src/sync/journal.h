@@ -57,6 +57,13 @@ struct journal {
 	uint64_t count, written;
 };
 
+/* What a reader of many records has of the file: one read for hundreds. Zeroed is empty; one per pass. */
+struct journal_cache {
+	char *buf; /* owned */
+	uint64_t at;
+	size_t len;
+};
+
 /* No allocation; fd must be empty and at its start. */
 void journal_init(struct journal *j, int fd);
 void journal_done(struct journal *j);
@@ -68,9 +75,11 @@ int journal_flush(struct journal *j, uint64_t *ret_end);
 int journal_commit(struct journal *j);
 /* Whether fd holds a committed journal. 1 yes (*ret_end: where its commit record starts), 0 no, errno. */
 int journal_committed(int fd, uint64_t *ret_end);
-/* Next record at *pos (start: 0), before `end`. 1, 0 at the end, -EBADMSG, errno. */
-int journal_next(int fd, uint64_t *pos, uint64_t end, struct intent *ret);
+/* Next record at *pos (start: 0), before `end`. 1, 0 at the end, -EBADMSG, errno. k may be NULL. */
+int journal_next(int fd, struct journal_cache *k, uint64_t *pos, uint64_t end, struct intent *ret);
 /* The record that ends at *pos (start: end). 1, 0 at the start, -EBADMSG, errno. */
-int journal_prev(int fd, uint64_t *pos, struct intent *ret);
+int journal_prev(int fd, struct journal_cache *k, uint64_t *pos, struct intent *ret);
+void journal_cache_done(struct journal_cache *k);
+#define _cleanup_journal_cache_ __attribute__((cleanup(journal_cache_done)))
 
 #endif

@@ -162,7 +162,7 @@ int stage_space(const struct unpack *u, uint64_t need, struct err *e)
 	    miss, want, reserve);
 }
 
-int stage_create(struct unpack *u, const char *path, uint64_t *ret_id, struct err *e)
+int stage_create(struct unpack *u, const char *path, uint32_t mode, uint64_t *ret_id, struct err *e)
 {
 	char name[20];
 	int fd = stage_ready(u, e);
@@ -170,7 +170,8 @@ int stage_create(struct unpack *u, const char *path, uint64_t *ret_id, struct er
 	if (fd < 0)
 		return fd;
 	stage_name(u->st.next_id, name);
-	fd = openat(u->st.content, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	fd = openat(u->st.content, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+		    mode & 0777);
 	if (fd < 0)
 		return err_sys(e, errno, "stage %s in %s", path, u->st.path);
 	*ret_id = u->st.next_id++;

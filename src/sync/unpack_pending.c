@@ -27,7 +27,7 @@ static int stage_base(struct unpack *u, const char *path, size_t n, uint64_t *re
 	from = u->m && manifest_find(u->m, path, n, b) > 0 ? base_open(u, b) : -1;
 	if (from < 0)
 		return 0;
-	out = stage_create(u, path, ret_id, e);
+	out = stage_create(u, path, 0600, ret_id, e);
 	if (out < 0)
 		return out;
 	r = copy_fd(from, out);

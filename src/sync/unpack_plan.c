@@ -72,13 +72,15 @@ static int intend_here(struct plan *p, struct intent *in, struct err *e)
 }
 
 /* The staged file's owner: that of the file it replaces, else of the workspace. Needs privilege; else ours. */
-static void give_owner(struct plan *p, const char *name, const struct intent_old *old)
+static void give_owner(struct plan *p, const char *name, const struct stat *st,
+		       const struct intent_old *old)
 {
 	uid_t uid = old->ino ? p->h.st.st_uid : p->u->root_st.st_uid;
 	gid_t gid = old->ino ? p->h.st.st_gid : p->u->root_st.st_gid;
 
 	/* Safe because: a file without set-id bits in the private staging directory, not followed. */
-	give_to(p->u->st.content, name, uid, gid);
+	if (st->st_uid != uid || st->st_gid != gid)
+		give_to(p->u->st.content, name, uid, gid);
 }
 
 /* A new entry is as open as the user lets new entries be. */
@@ -112,9 +114,9 @@ static int put(struct plan *p, uint64_t id, uint32_t mode, bool over, enum unpac
 	if (over)
 		host_old(p->u, p->c.path, &p->h, &in.old);
 	if (!p->preview) {
-		give_owner(p, name, &in.old);
 		if (fstatat(p->u->st.content, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			return err_sys(e, errno, "find the staged content of %s", p->c.path);
+		give_owner(p, name, &st, &in.old);
 		in.new_ino = st.st_ino;
 		in.size = (uint64_t)st.st_size;
 	}
@@ -160,7 +162,7 @@ static int make_dir_over(struct plan *p, uint32_t mode, enum unpack_action a, st
 
 static int stage_copy(struct plan *p, int from, uint64_t *ret_id, struct err *e)
 {
-	_cleanup_fd_ int out = stage_create(p->u, p->c.path, ret_id, e);
+	_cleanup_fd_ int out = stage_create(p->u, p->c.path, 0600, ret_id, e);
 	int r;
 
 	if (out < 0)
@@ -270,7 +272,7 @@ static int merge_text(struct plan *p, uint64_t *ret_id, struct err *e)
 	r = r ? r : slurp(ours, &t[1]);
 	r = r ? r : slurp(theirs, &t[2]);
 	if (r == 0 && !p->preview) {
-		out = stage_create(u, p->c.path, ret_id, e);
+		out = stage_create(u, p->c.path, 0600, ret_id, e);
 		r = out < 0 ? out : 0;
 	}
 	if (r == 0)
@@ -437,7 +439,8 @@ static int settle(struct plan *p, struct merge_verdict v, struct err *e)
 
 	p->failed = p->disputed = false;
 	p->host_mode = p->h.side.kind == p->side_s.kind ? p->h.side.mode : p->side_s.mode;
-	if (p->h.blocked && p->c.kind != MK_ABSENT) /* nothing is written through what is in the way */
+	if (p->h.blocked &&
+	    p->c.kind != MK_ABSENT) /* nothing is written through what is in the way */
 		r = v.act == MA_NONE ? 0 : keep_host(p, p->h.blocked, e);
 	else if (p->h.blocked && !strcmp(p->h.blocked, "permission_denied"))
 		r = note(p, UA_FAIL, p->h.blocked, NULL, e);

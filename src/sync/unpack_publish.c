@@ -25,8 +25,6 @@
 #define XFS_MAGIC 0x58465342 /* statfs(2) */
 #define WRITE_AND_WAIT \
 	(SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER)
-#define SYNC_EACH_MAX \
-	64 /* files or directories; with more, one syncfs is cheaper than each its fsync */
 
 /* Outcomes of a step beside negative errno. */
 enum {
@@ -135,7 +133,7 @@ static int do_put(struct unpack *u, const struct intent *in)
 		return renameat2(u->st.content, name, dir, base, RENAME_EXCHANGE) < 0 ? -errno
 										      : RACED;
 	}
-	/* After a power cut the mode may not have come as far as the contents. */
+	/* Most were made with their mode; and after a power cut it may not have come as far as the contents. */
 	if (S_ISREG(st.st_mode) && (st.st_mode & 07777) != (in->mode & 0777) &&
 	    fchmodat(u->st.content, name, in->mode & 0777, 0) < 0)
 		return -errno;
@@ -362,16 +360,17 @@ static int carry_out(struct unpack *u, const struct intent *in, bool forward, st
 
 static int carry_all(struct unpack *u, uint64_t end, struct err *e)
 {
+	_cleanup_journal_cache_ struct journal_cache k = {0};
 	uint64_t pos = 0;
 	struct intent in;
 	int r, s;
 
-	while ((r = journal_next(u->st.journal, &pos, end, &in)) > 0) {
+	while ((r = journal_next(u->st.journal, &k, &pos, end, &in)) > 0) {
 		s = in.op == IN_HEADER ? 0 : carry_out(u, &in, true, e);
 		if (s < 0)
 			return s;
 	}
-	while (r == 0 && (r = journal_prev(u->st.journal, &pos, &in)) > 0) {
+	while (r == 0 && (r = journal_prev(u->st.journal, &k, &pos, &in)) > 0) {
 		s = in.op == IN_HEADER ? 0 : carry_out(u, &in, false, e);
 		if (s < 0)
 			return s;
@@ -383,13 +382,13 @@ static int carry_all(struct unpack *u, uint64_t end, struct err *e)
 /* --- durability --------------------------------------------------------------------------- */
 
 /* Opens the next staged file of the journal. 1, 0 at the end, errno. */
-static int next_content(struct unpack *u, uint64_t *pos, uint64_t end, struct intent *in,
-			int *ret_fd)
+static int next_content(struct unpack *u, struct journal_cache *k, uint64_t *pos, uint64_t end,
+			struct intent *in, int *ret_fd)
 {
 	char name[20];
 	int r;
 
-	while ((r = journal_next(u->st.journal, pos, end, in)) > 0) {
+	while ((r = journal_next(u->st.journal, k, pos, end, in)) > 0) {
 		if (in->op != IN_PUT)
 			continue;
 		stage_name(in->id, name);
@@ -414,49 +413,35 @@ static bool one_log(const struct unpack *u)
 	return fstatfs(u->st.dir, &f) == 0 && (f.f_type == EXT4_MAGIC || f.f_type == XFS_MAGIC);
 }
 
-/* Contents, then the directories that lead to them. */
+/* Contents, then the directories that lead to them. Modes are set when a file is put in its place. */
 static int sync_contents(struct unpack *u, uint64_t end, struct err *e)
 {
-	bool shared = one_log(u);
+	_cleanup_journal_cache_ struct journal_cache k = {0};
+	bool shared = one_log(u), many = false;
 	uint64_t pos = 0, n = 0;
 	struct intent in;
 	int fd, r;
 
-	while ((r = next_content(u, &pos, end, &in, &fd)) > 0) {
-		if (shared)
+	while (!many && (r = next_content(u, &k, &pos, end, &in, &fd)) > 0) {
+		many = ++n > (shared ? PUSH_EACH_MAX : SYNC_EACH_MAX);
+		if (many)
+			r = syncfs(fd) < 0 ? -errno : 0;
+		else if (shared)
 			r = sync_file_range(fd, 0, 0, WRITE_AND_WAIT) < 0 ? -errno : 0;
-		else if (n++ < SYNC_EACH_MAX)
+		else
 			r = fsync(fd) < 0 ? -errno : 0;
 		(void)close(fd);
 		if (r < 0)
 			break;
 	}
-	if (r == 0 && n > SYNC_EACH_MAX && syncfs(u->st.content) < 0)
-		r = -errno;
-	if (r == 0 && !shared && (fsync(u->st.content) < 0 || fsync(u->st.dir) < 0))
+	if (r == 0 && !shared && !many && (fsync(u->st.content) < 0 || fsync(u->st.dir) < 0))
 		r = -errno;
 	return r < 0 ? err_sys(e, -r, "make the staged files durable (nothing was changed)") : 0;
 }
 
-/* The final modes: closed ones could not be opened for the fsync any more. */
-static int set_modes(struct unpack *u, uint64_t end, struct err *e)
-{
-	uint64_t pos = 0;
-	struct intent in;
-	int fd, r;
-
-	while ((r = next_content(u, &pos, end, &in, &fd)) > 0) {
-		if (fchmod(fd, in.mode & 0777) < 0)
-			r = -errno;
-		(void)close(fd);
-		if (r < 0)
-			break;
-	}
-	return r < 0 ? err_sys(e, -r, "prepare the staged files (nothing was changed)") : 0;
-}
-
 static void sync_dirs(struct unpack *u, uint64_t end)
 {
+	_cleanup_journal_cache_ struct journal_cache cache = {0};
 	char last[PATH_MEMBER_MAX + 1] = "/";
 	uint64_t pos = 0, n = 0;
 	struct intent in;
@@ -464,7 +449,7 @@ static void sync_dirs(struct unpack *u, uint64_t end)
 	/* The touch makes the journal's inode part of the newest transaction, which the fsync commits. */
 	if (one_log(u) && futimens(u->st.journal, NULL) == 0 && fsync(u->st.journal) == 0)
 		return;
-	while (journal_next(u->st.journal, &pos, end, &in) > 0 && n <= SYNC_EACH_MAX) {
+	while (journal_next(u->st.journal, &cache, &pos, end, &in) > 0 && n <= SYNC_EACH_MAX) {
 		size_t k = in.op == IN_HEADER ? 0 : (size_t)(path_base(in.path) - in.path);
 		_cleanup_fd_ int fd = -1;
 
@@ -503,11 +488,12 @@ static int keep_replaced(struct unpack *u, const struct intent *in)
  */
 static int keep_trash(struct unpack *u, uint64_t end, struct err *e)
 {
+	_cleanup_journal_cache_ struct journal_cache k = {0};
 	bool copy = u->mass_delete || u->s.keep_trash;
 	uint64_t pos = 0;
 	struct intent in;
 
-	while (journal_next(u->st.journal, &pos, end, &in) > 0) {
+	while (journal_next(u->st.journal, &k, &pos, end, &in) > 0) {
 		int r = 0;
 
 		if (in.op == IN_DELETE || in.op == IN_CLEAR)
@@ -515,10 +501,11 @@ static int keep_trash(struct unpack *u, uint64_t end, struct err *e)
 		else if (in.op == IN_PUT && u->s.keep_trash)
 			r = keep_replaced(u, &in);
 		if (r < 0 && r != -ENOENT && u->s.keep_trash)
-			return err_sys(e, -r,
-				       "keep the old %s in the trash (all is published; what was deleted or "
-				       "replaced lies in %s until 'airlock recover' can move it)",
-				       in.path, u->st.path);
+			return err_sys(
+			    e, -r,
+			    "keep the old %s in the trash (all is published; what was deleted or "
+			    "replaced lies in %s until 'airlock recover' can move it)",
+			    in.path, u->st.path);
 	}
 	return 0;
 }
@@ -544,8 +531,6 @@ int publish_journal(struct unpack *u, struct err *e)
 		return r;
 	}
 	r = sync_contents(u, end, e);
-	if (r == 0)
-		r = set_modes(u, end, e);
 	if (r == 0 && (r = journal_commit(&j)) < 0)
 		(void)err_sys(e, -r, "commit the journal in %s (nothing was changed)", u->st.path);
 	journal_done(&j);

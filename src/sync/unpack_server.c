@@ -41,8 +41,7 @@ int tell(struct unpack *u, enum unpack_action a, const char *path, const char *r
 
 	if (r < 0)
 		return err_sys(e, -r, "report %s", path);
-	r = chan_send(&u->ch, UF_CHANGE, b.data, b.len, NULL, 0, INT64_MAX,
-		      u->publishing ? NULL : e);
+	r = chan_queue(&u->ch, UF_CHANGE, b.data, b.len, u->publishing ? NULL : e);
 	/* A listener that went away does not stop a publish: half done is the one state we never leave. */
 	return u->publishing ? 0 : r;
 }

@@ -24,6 +24,9 @@
 
 #define STAGING_GIT ".git/airlock-staging"
 #define STAGING_TOP ".airlock-staging"
+/* With more files (or directories) than these, one syncfs is cheaper than to sync or push out each. */
+#define SYNC_EACH_MAX 64
+#define PUSH_EACH_MAX 512
 
 struct stage { /* the staging directory of this publish, on the workspace's file system */
 	char path[sizeof(STAGING_GIT) + 1 + ID_LEN]; /* below base */
@@ -37,8 +40,8 @@ struct stage { /* the staging directory of this publish, on the workspace's file
 	    refused; /* dir -1: why there is none; matters once there is something to write */
 };
 
-struct baseline { /* of a kept sandbox: unpack_baseline.c */
-	int dir;  /* owned; -1: none is kept */
+struct baseline {     /* of a kept sandbox: unpack_baseline.c */
+	int dir;      /* owned; -1: none is kept */
 	int contents; /* owned */
 	uint64_t contents_len;
 	struct chlist *notes, *back; /* paths that move on, and those that did not after all */
@@ -82,7 +85,8 @@ void stage_name(uint64_t id, char out[20]);
 /* Missing bytes are named when `need` bytes would eat into DISK_RESERVE_BYTES. */
 int stage_space(const struct unpack *u, uint64_t need, struct err *e);
 /* New content of path under number *ret_id: descriptor or negative errno. */
-int stage_create(struct unpack *u, const char *path, uint64_t *ret_id, struct err *e);
+int stage_create(struct unpack *u, const char *path, uint32_t mode, uint64_t *ret_id,
+		 struct err *e);
 
 /* unpack_stage.c: phase 1. -EBADMSG: rejected (u->rule, u->rule_text). */
 int stage_stream(struct unpack *u, struct err *e);

@@ -26,7 +26,8 @@
 #define SMALL_BYTES \
 	(64 << 10) /* files up to this are compared with the manifest before they are staged */
 #define SIZE_CLAIM_MAX \
-	(UINT64_C(1) << 50) /* no real file: hostile; below, judge_size has the limit */
+	(UINT64_C(1) << 50)  /* no real file: hostile; below, judge_size has the limit */
+#define PUSH_BYTES (1 << 20) /* from here on a file's write-back is started whatever came before */
 #define TELL_NS (50 * NS_PER_MS)
 
 struct intake {
@@ -37,6 +38,7 @@ struct intake {
 	int raw; /* owned: first RAW_KEEP_MAX bytes, kept if the stream is rejected */
 	uint64_t raw_len;
 	uint64_t total;			    /* logical bytes of the members that are wanted */
+	uint64_t pushed;		    /* files whose write-back was started here */
 	uint64_t members, bytes, unchecked; /* bytes staged since the last look at free space */
 	int64_t told_ns;
 	/* the member in work */
@@ -107,9 +109,14 @@ static int write_at(int fd, const char *p, size_t n, uint64_t off)
 
 static int make_staged(struct intake *k, struct err *e)
 {
+	uint32_t mode;
 	int r;
 
-	k->fd = stage_create(k->u, k->c.path, &k->c.id, e);
+	/* A new file is made with the mode that it will have, unless we could not open it again then. */
+	mode = k->c.mode & ~k->u->s.umask;
+	if (k->have_base || (mode & 0600) != 0600)
+		mode = 0600;
+	k->fd = stage_create(k->u, k->c.path, mode, &k->c.id, e);
 	if (k->fd < 0)
 		return k->fd;
 	/* small is contiguous from 0 unless the file is sparse, and sparse files are never small. */
@@ -163,12 +170,17 @@ static int finish_staged(struct intake *k, struct err *e)
 				 {.tv_sec = k->c.mtime_ns / NS_PER_S,
 				  .tv_nsec = k->c.mtime_ns % NS_PER_S}};
 
-	if (ftruncate(k->fd, (off_t)k->c.size) < 0)
+	/* Only a hole at the end is not there yet. */
+	if (k->at < k->c.size && ftruncate(k->fd, (off_t)k->c.size) < 0)
 		return err_sys(e, errno, "stage %s", k->c.path);
 	if (futimens(k->fd, ts) < 0)
 		return err_sys(e, errno, "stage %s", k->c.path);
-	/* Starts the write-back now; the fsync before the commit then finds little left to do. */
-	(void)sync_file_range(k->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+	/*
+	 * Starts the write-back now; the sync before the commit then finds little left to do. Many small files
+	 * are left to the kernel, which does them together.
+	 */
+	if (k->c.size >= PUSH_BYTES || k->pushed++ < PUSH_EACH_MAX)
+		(void)sync_file_range(k->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
 	return 0;
 }
 

@@ -176,17 +176,17 @@ static void walk(const uint8_t *p, size_t n)
 	if (r == 0)
 		return;
 	MUST(end < n);
-	for (at[0] = 0; k < ARRAY_LEN(at) - 1 && (r = journal_next(fd, &pos, end, &a)) == 1;
+	for (at[0] = 0; k < ARRAY_LEN(at) - 1 && (r = journal_next(fd, NULL, &pos, end, &a)) == 1;
 	     at[++k] = pos)
 		MUST(a.op != IN_COMMIT && a.path_len <= PATH_MEMBER_MAX);
 	if (k == ARRAY_LEN(at) - 1)
 		return;
 	MUST(r == 0 && pos == end);
-	for (; (r = journal_prev(fd, &pos, &b)) == 1; k--) {
+	for (; (r = journal_prev(fd, NULL, &pos, &b)) == 1; k--) {
 		uint64_t again = pos;
 
 		MUST(k > 0 && pos == at[k - 1]);
-		MUST(journal_next(fd, &again, end, &a) == 1 && again == at[k]);
+		MUST(journal_next(fd, NULL, &again, end, &a) == 1 && again == at[k]);
 		MUST(a.op == b.op && a.id == b.id && a.mode == b.mode && a.old.ino == b.old.ino &&
 		     a.path_len == b.path_len && !memcmp(a.path, b.path, a.path_len));
 	}

@@ -162,7 +162,7 @@ static void stage(struct rig *g, const char *path, struct state s, struct change
 	int fd;
 
 	if (s.kind == 'f') {
-		fd = stage_create(&g->u, path, &c->id, &g->e);
+		fd = stage_create(&g->u, path, 0600, &c->id, &g->e);
 		MUST(fd >= 0);
 		c->size = contents[s.content].n;
 		MUST(write(fd, contents[s.content].p, c->size) == (ssize_t)c->size);
@@ -224,6 +224,7 @@ static void read_report(struct rig *g, struct world *w)
 	struct frame f;
 	struct unpack_note n;
 
+	MUST(chan_flush(&g->u.ch, INT64_MAX, NULL) == 0);
 	chan_init(&peer, dup(g->peer), false);
 	while (chan_recv(&peer, 0, &f, NULL, NULL) == 1) {
 		int i;

@@ -1,13 +1,14 @@
 /*
  * fault-at: one fault at one system call of one program, for tests of crashes and full disks.
  *
- *   fault-at [-p NAME] [-i K] [-l LOG] [-r REPORT] [-f SPEC]... -- COMMAND...
+ *   fault-at [-p NAME] [-i K] [-l LOG] [-r REPORT] [-x PROGRAM] [-f SPEC]... -- COMMAND...
  *
  * Runs COMMAND under ptrace and follows what it starts until NAME (default airlock-unpack) is
  * executed for the Kth time (default 1); only that process is stopped at its system calls, and
  * what other programs start is not followed. SPEC is CALL:N=FAULT, CALL a name or "any" (Nth call of all, from 1); FAULT is
  *   kill      SIGKILL before the call is made: what a dead machine leaves, as far as a test can go
  *   ERRNO     the call is not made and says ERRNO (ENOSPC, EIO, EDQUOT, EINTR, ENOMEM, EMFILE)
+ *   run       PROGRAM of -x is run to its end before the call is made: somebody else acts just then
  *   ERRNO+    so do all later calls of that name; with "full" as CALL: of all that need room on a disk
  * LOG gets a line "INDEX NAME OCCURRENCE" per call. REPORT gets a line per fault that was made, with
  * the Seccomp mode of the process at that moment: 2 once it is confined. The confinement stays in
@@ -34,6 +35,7 @@
 #include <linux/ptrace.h>
 
 #define SPECS_MAX 8
+#define RUN 4096 /* no errno */
 #define CALLS_MAX 1024
 #define OPTIONS                                                                                   \
 	(PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_TRACECLONE | \
@@ -42,7 +44,7 @@
 struct spec {
 	int nr; /* -1: any; -2: what needs room */
 	unsigned long at;
-	int fault; /* errno; 0: kill */
+	int fault; /* errno; 0: kill; RUN */
 	bool on;   /* also later ones */
 	bool made;
 };
@@ -53,6 +55,7 @@ struct tracer {
 	struct spec spec[SPECS_MAX];
 	size_t specs;
 	FILE *log, *report;
+	const char *act;
 	pid_t first, target;
 	unsigned long count, occurrence[CALLS_MAX];
 	int inject; /* errno to put into the result at the exit stop; 0: none */
@@ -101,7 +104,7 @@ static void add_spec(struct tracer *t, char *s)
 		p->on = true;
 		f[k - 1] = '\0';
 	}
-	p->fault = strcmp(f, "kill") ? -1 : 0;
+	p->fault = !strcmp(f, "kill") ? 0 : !strcmp(f, "run") ? RUN : -1;
 	for (size_t i = 0; i < sizeof(errnos) / sizeof(*errnos); i++)
 		if (!strcmp(f, errnos[i].name))
 			p->fault = errnos[i].value;
@@ -214,6 +217,20 @@ static bool matches(struct tracer *t, struct spec *s, const struct ptrace_syscal
 	return s->nr == nr && (n == s->at || (s->on && n > s->at));
 }
 
+/* Everything that is traced stands still meanwhile, so what happens here happens at this point. */
+static void act(const struct tracer *t)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		(void)execl(t->act, t->act, (char *)NULL);
+		_exit(127);
+	}
+	if (pid < 0 || waitpid(pid, &status, 0) != pid || status)
+		die(t->act);
+}
+
 static bool all_made(const struct tracer *t)
 {
 	for (size_t i = 0; i < t->specs; i++)
@@ -242,12 +259,17 @@ static bool enter(struct tracer *t, const struct ptrace_syscall_info *in)
 			continue;
 		if (t->report)
 			(void)fprintf(t->report, "%lu %s %s seccomp=%d\n", t->count,
-				      name ? name : "?", s->fault ? strerror(s->fault) : "killed",
+				      name ? name : "?",
+				      s->fault == RUN ? "run"
+				      : s->fault      ? strerror(s->fault)
+						      : "killed",
 				      seccomp_mode(t->target));
 		s->made = true;
 		if (s->fault == 0) {
 			(void)kill(t->target, SIGKILL);
 			lives = false;
+		} else if (s->fault == RUN) {
+			act(t);
 		} else {
 			t->inject = s->fault;
 			cancel_call(t->target);
@@ -343,7 +365,7 @@ int main(int argc, char **argv)
 	int status, c;
 	pid_t pid;
 
-	while ((c = getopt(argc, argv, "+p:i:l:r:f:")) >= 0) {
+	while ((c = getopt(argc, argv, "+p:i:l:r:x:f:")) >= 0) {
 		if (c == 'p')
 			t.program = optarg;
 		else if (c == 'i')
@@ -352,6 +374,8 @@ int main(int argc, char **argv)
 			t.log = fopen(optarg, "we");
 		else if (c == 'r')
 			t.report = fopen(optarg, "we");
+		else if (c == 'x')
+			t.act = optarg;
 		else if (c == 'f')
 			add_spec(&t, optarg);
 		else

@@ -74,15 +74,15 @@ static void test_both_ways(void **state)
 	assert_int_equal(journal_committed(fd, &end), 1);
 	assert_int_equal(end, flushed);
 	for (unsigned i = 0; i < N; i++) {
-		assert_int_equal(journal_next(fd, &pos, end, &in), 1);
+		assert_int_equal(journal_next(fd, NULL, &pos, end, &in), 1);
 		same(&in, i);
 	}
-	assert_int_equal(journal_next(fd, &pos, end, &in), 0);
+	assert_int_equal(journal_next(fd, NULL, &pos, end, &in), 0);
 	for (unsigned i = N; i-- > 0;) {
-		assert_int_equal(journal_prev(fd, &pos, &in), 1);
+		assert_int_equal(journal_prev(fd, NULL, &pos, &in), 1);
 		same(&in, i);
 	}
-	assert_int_equal(journal_prev(fd, &pos, &in), 0);
+	assert_int_equal(journal_prev(fd, NULL, &pos, &in), 0);
 }
 
 /* Cut at every length: committed only when whole. */
