@@ -254,7 +254,7 @@ class Case(Host):
             self.check(self.holds(now, AFTER), "the work is lost", row, sorted(now), out)
         else:
             self.check({n: v for n, v in now.items()} == self.host, "the workspace changed", sorted(now))
-        r = self.airlock("rm", "--all")
+        r = self.airlock("rm", "--all", "--yes")
         self.check(r.returncode == 0 and self.rows() == [], r.stderr)
         for d in "leases", "runs", "trash":
             self.check(os.listdir(os.path.join(self.state, d)) == [], d, os.listdir(os.path.join(self.state, d)))
