@@ -238,3 +238,10 @@ int strv_add(char ***v, const char *s)
 	nv[n + 1] = NULL;
 	return 0;
 }
+
+bool str_is_zero(const void *p, size_t n)
+{
+	const char *c = p;
+
+	return !n || (!c[0] && !memcmp(c, c + 1, n - 1));
+}

@@ -36,4 +36,7 @@ size_t strv_len(char *const *v);
 /* Appends a copy of s. 0 or -ENOMEM. *v may be NULL. */
 int strv_add(char ***v, const char *s);
 
+/* All bytes are zero. */
+bool str_is_zero(const void *p, size_t n);
+
 #endif

@@ -21,6 +21,7 @@
 #define SMALL 65536	/* a file up to this size goes through the buffer */
 #define STREAM_MAX 262144
 #define CHUNK (1 << 20)
+#define PIECES_MAX 256 /* of a file with holes; with more it goes as a plain file */
 #define NAMES_BUDGET (3u << 20) /* bytes of names over all open directories, roughly */
 #define NAMES_LEAST 16384
 /* struct open_how, openat2(2); the guest is built without the kernel's headers */
@@ -125,7 +126,7 @@ static int copy(struct pack *p, int fd, uint64_t *left)
  * Exactly size bytes, whatever happens to the file meanwhile: the header has promised them. 1 if some of
  * them are no bytes of the file, errno.
  */
-static int put_body(struct pack *p, int fd, uint64_t size)
+static int put_bytes(struct pack *p, int fd, uint64_t size)
 {
 	uint64_t left = size;
 	int r;
@@ -153,8 +154,15 @@ static int put_body(struct pack *p, int fd, uint64_t size)
 		if (r < 0)
 			return r;
 	}
-	r = tar_put_padding(&p->stream, size);
-	return r < 0 ? r : left != 0;
+	return left != 0;
+}
+
+static int put_body(struct pack *p, int fd, uint64_t size)
+{
+	int r = put_bytes(p, fd, size);
+	int k = r < 0 ? r : tar_put_padding(&p->stream, size);
+
+	return k < 0 ? k : r;
 }
 
 /* Members. ---------------------------------------------------------------------------------- */
@@ -264,6 +272,69 @@ static bool lend(struct pack *p, size_t path_len, const struct stat *st, mode_t 
 	return (st->st_mode & need) != need && set_mode(p, path_len, st->st_mode | need);
 }
 
+/* The pieces of a file with holes. How many; 0: it has none, or so many that it goes as a plain file. */
+static size_t find_pieces(int fd, uint64_t size, struct tar_extent v[PIECES_MAX])
+{
+	size_t n = 0;
+	off_t at = 0;
+
+	while ((uint64_t)at < size) {
+		off_t data = lseek(fd, at, SEEK_DATA), hole;
+
+		if (data < 0 && errno != ENXIO)
+			return 0;
+		if (data < 0 || (uint64_t)data >= size)
+			break;
+		hole = lseek(fd, data, SEEK_HOLE);
+		if (hole <= data || n == PIECES_MAX)
+			return 0;
+		at = (uint64_t)hole < size ? hole : (off_t)size;
+		v[n++] = (struct tar_extent){(uint64_t)data, (uint64_t)(at - data)};
+	}
+	/* Nothing but a hole still needs a piece to be one. */
+	if (!n)
+		v[n++] = (struct tar_extent){size, 0};
+	return n;
+}
+
+static int put_sparse(struct pack *p, int fd, const struct tar_member *m,
+		      const struct tar_extent *v, size_t n)
+{
+	uint64_t sum = 0;
+	bool torn = false;
+	int r = p->stream.len >= FLUSH_AT ? flush(p) : 0;
+
+	if (r == 0)
+		r = tar_put_sparse(&p->stream, m, v, n);
+	p->res->members += r == 0;
+	for (size_t i = 0; r >= 0 && i < n; i++) {
+		if (lseek(fd, (off_t)v[i].off, SEEK_SET) < 0)
+			return -errno;
+		r = put_bytes(p, fd, v[i].len);
+		torn |= r > 0;
+		sum += v[i].len;
+	}
+	if (r >= 0)
+		r = tar_put_padding(&p->stream, sum);
+	return r < 0 ? r : torn;
+}
+
+static int put_content(struct pack *p, int fd, const struct tar_member *m, const struct stat *st)
+{
+	struct tar_extent v[PIECES_MAX];
+	size_t n = 0;
+	int r;
+
+	if (m->size > SMALL && (uint64_t)st->st_blocks * 512 < m->size)
+		n = find_pieces(fd, m->size, v);
+	if (n)
+		return put_sparse(p, fd, m, v, n);
+	if (lseek(fd, 0, SEEK_SET) < 0)
+		return -errno;
+	r = put_member(p, m);
+	return r < 0 ? r : put_body(p, fd, m->size);
+}
+
 static int put_file(struct pack *p, int dir, const char *name, size_t path_len,
 		    const struct stat *before)
 {
@@ -288,9 +359,7 @@ static int put_file(struct pack *p, int dir, const char *name, size_t path_len,
 		return put_op(p, path_len, TAR_FILE, TAR_OP_DELETE);
 	m = member_of(p, path_len, TAR_FILE, &st);
 	m.size = (uint64_t)st.st_size;
-	r = put_member(p, &m);
-	if (r == 0)
-		r = put_body(p, fd, m.size);
+	r = put_content(p, fd, &m, &st);
 	/* Neither the old bytes nor the new: the host must not take what it got for a state of the file. */
 	return r > 0 ? put_op(p, path_len, TAR_FILE, TAR_OP_UNREADABLE) : r;
 }

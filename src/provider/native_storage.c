@@ -9,9 +9,11 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/id.h"
 #include "base/path.h"
 
+#define SWEEP_NS (NS_PER_S / 2) /* nobody waits longer for files that nobody misses */
 #define DEPTH_MAX 32 /* directories open at once; what lies deeper is moved up first */
 
 static const struct {
@@ -76,6 +78,7 @@ static int open_any_dir(int at, const char *name)
 
 struct removal {
 	int top; /* where too deep directories are moved */
+	int64_t until_ns;
 	unsigned *budget, moved;
 };
 
@@ -83,7 +86,7 @@ static int remove_dir(struct removal *rm, int at, const char *name, unsigned dep
 
 static int remove_entry(struct removal *rm, int at, const char *name, unsigned depth)
 {
-	if (*rm->budget == 0)
+	if (*rm->budget == 0 || clock_mono_ns() > rm->until_ns)
 		return -EAGAIN;
 	if (unlinkat(at, name, 0) == 0) {
 		(*rm->budget)--;
@@ -158,12 +161,17 @@ static int remove_moved(struct removal *rm)
 	return r;
 }
 
-int storage_remove(int dirfd, const char *name, unsigned *budget)
+static int remove_until(int dirfd, const char *name, unsigned *budget, int64_t until_ns)
 {
-	struct removal rm = {.top = dirfd, .budget = budget};
+	struct removal rm = {.top = dirfd, .until_ns = until_ns, .budget = budget};
 	int r = remove_entry(&rm, dirfd, name, 0);
 
 	return r == -EXDEV || (r == 0 && rm.moved) ? remove_moved(&rm) : r;
+}
+
+int storage_remove(int dirfd, const char *name, unsigned *budget)
+{
+	return remove_until(dirfd, name, budget, INT64_MAX);
 }
 
 static int move_parts(int lease, int trash, const char *id)
@@ -185,6 +193,7 @@ static int sweep(int trash, unsigned *budget)
 {
 	int copy = fcntl(trash, F_DUPFD_CLOEXEC, 3);
 	_cleanup_dir_ DIR *d = copy < 0 ? NULL : fdopendir(copy);
+	int64_t until = clock_mono_ns() + SWEEP_NS;
 	struct dirent *ent;
 	int r = 0;
 
@@ -195,7 +204,7 @@ static int sweep(int trash, unsigned *budget)
 	rewinddir(d);
 	while (r == 0 && (ent = readdir(d)))
 		if (strcmp(ent->d_name, ".") != 0 && strcmp(ent->d_name, "..") != 0)
-			r = storage_remove(trash, ent->d_name, budget);
+			r = remove_until(trash, ent->d_name, budget, until);
 	return r == -EAGAIN ? 0 : r;
 }
 

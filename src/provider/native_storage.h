@@ -16,7 +16,8 @@
 int storage_make(const char *lease_dir, uid_t uid, gid_t gid, struct err *e);
 /*
  * Moves all of it to `trash` (a directory on the same file system, or NULL: it is removed on the
- * spot) and removes up to `budget` entries of what lies in trash; the rest is for the next call.
+ * spot) and removes up to `budget` entries of what lies in trash, for half a second at most; the rest is for the
+ * next call.
  */
 int storage_destroy(const char *lease_dir, const char *trash, unsigned budget, struct err *e);
 /* Removes name below dirfd, whatever it is. Stops at the budget (-EAGAIN). 0 if absent. */

@@ -16,6 +16,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/str.h"
 #include "base/path.h"
 
 #define COPY_BUF (256 << 10)
@@ -110,6 +111,11 @@ static int write_all(int fd, const char *p, size_t n)
 	return 0;
 }
 
+static int skip(int fd, ssize_t n)
+{
+	return lseek(fd, n, SEEK_CUR) < 0 ? -errno : 0;
+}
+
 static bool cancelled(const struct worker *w)
 {
 	const volatile int *c = w->job->b->cancel;
@@ -118,15 +124,17 @@ static bool cancelled(const struct worker *w)
 }
 
 /*
- * Reads src to its end, or to `expect` bytes when that is what the stat said: for a small file
+ * Reads src to its end, or to as many bytes as the stat said: for a small file
  * the second stat tells whether there was more. dst -1: only hash. *ret_n: bytes; -1 in
  * *ret_src_errno is no error.
  */
-static int pour(struct worker *w, int src, int dst, struct layer_item *it, uint64_t expect,
+static int pour(struct worker *w, int src, int dst, struct layer_item *it, const struct stat *said,
 		int *ret_src_errno)
 {
+	/* A file with holes keeps them: where it is zeros, nothing is written. */
+	bool holes = (uint64_t)said->st_blocks * 512 < (uint64_t)said->st_size;
+	uint64_t total = 0, expect = (uint64_t)said->st_size;
 	crypto_generichash_state h;
-	uint64_t total = 0;
 	int r;
 
 	*ret_src_errno = 0;
@@ -146,13 +154,17 @@ static int pour(struct worker *w, int src, int dst, struct layer_item *it, uint6
 		if (n == 0)
 			break;
 		(void)crypto_generichash_update(&h, (const unsigned char *)w->buf, (size_t)n);
-		r = dst < 0 ? 0 : write_all(dst, w->buf, (size_t)n);
+		r = dst < 0					     ? 0
+		    : holes && str_is_zero(w->buf, (size_t)n) ? skip(dst, n)
+							      : write_all(dst, w->buf, (size_t)n);
 		if (r < 0)
 			return fail(w, -r, it, "cannot write");
 		total += (uint64_t)n;
 		if (total == expect && n < COPY_BUF)
 			break;
 	}
+	if (holes && dst >= 0 && ftruncate(dst, (off_t)total) < 0)
+		return fail(w, errno, it, "cannot write");
 	it->size = total;
 	(void)crypto_generichash_final(&h, it->hash, MANIFEST_HASH);
 	return 0;
@@ -185,7 +197,7 @@ static int read_consistent(struct worker *w, int src, int dst, struct layer_item
 			return source_gone(w, it, errno);
 		if (!S_ISREG(before.st_mode))
 			return gone(it, "changed");
-		r = pour(w, src, dst, it, (uint64_t)before.st_size, &src_errno);
+		r = pour(w, src, dst, it, &before, &src_errno);
 		if (r < 0)
 			return r;
 		if (src_errno)

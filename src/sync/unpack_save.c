@@ -15,17 +15,21 @@
 
 #include "base/cleanup.h"
 #include "base/path.h"
+#include "base/str.h"
 #include "sync/unpack_server.h"
 
 int copy_fd(int from, int to)
 {
 	char buf[32 << 10];
+	struct stat st;
 	off_t at = 0;
 	ssize_t n;
+	bool holes;
 
 	/* One block map copied instead of the bytes, where the file system can. */
 	if (ioctl(to, FICLONE, from) == 0)
 		return 0;
+	holes = fstat(from, &st) == 0 && (uint64_t)st.st_blocks * 512 < (uint64_t)st.st_size;
 	while ((n = pread(from, buf, sizeof(buf), at)) != 0) {
 		ssize_t done = 0;
 
@@ -33,6 +37,8 @@ int copy_fd(int from, int to)
 			continue;
 		if (n < 0)
 			return -errno;
+		if (holes && str_is_zero(buf, (size_t)n))
+			done = n;
 		while (done < n) {
 			ssize_t w = pwrite(to, buf + done, (size_t)(n - done), at + done);
 
@@ -42,7 +48,7 @@ int copy_fd(int from, int to)
 		}
 		at += n;
 	}
-	return 0;
+	return holes && ftruncate(to, at) < 0 ? -errno : 0;
 }
 
 /* A name for what is kept: <place>/<path> of the run, or a numbered one where that is taken. */

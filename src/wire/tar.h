@@ -94,6 +94,16 @@ int tar_reader_finish(struct tar_reader *r, struct tar_out *out, struct err *e);
  */
 int tar_put_header(struct buf *out, const struct tar_member *m);
 int tar_put_padding(struct buf *out, uint64_t size);
+/* One piece of a file with holes. */
+struct tar_extent {
+	uint64_t off, len;
+};
+/*
+ * The same for a file with holes (PAX sparse 1.0): the caller then writes the bytes of the pieces, which rise and
+ * do not touch, and the padding of their sum.
+ */
+int tar_put_sparse(struct buf *out, const struct tar_member *m, const struct tar_extent *v,
+		   size_t n);
 /* The two end blocks. */
 int tar_put_end(struct buf *out);
 

@@ -43,10 +43,6 @@ const char *tar_field_u64(const uint8_t *p, size_t n, uint64_t *ret);
 /* out: PATH_MEMBER_MAX + 1 bytes, receives the member path, NUL-terminated; "." gives "". */
 const char *tar_name_clean(const char *p, size_t n, char *out, size_t *ret_len, bool *ret_slash);
 
-struct tar_extent {
-	uint64_t off, len;
-};
-
 /* Extents in rising order. `stored` is the sum of their lengths. */
 struct tar_sparse {
 	struct tar_extent *v; /* owned */

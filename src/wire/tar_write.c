@@ -126,10 +126,18 @@ static int put_pax(struct buf *out, const struct buf *records)
 	return tar_put_padding(out, records->len);
 }
 
-int tar_put_header(struct buf *out, const struct tar_member *m)
+static void put_number(struct buf *records, const char *key, uint64_t v)
+{
+	char text[32];
+	int k = snprintf(text, sizeof(text), "%llu", (unsigned long long)v);
+
+	(void)put_record(records, key, text, (size_t)k);
+}
+
+/* size: bytes that follow. */
+static int put_header(struct buf *out, const struct tar_member *m, uint64_t size, bool sparse)
 {
 	_cleanup_buf_ struct buf records = BUF_INIT(TAR_HEADERS_MAX);
-	uint64_t size = m->type == TAR_FILE ? m->size : 0;
 	struct view path = m->path.n ? m->path : (struct view){".", 1};
 	bool link = m->type == TAR_SYMLINK || m->type == TAR_HARDLINK;
 	int64_t mtime_ns = m->mtime_ns > 0 ? m->mtime_ns : 0;
@@ -150,9 +158,13 @@ int tar_put_header(struct buf *out, const struct tar_member *m)
 		memcpy(h.link, m->target.p, sizeof(h.link));
 		(void)put_record(&records, "linkpath", m->target.p, m->target.n);
 	}
-	if (size > OCTAL_SIZE_MAX) {
-		k = snprintf(text, sizeof(text), "%llu", (unsigned long long)size);
-		(void)put_record(&records, "size", text, (size_t)k);
+	if (size > OCTAL_SIZE_MAX)
+		put_number(&records, "size", size);
+	if (sparse) {
+		put_number(&records, "GNU.sparse.major", 1);
+		put_number(&records, "GNU.sparse.minor", 0);
+		(void)put_record(&records, "GNU.sparse.name", path.p, path.n);
+		put_number(&records, "GNU.sparse.realsize", m->size);
 	}
 	if (mtime_ns % NS_PER_S) {
 		k = snprintf(text, sizeof(text), "%lld.%09lld", (long long)(mtime_ns / NS_PER_S),
@@ -167,6 +179,31 @@ int tar_put_header(struct buf *out, const struct tar_member *m)
 			return k;
 	}
 	return put_block(out, &h);
+}
+
+int tar_put_header(struct buf *out, const struct tar_member *m)
+{
+	return put_header(out, m, m->type == TAR_FILE ? m->size : 0, false);
+}
+
+int tar_put_sparse(struct buf *out, const struct tar_member *m, const struct tar_extent *v,
+		   size_t n)
+{
+	_cleanup_buf_ struct buf map = BUF_INIT(64 + n * 48 + BLOCK);
+	uint64_t stored = 0;
+	int k;
+
+	(void)buf_putf(&map, "%zu\n", n);
+	for (size_t i = 0; i < n; i++) {
+		(void)buf_putf(&map, "%llu\n%llu\n", (unsigned long long)v[i].off,
+			       (unsigned long long)v[i].len);
+		stored += v[i].len;
+	}
+	(void)tar_put_padding(&map, map.len);
+	if (map.err)
+		return map.err;
+	k = put_header(out, m, map.len + stored, true);
+	return k < 0 ? k : buf_put(out, map.data, map.len);
 }
 
 int tar_put_padding(struct buf *out, uint64_t size)

@@ -729,6 +729,26 @@ class Results(Case):
             self.assertEqual(self.read("w"), b"sandbox\n")
             os.unlink(self.ws + "/w")
 
+    @native_only("works in place")
+    def test_holes_are_kept_both_ways(self):
+        """A disk image is mostly holes: neither the copy that goes in nor what comes back may fill them."""
+        with open(self.ws + "/in", "wb") as f:
+            f.seek(20 << 20)
+            f.write(b"mid")
+            f.truncate(24 << 20)
+        script = ("[ $(stat -c %s in) = $((24 << 20)) ] || exit 9; [ $(stat -c %b in) -lt 8192 ] || exit 8; "
+                  "[ \"$(tail -c +$(((20 << 20) + 1)) in | head -c 3)\" = mid ] || exit 7; "
+                  "truncate -s 10M out; echo x >>out; truncate -s 16M out; truncate -s 16M hole; echo end >>in; sha256sum in out hole")
+        r = self.run_cmd(script, opts=["-q"])
+        self.assertEqual(r.returncode, 0, r.stderr)
+        here = subprocess.run(["sha256sum", "in", "out", "hole"], cwd=self.ws, stdout=subprocess.PIPE, check=True)
+        self.assertEqual(here.stdout, r.stdout)
+        for name in "in", "out", "hole":
+            self.assertLess(os.stat(os.path.join(self.ws, name)).st_blocks * 512, 4 << 20, name)
+        used = sum(os.lstat(os.path.join(d, n)).st_blocks * 512 for d, _, names in
+                   os.walk(self.env["XDG_STATE_HOME"]) for n in names)
+        self.assertLess(used, 8 << 20)
+
     def test_two_runs_at_once(self):
         ps = [self.start("echo %d > f%d; echo begun; cat" % (i, i), stdin=subprocess.PIPE) for i in range(2)]
         for p in ps:
