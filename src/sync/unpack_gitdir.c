@@ -6,12 +6,12 @@
  * below it (CVE-2022-24765 and its kin). Nothing from a sandbox writes config, hooks or commondir
  * into such a directory, counting what the stream brings and what the host has; and no part of the
  * layout comes in where the host has config or hooks that the layout would bring to life.
- * Not done here: names that only a case-blind file system takes for these; .git itself is refused
- * by name (policy/member.h).
+ * The names of the stream count in every spelling that some file system takes for them; what the host has
+ * is looked up as that file system answers. Not done here: .git itself is refused by name (policy/member.h).
  */
 #include <string.h>
-#include <strings.h>
 
+#include "policy/member.h"
 #include "sync/unpack_server.h"
 
 struct place { /* a directory and room for a name in it */
@@ -48,7 +48,7 @@ static int on_either(struct place *p, const char *name)
 static bool is_name(const char *s, size_t n, const char *const *names)
 {
 	for (; *names; names++)
-		if (strlen(*names) == n && strncasecmp(s, *names, n) == 0)
+		if (member_is_folded(s, n, *names))
 			return true;
 	return false;
 }
@@ -78,7 +78,7 @@ static int judge(struct place *p, const char *s, size_t n)
 {
 	static const char *const orders[] = {"config", "config.worktree", "hooks", "commondir",
 					     NULL};
-	static const char *const parts[] = {"HEAD", "objects", "refs", NULL};
+	static const char *const parts[] = {"head", "objects", "refs", NULL}; /* folded */
 	bool order = is_name(s, n, orders);
 	int r;
 

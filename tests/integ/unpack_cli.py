@@ -114,6 +114,10 @@ class Cli(unittest.TestCase):
             lines, end = self.unpack(out, into=into)
             self.assertEqual((lines, end["outcome"]), ([], "applied"), w)
             self.assertEqual(tree(into), want, w)
+            # Another reader sees the same in it.
+            other = self.sub("other%d" % i)
+            subprocess.run(["tar", "-C", other, "-xpf", "-"], input=out, check=True)
+            self.assertEqual(tree(other), want, w)
             tried += 1
         self.assertGreaterEqual(tried, 8)
 

@@ -399,15 +399,26 @@ static void archives_of_programs_are_read_as_libarchive_reads_them(void **state)
 	    {{TAR, "--format=ustar", "."}, 20},
 	    {{TAR, "--format=pax", "."}, 20},
 	    {{TAR, "--format=gnu", "-S", "."}, 20},
+	    {{TAR, "--format=oldgnu", "-S", "."}, 20},
+	    /* a global header and a local one; both, and times, in each member */
+	    {{TAR, "--format=pax", "--pax-option=comment=hi,globexthdr.name=g,gname:=x", "."}, 20},
+	    {{TAR, "--format=pax", "--pax-option=exthdr.name=%d/x/%f,delete=ctime", "-S", "."}, 20},
 	    {{TAR, "--format=pax", "-S", "--sparse-version=0.0", "."}, 20},
 	    {{TAR, "--format=pax", "-S", "--sparse-version=0.1", "."}, 20},
 	    {{TAR, "--format=pax", "-S", "--sparse-version=1.0", "."}, 20},
 	    {{TAR, "--format=gnu", "-V", "label", "."}, 20},
 	    {{"bsdtar", "-cf", "-", "--format=pax", "."}, 20},
 	    {{"bsdtar", "-cf", "-", "--format=gnutar", "."}, 20},
+	    {{"bsdtar", "-cf", "-", "--format=ustar", "."}, 15},
+	    {{"bsdtar", "-cf", "-", "--format=v7tar", "."}, 15},
+	    {{"bsdtar", "-cf", "-", "--read-sparse", "--format=pax", "."}, 20},
 	    {{"busybox", "tar", "-cf", "-", "."}, 20},
 	    {{"python3", "-c",
 	      "import tarfile,sys\nt=tarfile.open(fileobj=sys.stdout.buffer,mode='w|')\nt.add('.')\nt.close()"},
+	     20},
+	    {{"python3", "-c",
+	      "import tarfile,sys\nt=tarfile.open(fileobj=sys.stdout.buffer,mode='w|',format=tarfile.GNU_FORMAT)\n"
+	      "t.add('.')\nt.close()"},
 	     20},
 	};
 	char path[] = "/tmp/airlock-tar-XXXXXX";
