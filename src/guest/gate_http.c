@@ -31,7 +31,7 @@ struct gate_conn {
 	enum conn_state state;
 	struct buf in;
 	size_t in_off;
-	bool eof;
+	bool muted; /* muted: something came while the answer is made; it waits in the kernel */
 	/* the request */
 	struct gate_call *call;
 	struct http1 p;
@@ -213,6 +213,7 @@ static void next_request(struct gate_conn *c)
 	buf_reset(&c->head);
 	c->fields = 0;
 	c->has_head = c->head_out = c->answered = c->broken = c->body_done = false;
+	c->muted = false;
 	c->state = CONN_HEAD;
 	c->moved_ns = clock_mono_ns();
 }
@@ -261,10 +262,10 @@ static void want(struct gate_conn *c)
 		ev |= EPOLLIN;
 		break;
 	default:
+		/* Armed until something comes: the next request seldom does so soon, and changing costs a call. */
+		ev |= c->muted ? 0 : EPOLLIN;
 		break;
 	}
-	if (c->eof)
-		ev &= ~(uint32_t)EPOLLIN;
 	loop_mod(&c->g->loop, &c->w, ev);
 }
 
@@ -272,7 +273,7 @@ static void want(struct gate_conn *c)
 static bool after_answer(struct gate_conn *c)
 {
 	/* Cut short where it cannot be told otherwise that it is not whole. */
-	if (c->broken || c->eof) {
+	if (c->broken) {
 		free_conn(c);
 		return false;
 	}
@@ -436,6 +437,11 @@ static void on_conn(struct loop_watch *w, uint32_t events)
 		touch(c);
 	if (!(events & EPOLLIN))
 		return;
+	if (c->state == CONN_ANSWER) {
+		c->muted = true;
+		want(c);
+		return;
+	}
 	if (c->in_off) {
 		buf_drop(&c->in, c->in_off);
 		c->in_off = 0;
@@ -447,13 +453,8 @@ static void on_conn(struct loop_watch *w, uint32_t events)
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (n <= 0) {
-		/* Half a request is none; a whole one is answered, whether or not somebody still listens. */
-		c->eof = true;
-		if (c->state != CONN_ANSWER) {
-			free_conn(c);
-			return;
-		}
-		touch(c);
+		/* Half a request is none. A whole one is answered first, whether or not somebody still listens. */
+		free_conn(c);
 		return;
 	}
 	if (c->state == CONN_HEAD && !http1_pending(&c->p))
