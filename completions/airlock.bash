@@ -323,7 +323,7 @@ _airlock() {
 	recover) words="--no-strict --exclude --help $(_airlock_runs)" ;;
 	audit) words="--json --help $(_airlock_runs)" ;;
 	rm) words="--all --force --yes --help $(_airlock_runs)" ;;
-	unpack) words="--into --file --baseline --strict --on-conflict --dry-run --limits --verbose --help" ;;
+	unpack) words="--into --file --baseline --no-delete --strict --on-conflict --dry-run --limits --verbose --help" ;;
 	manifest) words="--output --quiet --help" ;;
 	env) words="--force --help create list show rm" ;;
 	bridge) words="--upstream --credential-file --policy --listen --transport --token-file --run-id --quiet --help" ;;

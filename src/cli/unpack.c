@@ -25,6 +25,7 @@ enum id {
 	O_INTO = 1,
 	O_FILE,
 	O_BASELINE,
+	O_NO_DELETE,
 	O_STRICT,
 	O_CONFLICT,
 	O_DRY_RUN,
@@ -39,6 +40,8 @@ const struct opt opts_unpack[] = {
     {"baseline", 0, "FILE",
      "manifest of what was sent (airlock manifest): the stream is the whole tree, what is missing was deleted",
      O_BASELINE},
+    {"no-delete", 0, NULL,
+     "with --baseline: delete nothing, for a stream whose maker may not have read everything", O_NO_DELETE},
     {"strict", 0, NULL, "reject the whole stream for a member that would be refused", O_STRICT},
     {"on-conflict", 0, "keep-host|take-sandbox",
      "which version of a file that both sides changed takes the path (default keep-host)",
@@ -56,7 +59,7 @@ enum { EXIT_PARTIAL = 1, EXIT_REJECTED = 3, EXIT_FAILED = 4 };
 
 struct job {
 	const char *into, *file, *baseline; /* borrowed from argv */
-	bool verbose, help;
+	bool verbose, help, no_delete;
 	struct unpack_opts o;
 	char *root, *dir; /* owned: real path; directory part of --file */
 	struct unpacks_place place;
@@ -122,6 +125,9 @@ static int set(void *arg, const struct opt *opt, const char *v, struct err *e)
 		return 0;
 	case O_BASELINE:
 		j->baseline = v;
+		return 0;
+	case O_NO_DELETE:
+		j->no_delete = true;
 		return 0;
 	case O_STRICT:
 		j->o.strict = true;
@@ -321,6 +327,16 @@ static int status_of(const struct job *j, int r)
 		   : 0;
 }
 
+/* Nobody here can ask the stream's maker; the user may know. */
+static int complete(void *arg, bool *ret_partial, struct err *e)
+{
+	const struct job *j = arg;
+
+	(void)e;
+	*ret_partial = j->no_delete;
+	return 0;
+}
+
 /* Lines, closing record, the record beside what is kept. Returns the exit status. */
 static int report(struct job *j, struct state *st, int r, const struct err *e)
 {
@@ -397,6 +413,8 @@ int cmd_unpack(int argc, char **argv)
 		j.o.manifest_path = j.baseline;
 		j.o.full_tree = j.baseline != NULL;
 		j.o.keep_trash = true;
+		j.o.complete = complete;
+		j.o.complete_arg = &j;
 		j.o.cancel = interrupt_first();
 		r = unpack_run(&j.o, &j.rep, &e);
 		status = report(&j, &st, r, &e);

@@ -198,6 +198,14 @@ class Cli(unittest.TestCase):
         self.unpack(Stream().file("f", "bytes", mode=0o755), "--baseline", base)
         self.assertEqual(tree(self.root)["f"], ("f", 0o755, b"bytes"))
 
+    def test_what_the_archiver_left_out_is_not_deleted_with_no_delete(self):
+        base, data = self.changed_tree()
+        before = {p for p, w in tree(self.root).items() if w[0] == "f"}
+        lines, _ = self.unpack(data, "--baseline", base, "--no-delete", "-v", status=1)
+        self.assertEqual({x["path"] for x in lines if x["action"] == "delete"}, {"dir/x"})  # a file took its place
+        self.assertLessEqual(before - {"dir/x"}, set(tree(self.root)))
+        self.assertEqual(self.read(os.path.join(self.root, "change")), b"sandbox change")
+
     def test_A22_an_empty_tree_goes_through_the_trash_with_a_flag(self):
         for i in range(3):
             self.write(self.root, "d/f%d" % i, "f%d" % i)
