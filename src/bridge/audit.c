@@ -101,26 +101,24 @@ static void rotate(struct audit *a)
 	}
 }
 
-/* Whole lines to the end of the file; a write that is cut short is cut back to a line. */
+/* To the end of the file. What a full disk cut short is ended by a line end before the next lines. */
 static int write_all(struct audit *a, const char *p, size_t n)
 {
-	uint64_t start = a->size;
-
 	while (n) {
-		ssize_t w = write(a->fd, p, n);
+		bool end = a->torn;
+		ssize_t w = write(a->fd, end ? "\n" : p, end ? 1 : n);
 
 		if (w < 0 && errno == EINTR)
 			continue;
-		if (w <= 0) {
-			int r = w < 0 ? -errno : -EIO;
-
-			if (ftruncate(a->fd, (off_t)start) == 0)
-				a->size = start;
-			return r;
-		}
+		if (w <= 0)
+			return w < 0 ? -errno : -EIO;
+		a->size += (size_t)w;
+		a->torn = false;
+		if (end)
+			continue;
 		p += w;
 		n -= (size_t)w;
-		a->size += (size_t)w;
+		a->torn = n > 0 && p[-1] != '\n';
 	}
 	return 0;
 }

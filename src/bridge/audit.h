@@ -41,6 +41,7 @@ struct audit {
 	int dir; /* owned, or -1 */
 	int fd;	 /* owned; -1: open at the next flush, or nothing is kept */
 	uint64_t size;
+	bool torn;	    /* the file ends within a line */
 	struct buf pending; /* owned */
 	uint64_t lost;	    /* lines that could not be kept */
 };

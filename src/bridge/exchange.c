@@ -33,7 +33,7 @@ static void audit(struct exchange *x)
 	    .transport = x->b->transport,
 	    .route = x->v.route_id,
 	    .rule = x->rule,
-	    .method = x->v.allowed ? x->v.method_name : NULL,
+	    .method = x->v.method_name, /* a word of the table, or NULL */
 	    .target = x->req.target,
 	    .status = x->status,
 	    .bytes_in = x->in,
