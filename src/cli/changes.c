@@ -290,30 +290,63 @@ static int pair(struct shown *d, struct shown *a, unsigned similarity)
 	return 0;
 }
 
+static int by_bytes(const void *x, const void *y)
+{
+	const struct shown *const *a = x, *const *b = y;
+	int r = memcmp((*a)->a.hash, (*b)->a.hash, MANIFEST_HASH);
+
+	return r ? r : strcmp((*a)->path, (*b)->path);
+}
+
+/* The first of the sorted old files that is not below these bytes. */
+static size_t first_of(struct shown *const *old, size_t n, const uint8_t *hash)
+{
+	size_t lo = 0, hi = n;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (memcmp(old[mid]->a.hash, hash, MANIFEST_HASH) < 0)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+/* Files of equal bytes, the same last name first. */
 static int exact(struct changes *c, size_t *ret_old, size_t *ret_new)
 {
-	int r = 0;
+	_cleanup_free_ struct shown **old = calloc(c->n + 1, sizeof(*old));
+	size_t n = 0;
+	int r = old ? 0 : -ENOMEM;
 
 	*ret_old = *ret_new = 0;
-	for (size_t i = 0; i < c->n && r == 0; i++) {
+	for (size_t i = 0; r == 0 && i < c->n; i++)
+		if (may_be_old(&c->v[i]))
+			old[n++] = &c->v[i];
+	if (n)
+		qsort(old, n, sizeof(struct shown *), by_bytes);
+	for (size_t i = 0; r == 0 && i < c->n; i++) {
 		struct shown *best = NULL;
+		const uint8_t *hash = c->v[i].b.hash;
+		size_t looked = 0;
 
-		*ret_old += may_be_old(&c->v[i]);
 		if (!may_be_new(&c->v[i]))
 			continue;
+		for (size_t k = first_of(old, n, hash);
+		     k < n && !memcmp(old[k]->a.hash, hash, MANIFEST_HASH) &&
+		     looked++ < DIFF_RENAMES_MAX;
+		     k++)
+			if (may_be_old(old[k]) && (!best || strcmp(path_base(old[k]->path),
+								   path_base(c->v[i].path)) == 0))
+				best = old[k];
 		++*ret_new;
-		for (size_t k = 0; k < c->n; k++) {
-			struct shown *d = &c->v[k];
-
-			if (!may_be_old(d) || d->a.size != c->v[i].b.size ||
-			    memcmp(d->a.hash, c->v[i].b.hash, MANIFEST_HASH) != 0)
-				continue;
-			if (!best || strcmp(path_base(d->path), path_base(c->v[i].path)) == 0)
-				best = d;
-		}
 		if (best)
 			r = pair(best, &c->v[i], 100);
 	}
+	for (size_t i = 0; i < c->n; i++)
+		*ret_old += may_be_old(&c->v[i]);
 	return r;
 }
 

@@ -151,14 +151,32 @@ static void note_line(struct diff *d, const struct shown *s, const char *what)
 
 /* --- forms -------------------------------------------------------------------------------- */
 
+/* Is `entry` below directory dir (> 0: it or what follows may be; < 0: it comes before)? */
+static int below(const char *dir, size_t n, const char *entry)
+{
+	int r = strncmp(entry, dir, n);
+
+	if (r || entry[n] == '/')
+		return r;
+	return entry[n] < '/' ? -1 : 1; /* sorted by bytes: "d", "d-x", "d/y", "d0" */
+}
+
 /* A new directory shows in what is in it; an empty one only here. */
 static bool is_empty_dir(const struct changes *c, size_t i)
 {
-	size_t n = strlen(c->v[i].path);
+	size_t n = strlen(c->v[i].path), lo = i + 1, hi = c->n;
 
-	for (size_t k = 0; k < c->n; k++)
-		if (strncmp(c->v[k].path, c->v[i].path, n) == 0 && c->v[k].path[n] == '/')
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+		int r = below(c->v[i].path, n, c->v[mid].path);
+
+		if (r == 0)
 			return false;
+		if (r < 0)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
 	return true;
 }
 

@@ -181,6 +181,16 @@ static bool waits(const struct transfer *t)
 		u->counts[UA_FAIL] || t->history.outcome == HISTORY_HELD);
 }
 
+static void mass_delete(const struct transfer *t, const char *run_dir)
+{
+	if (!t->out.mass_delete)
+		return;
+	if (t->review)
+		cli_say("MASS DELETION: an apply of all of it would delete most of the files");
+	else
+		cli_say("MASS DELETION: the deleted files lie in %s/trash", run_dir);
+}
+
 static void review_next(const struct transfer *t, const char *run_dir)
 {
 	const char *run = path_base(run_dir);
@@ -231,8 +241,7 @@ void summary_results(const struct transfer *t, const char *run_dir)
 	if (t->unreadable)
 		cli_say("could not be read in the sandbox, left as they are here: %llu",
 			(unsigned long long)t->unreadable);
-	if (u->mass_delete)
-		cli_say("MASS DELETION: the deleted files lie in %s/trash", run_dir);
+	mass_delete(t, run_dir);
 	if (!u->counts[UA_CHANGE] && !u->counts[UA_ADD] && !u->counts[UA_DELETE] &&
 	    !u->counts[UA_MODE] && !u->counts[UA_MERGE] && !taken)
 		cli_say(t->review ? "nothing" : "nothing in the workspace changed");
@@ -388,9 +397,7 @@ void summary_losses(const struct run_outcome *o)
 	if (t->out_done && t->history.outcome == HISTORY_FAILED)
 		history(t, o->run_dir ? o->run_dir : "");
 	review_next(t, o->run_dir ? o->run_dir : "");
-	if (t->out.mass_delete)
-		cli_say("MASS DELETION: the deleted files lie in %s/trash",
-			o->run_dir ? o->run_dir : "");
+	mass_delete(t, o->run_dir ? o->run_dir : "");
 	withheld(o);
 	if (o->lease_state == LEASE_RECOVERABLE || o->pending)
 		cli_say("the work is kept: 'airlock recover %s'", o->id);

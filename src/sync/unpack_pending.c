@@ -88,13 +88,6 @@ int pending_save(struct unpack *u, struct err *e)
 	if (fd < 0)
 		return err_sys(e, errno, "keep the change set in pending/");
 	pending_begin(&w, fd);
-	/* What a whole tree lacks is gone: said by the root, since an apply sees the list alone. */
-	if (u->s.full_tree) {
-		memset(c, 0, sizeof(*c));
-		c->kind = MK_DIR;
-		c->flags = CH_OPAQUE;
-		r = pending_put(&w, c);
-	}
 	for (uint64_t i = 0; i < chlist_count(u->list) && r == 0; i++) {
 		r = chlist_get(u->list, i, c);
 		if (r < 0 || (u->skip && u->skip[i / 8] >> (i % 8) & 1))
