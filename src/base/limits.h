@@ -69,6 +69,8 @@
 #define INSTALL_TIMEOUT_MS 600000 /* one configured install command */
 #define GIT_TIMEOUT_MS 120000	  /* one host git command */
 #define STREAM_IDLE_MS 30000	  /* a sandbox that sends nothing of its results for so long is given up */
+#define STREAM_SLOW_MS 300000	  /* a sandbox that sends less than STREAM_SLOW_BYTES of its results in so long is given up */
+#define STREAM_SLOW_BYTES (64 << 10) /* bytes of an outbound stream in each STREAM_SLOW_MS */
 #define STREAM_TAIL_MAX (1u << 20) /* bytes after the end mark of an outbound stream; tar pads to 10 KiB */
 #define LOCK_WAIT_MS 600000	  /* another run's publish to the same workspace */
 

@@ -33,6 +33,7 @@ static const struct word rules[] = {
     /* conflicts */
     {"both_added", "added here and in the sandbox"},
     {"both_changed", "changed here and in the sandbox"},
+    {"mode_both_changed", "permissions were changed here and in the sandbox; yours stand"},
     {"deleted_in_sandbox", "deleted in the sandbox, but changed here"},
     {"type_changed", "became another kind of file on one side, changed on the other"},
     {"host_special", "is a device, FIFO or socket here"},

@@ -198,6 +198,7 @@ static int set_up(struct client *c, struct err *e)
 	    .total_max = o->total_max ? o->total_max : OUT_BYTES_DEFAULT,
 	    .member_max = o->member_max,
 	    .members_max = o->members_max,
+	    .slow_ms = o->slow_ms ? o->slow_ms : STREAM_SLOW_MS,
 	    .lock_wait_ms = o->lock_wait_ms ? o->lock_wait_ms : LOCK_WAIT_MS,
 	    .umask = user_umask(),
 	};

@@ -80,6 +80,7 @@ struct unpack_opts {
 	bool without_landlock; /* the operator named this layer to do without */
 	bool no_recover;       /* a helper that dies leaves its journal to a later unpack_recover */
 	uint32_t lock_wait_ms; /* wait for another publish; 0: LOCK_WAIT_MS */
+	uint32_t slow_ms;      /* 0: STREAM_SLOW_MS */
 	/*
 	 * Directory of a kept sandbox's own baseline, flocked by the caller; moved on by a publish. What it holds
 	 * takes the place of manifest_path. Borrowed; 0 or less: none.

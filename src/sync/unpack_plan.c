@@ -431,6 +431,19 @@ static int frozen(struct plan *p, const char *path, size_t n)
 	return r;
 }
 
+/* Two different chmods of one file or directory: the host's stands, and that is said. */
+static int say_modes(struct plan *p, struct err *e)
+{
+	struct merge_side b = p->side_b, s = p->side_s, h = p->h.side;
+
+	if ((s.kind != MK_FILE && s.kind != MK_DIR) || b.kind != s.kind || h.kind != s.kind ||
+	    b.mode == s.mode || b.mode == h.mode || s.mode == h.mode || p->h.blocked)
+		return 0;
+	(void)snprintf(p->detail, sizeof(p->detail), "%03o in the sandbox, %03o here", s.mode,
+		       h.mode);
+	return note(p, UA_CONFLICT, "mode_both_changed", p->detail, e);
+}
+
 /* Acts, and what the sandbox has at p->c becomes the baseline of a kept sandbox if it is dealt with. */
 static int settle(struct plan *p, struct merge_verdict v, struct err *e)
 {
@@ -446,6 +459,8 @@ static int settle(struct plan *p, struct merge_verdict v, struct err *e)
 		r = note(p, UA_FAIL, p->h.blocked, NULL, e);
 	else
 		r = p->h.blocked ? 0 : act(p, v, e);
+	if (r == 0 && !p->failed && !p->disputed)
+		r = say_modes(p, e);
 	if (r < 0 || p->failed || !news || p->preview)
 		return r;
 	return baseline_note(p->u, &p->c, p->have_b ? &p->b : NULL, p->host_mode, !p->disputed, e);

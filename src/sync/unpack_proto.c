@@ -22,6 +22,7 @@ int unpack_put_setup(struct buf *b, const struct unpack_setup *s)
 	(void)buf_u64(b, s->member_max);
 	(void)buf_u64(b, s->members_max);
 	(void)buf_u32(b, s->lock_wait_ms);
+	(void)buf_u32(b, s->slow_ms);
 	(void)buf_u32(b, s->umask);
 	(void)buf_str(b, s->only);
 	return buf_str(b, s->run);
@@ -46,6 +47,7 @@ int unpack_get_setup(struct view v, struct unpack_setup *ret)
 	ret->member_max = cursor_u64(&c);
 	ret->members_max = cursor_u64(&c);
 	ret->lock_wait_ms = cursor_u32(&c);
+	ret->slow_ms = cursor_u32(&c);
 	ret->umask = cursor_u32(&c) & 077; /* what the owner may do is not at stake */
 	only = cursor_bytes(&c, PATH_SEGMENT_MAX);
 	run = cursor_bytes(&c, ID_LEN);

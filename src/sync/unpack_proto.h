@@ -58,6 +58,7 @@ struct unpack_setup {
 	uint8_t mode;
 	bool strict, dry_run, take_sandbox, full_tree, without_landlock, has_manifest, keep_trash;
 	uint64_t total_max, member_max, members_max;
+	uint32_t slow_ms; /* STREAM_SLOW_MS */
 	uint32_t lock_wait_ms, umask; /* umask: of the user; for new entries */
 	char only[PATH_SEGMENT_MAX + 1]; /* the one member that may come; "": any */
 	char run[ID_LEN + 1];	      /* name of the staging directory */

@@ -40,7 +40,8 @@ struct intake {
 	uint64_t total;			    /* logical bytes of the members that are wanted */
 	uint64_t pushed;		    /* files whose write-back was started here */
 	uint64_t members, bytes, unchecked; /* bytes staged since the last look at free space */
-	int64_t told_ns;
+	int64_t told_ns, window_ns; /* window: of the look at how fast the stream is */
+	uint64_t window_bytes;
 	/* the member in work */
 	struct change c;
 	bool wanted;	/* content is to be kept */
@@ -462,6 +463,25 @@ static long read_in(struct intake *k, struct err *e)
 	return n < 0 ? err_sys(e, errno, "read the result stream") : n;
 }
 
+/* A byte now and then is no silence, but it would hold the workspace's results for ever. */
+static int judge_pace(struct intake *k, size_t n, struct err *e)
+{
+	int64_t now = clock_mono_ns();
+
+	k->window_bytes += n;
+	if (k->window_ns && now - k->window_ns < k->u->s.slow_ms * NS_PER_MS)
+		return 0;
+	if (k->window_ns && k->window_bytes < STREAM_SLOW_BYTES)
+		return err_set(e, ERR_TIMEOUT,
+			       "limit results: the sandbox sent %llu bytes in %lld s, at least %d are expected "
+			       "(built-in, STREAM_SLOW_BYTES); nothing was published",
+			       (unsigned long long)k->window_bytes,
+			       (long long)((now - k->window_ns) / NS_PER_S), STREAM_SLOW_BYTES);
+	k->window_ns = now;
+	k->window_bytes = 0;
+	return 0;
+}
+
 static void keep_raw(struct intake *k, size_t n)
 {
 	size_t off = 0;
@@ -493,6 +513,9 @@ static int read_stream(struct intake *k, struct err *e)
 			return (int)n;
 		if (n == 0)
 			break;
+		r = judge_pace(k, (size_t)n, e);
+		if (r < 0)
+			return r;
 		/* After the end mark the rest is drained unread: the writer must not die of a full pipe. */
 		if (ended) {
 			tail += (size_t)n;

@@ -144,6 +144,10 @@ CASES = {
         (None, "echo b >>f", {("change", "f", "")}),
         (mode("f", 0o600), "echo c >>f", {("change", "f", "")}),
         (None, "rm f", {("delete", "f", "")})], {}),
+    "mode_of_both": ({"f": b"a\n"}, [
+        (mode("f", 0o600), "chmod 755 f", {("conflict", "f", "mode_both_changed")}),
+        (None, "true", set()),
+        (None, "echo b >>f", {("change", "f", "")})], {"f": b"a\nb\n"}),
     "renamed_directory": ({"d/f": b"f\n", "d/s/g": b"g\n"}, [
         (None, "mv d e", {("delete", "d", "dir"), ("delete", "d/f", ""), ("delete", "d/s", "dir"),
                           ("delete", "d/s/g", ""), ("add", "e", "dir"), ("add", "e/f", ""), ("add", "e/s", "dir"),

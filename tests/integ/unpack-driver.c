@@ -128,6 +128,8 @@ int main(int argc, char **argv)
 			o.total_max = n;
 		else if (str_eq(a, "--lock-wait") && str_to_u64(v, UINT32_MAX, &n) == 0)
 			o.lock_wait_ms = (uint32_t)n;
+		else if (str_eq(a, "--slow") && str_to_u64(v, UINT32_MAX, &n) == 0)
+			o.slow_ms = (uint32_t)n;
 		else
 			return usage();
 	}

@@ -43,6 +43,32 @@ class Limits(Box):
         with open(os.path.join(self.run_dir, "conflicts/sandbox/ro/a"), encoding="utf-8") as f:
             self.assertEqual(f.read(), "2")
 
+    def test_trickle_is_given_up(self):
+        """A byte now and then is no silence: less than STREAM_SLOW_BYTES in STREAM_SLOW_MS ends the transfer."""
+        self.write("a", "1")
+        self.sync_in()
+        p = subprocess.Popen(self.command("--slow", "300"), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        end = time.monotonic() + 60
+        try:
+            for byte in bytes(512 * 100):
+                p.stdin.write(bytes([byte]))
+                p.stdin.flush()
+                if p.poll() is not None or time.monotonic() > end:
+                    break
+                threading.Event().wait(0.02)
+        except BrokenPipeError:
+            pass
+        try:
+            p.stdin.close()
+        except BrokenPipeError:
+            pass
+        out = p.stdout.read()
+        p.wait(60)
+        p.stdout.close()
+        self.assertIn(b"timeout", out)
+        self.assertIn(b"STREAM_SLOW_BYTES", out)
+        self.assertEqual(self.read("a"), "1")
+
     def test_ordinary_user_whole_round(self):
         self.write("a", "1")
         self.write("closed", "1", 0o000)
