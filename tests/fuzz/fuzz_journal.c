@@ -266,8 +266,17 @@ bool fuzz_seed(size_t i, struct buf *b)
 {
 	uint32_t s = (uint32_t)i * 2654435761u | 1;
 
-	if (i >= 48)
+	if (i >= 48 + 2 * 6 * N)
 		return false;
+	if (i >=
+	    48) { /* one intent each: every step at every place, with the true identity and with another's */
+		size_t k = i - 48, at = k / 2 % N, lie = k % 2;
+		uint8_t who = (uint8_t)(at < REAL ? (at + 3 * lie) % REAL : REAL - lie);
+		const uint8_t one[] = {
+		    0, (uint8_t)(IN_PUT + k / 2 / N), (uint8_t)at, 1, who, 0, 001, 0244, 1, 0, 0};
+
+		return buf_put(b, one, sizeof(one)) == 0;
+	}
 	if (i % 3 == 0) {
 		MUST(buf_u8(b, 1) == 0);
 		raw_seed(b, i % 24, i % 2 == 0);
