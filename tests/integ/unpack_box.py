@@ -172,7 +172,10 @@ class Box(unittest.TestCase):
     def result(self, stdout):
         res = json.loads(stdout)
         res["changes"] = []
-        path = os.path.join(self.run_dir, "changes.jsonl")
+        # What is taken of a change set that waited has a record of its own.
+        path = os.path.join(self.run_dir, "applied.jsonl")
+        if not os.path.exists(path):
+            path = os.path.join(self.run_dir, "changes.jsonl")
         if os.path.exists(path):
             with open(path, encoding="utf-8") as f:
                 res["changes"] = [json.loads(line) for line in f]
