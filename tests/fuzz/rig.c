@@ -15,17 +15,6 @@
 
 static char top_path[64];
 
-static void remove_top(void)
-{
-	_cleanup_fd_ int fd = open(top_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	struct beneath b = {.root = fd};
-
-	for (const char *const *p = (const char *const[]){"ws", "out", "run", "layer", NULL}; *p;
-	     p++)
-		(void)beneath_remove_tree(&b, *p);
-	(void)rmdir(top_path);
-}
-
 static int make(int top, const char *name)
 {
 	int fd;
@@ -41,12 +30,11 @@ void rig_start(struct rig *g)
 	int sv[2];
 	int out;
 
-	if (!top_path[0]) {
-		(void)snprintf(top_path, sizeof(top_path), "%s/airlock-fuzz-XXXXXX",
-			       access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
-		MUST(sodium_init() >= 0 && mkdtemp(top_path) && atexit(remove_top) == 0);
-		(void)umask(0);
-	}
+	/* One for each input: libFuzzer ends without atexit. */
+	(void)snprintf(top_path, sizeof(top_path), "%s/airlock-fuzz-XXXXXX",
+		       access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+	MUST(sodium_init() >= 0 && mkdtemp(top_path));
+	(void)umask(0);
 	memset(g, 0, sizeof(*g));
 	g->top = open(top_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	MUST(g->top >= 0);
@@ -116,6 +104,7 @@ void rig_end(struct rig *g)
 	while (readdir(d))
 		n++;
 	MUST(n == 2); /* nothing else was made beside the root */
+	MUST(rmdir(top_path) == 0);
 }
 
 static int parent(int dir, const char *path, const char **base)
