@@ -559,6 +559,10 @@ static int diff_run(struct diff *d, char *const *words, struct err *e)
 
 	if (r == 0)
 		r = changeset_find(&st, words[0], &set, e);
+	if (r == 0 && set.files && set.broken.code != ERR_NONE) {
+		*e = set.broken;
+		r = -EBADMSG;
+	}
 	if (r == 0)
 		r = pathspec_init(&spec, words + 1, set.run.workspace, e);
 	if (r == 0)

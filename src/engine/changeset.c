@@ -136,8 +136,13 @@ static int read_spec(struct state *st, struct changeset *c, struct err *e)
 	int r;
 
 	c->review = text != NULL;
-	if (text)
-		return leasespec_get(text, &c->spec, e);
+	if (text) {
+		r = leasespec_get(text, &c->spec, e);
+		/* A set is always measured against something. */
+		return r < 0 || c->spec.manifest
+			   ? r
+			   : err_set(e, ERR_INVALID, "review.json of the run is damaged");
+	}
 	r = lease_get(st->store, c->run.lease_id, &l, e);
 	if (r == 0)
 		r = leasespec_get(l.spec, &c->spec, e);
@@ -148,19 +153,18 @@ static int read_spec(struct state *st, struct changeset *c, struct err *e)
 int changeset_of(struct state *st, struct run_row *row, struct changeset *ret, struct err *e)
 {
 	_cleanup_free_ char *word = NULL;
-	int r;
+	int r = 0;
 
-	*ret = (struct changeset){.run = *row};
+	*ret = (struct changeset){.run = *row, .broken = ERR_INIT};
 	*row = (struct run_row){0};
 	ret->run_dir = state_path(st, "runs", ret->run.id, NULL);
-	if (!ret->run_dir)
-		r = err_set(e, ERR_NOMEM, "review: out of memory");
-	else
-		r = read_spec(st, ret, e);
-	if (r < 0) {
+	if (!ret->run_dir) {
 		changeset_done(ret);
-		return r;
+		return err_set(e, ERR_NOMEM, "review: out of memory");
 	}
+	r = read_spec(st, ret, &ret->broken);
+	if (r < 0 && ret->broken.code == ERR_NONE)
+		(void)err_set(&ret->broken, ERR_INVALID, "review.json of the run is damaged");
 	ret->files = exists(ret->run_dir, PENDING_LIST);
 	ret->commits =
 	    ret->review && ret->run.state != RUN_RUNNING && exists(ret->run_dir, GITBACK_BUNDLE);
@@ -195,7 +199,9 @@ uint64_t changeset_waiting(const struct changeset *c, struct err *e)
 	struct review *r = NULL;
 	uint64_t n;
 
-	if (!c->files || changeset_open(c, false, &r, e) < 0)
+	if (c->broken.code != ERR_NONE && e)
+		*e = c->broken;
+	if (!c->files || c->broken.code != ERR_NONE || changeset_open(c, false, &r, e) < 0)
 		return 0;
 	n = review_count(r, NULL);
 	review_free(r);
@@ -371,6 +377,10 @@ int changeset_apply(struct state *st, const char *word, const struct apply_opts 
 		return r;
 	if (c.run.state == RUN_RUNNING)
 		return err_set(e, ERR_CONFLICT, "run %s is going on", c.run.id);
+	if (c.files && c.broken.code != ERR_NONE) {
+		*e = c.broken;
+		return -EBADMSG;
+	}
 	if (!c.files)
 		return 0;
 	lock = lock_set(&c, ui, e);

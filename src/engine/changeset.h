@@ -30,6 +30,7 @@ struct changeset {
 	bool review;		/* it was a review */
 	bool files, commits;	/* wait */
 	char decided[16];	/* "", "applied", "discarded" */
+	struct err broken;	/* why spec could not be read; the set can only be discarded */
 };
 
 void changeset_done(struct changeset *c);

@@ -387,6 +387,17 @@ class Applied(Case):
         self.apply()
         self.assertEqual(self.read("other"), "other\n2\n")
 
+    def test_a_set_without_its_description_can_only_be_dropped(self):
+        self.review("echo 1 >>file")
+        for junk in "", "{", "[]", "x" * 100:
+            with open(self.dir + "/review.json", "w") as f:
+                f.write(junk)
+            self.assertEqual(self.runs()[0]["results"], "damaged")
+            self.apply(code=3)
+        self.airlock("diff", self.run_id, code=125)
+        self.airlock("discard", "-y", self.run_id)
+        self.assertEqual((self.runs()[0]["results"], self.status()), ("discarded", ""))
+
     def test_empty_review_waits_for_nothing(self):
         self.review("true")
         self.assertEqual((self.runs()[0]["results"], self.pins()), ("none", []))
