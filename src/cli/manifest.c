@@ -70,7 +70,8 @@ static int open_beside(const char *output, char **ret_tmp, struct err *e)
 
 static int write_it(const struct job *j, const char *dir, struct err *e)
 {
-	struct baseline_opts o = {.note = note, .arg = (void *)(uintptr_t)j, .out_fd = STDOUT_FILENO, .tar_fd = -1};
+	struct baseline_opts o = {
+	    .note = note, .arg = (void *)(uintptr_t)j, .out_fd = STDOUT_FILENO, .tar_fd = -1};
 	_cleanup_fd_ int root = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd = -1;
 	_cleanup_free_ char *tmp = NULL;
 	struct baseline_counts n;

@@ -58,9 +58,10 @@ static int repair(const char *dir, struct err *e)
 		r = r < 0 || k == 0 ? r : k;
 	}
 	if (r > 0)
-		cli_say("a publish to %s that was cut is finished; what it replaced or deleted lies "
-			"in %s",
-			dir, place.dir);
+		cli_say(
+		    "a publish to %s that was cut is finished; what it replaced or deleted lies "
+		    "in %s",
+		    dir, place.dir);
 	if (r == 0)
 		cli_say("nothing was cut in %s", dir);
 	unpacks_done(&place);
@@ -86,7 +87,8 @@ int cmd_recover(int argc, char **argv)
 		return cmd_help(2, (char *[]){(char *)(uintptr_t) "help", argv[0]});
 	}
 	if (r == 0 && strv_len(p.words) != 1)
-		r = err_set(&e, ERR_USAGE, "recover needs one run or directory: airlock recover RUN");
+		r = err_set(&e, ERR_USAGE,
+			    "recover needs one run or directory: airlock recover RUN");
 	if (r == 0 && (strchr(p.words[0], '/') || p.words[0][0] == '.')) {
 		r = repair(p.words[0], &e);
 		strv_free(p.words);

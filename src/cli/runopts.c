@@ -67,7 +67,8 @@ const struct opt opts_run[] = {
     {"on-conflict", 0, "keep-host|take-sandbox",
      "when both sides changed a file (the loser is always saved)", O_CONFLICT},
     {"map", 0, "SRC:DST[:file|dir]",
-     "copy a file or directory of the host to DST inside, and its changes back; may be repeated", O_MAP},
+     "copy a file or directory of the host to DST inside, and its changes back; may be repeated",
+     O_MAP},
     {"sync-out", 0, "changes|tar",
      "how results come back: our packer's list of changes (default), or the sandbox's own tar of everything",
      O_SYNC_OUT},
@@ -414,13 +415,14 @@ int runopts_vars(struct runopts *o, struct err *e)
 				word = NULL;
 		}
 		if (word && !envvars_name_ok(word))
-			return err_set(e, ERR_USAGE,
-				       "--setenv %.*s: a name has letters, digits and '_' and does not "
-				       "begin with a digit",
-				       (int)strnlen(word, 80) < (int)strcspn(word, "=")
-					   ? 80
-					   : (int)strcspn(word, "="),
-				       word);
+			return err_set(
+			    e, ERR_USAGE,
+			    "--setenv %.*s: a name has letters, digits and '_' and does not "
+			    "begin with a digit",
+			    (int)strnlen(word, 80) < (int)strcspn(word, "=")
+				? 80
+				: (int)strcspn(word, "="),
+			    word);
 		if (!word || envvars_set(&o->req.vars, word) < 0)
 			return err_set(e, ERR_NOMEM, "options: out of memory");
 	}

@@ -35,13 +35,15 @@ enum id {
 
 const struct opt opts_unpack[] = {
     {"into", 0, "DIR", "the directory that is written", O_INTO},
-    {"file", 0, "PATH", "instead: the stream holds this one file, by its last name, and nothing else may come",
+    {"file", 0, "PATH",
+     "instead: the stream holds this one file, by its last name, and nothing else may come",
      O_FILE},
     {"baseline", 0, "FILE",
      "manifest of what was sent (airlock manifest): the stream is the whole tree, what is missing was deleted",
      O_BASELINE},
     {"no-delete", 0, NULL,
-     "with --baseline: delete nothing, for a stream whose maker may not have read everything", O_NO_DELETE},
+     "with --baseline: delete nothing, for a stream whose maker may not have read everything",
+     O_NO_DELETE},
     {"strict", 0, NULL, "reject the whole stream for a member that would be refused", O_STRICT},
     {"on-conflict", 0, "keep-host|take-sandbox",
      "which version of a file that both sides changed takes the path (default keep-host)",
@@ -137,8 +139,7 @@ static int set(void *arg, const struct opt *opt, const char *v, struct err *e)
 			return err_set(e, ERR_USAGE,
 				       "--on-conflict %.80s: give one of keep-host, take-sandbox",
 				       v);
-		j->o.on_conflict =
-		    v[0] == 't' ? CONFLICT_TAKE_SANDBOX : CONFLICT_KEEP_HOST;
+		j->o.on_conflict = v[0] == 't' ? CONFLICT_TAKE_SANDBOX : CONFLICT_KEEP_HOST;
 		return 0;
 	case O_DRY_RUN:
 		j->o.dry_run = true;
@@ -164,7 +165,8 @@ static int split_file(struct job *j, struct err *e)
 		return err_set(e, ERR_USAGE, "--file %.400s: not the path of a file", j->file);
 	if (lstat(j->file, &st) == 0 && !S_ISREG(st.st_mode))
 		return err_set(e, ERR_USAGE, "--file %.400s: %s", j->file,
-			       S_ISDIR(st.st_mode) ? "a directory" : "a link or special file; it is not followed");
+			       S_ISDIR(st.st_mode) ? "a directory"
+						   : "a link or special file; it is not followed");
 	j->o.only = base;
 	j->dir = base == j->file ? strdup(".") : strndup(j->file, (size_t)(base - j->file));
 	j->into = j->dir;
@@ -178,12 +180,15 @@ static int check(struct job *j, char *const *words, struct err *e)
 
 	if (words && words[0])
 		return err_set(e, ERR_USAGE,
-			       "unpack takes no %.80s: the stream comes on standard input", words[0]);
+			       "unpack takes no %.80s: the stream comes on standard input",
+			       words[0]);
 	if (!j->into == !j->file)
-		return err_set(e, ERR_USAGE,
-			       "unpack needs one place: airlock unpack --into DIR < stream, or --file PATH");
+		return err_set(
+		    e, ERR_USAGE,
+		    "unpack needs one place: airlock unpack --into DIR < stream, or --file PATH");
 	if (j->file && j->baseline)
-		return err_set(e, ERR_USAGE, "--baseline is of a directory: give --into, not --file");
+		return err_set(e, ERR_USAGE,
+			       "--baseline is of a directory: give --into, not --file");
 	if (j->file && split_file(j, e) < 0)
 		return -EINVAL;
 	j->root = realpath(j->into, NULL);
@@ -196,9 +201,10 @@ static int check(struct job *j, char *const *words, struct err *e)
 	if (j->baseline && access(j->baseline, R_OK) < 0)
 		return err_set(e, ERR_USAGE, "--baseline %.400s: %s", j->baseline, strerror(errno));
 	if (fstat(STDIN_FILENO, &st) < 0 || isatty(STDIN_FILENO))
-		return err_set(e, ERR_USAGE,
-			       "unpack reads a tar stream from standard input: airlock unpack --into "
-			       "DIR < stream");
+		return err_set(
+		    e, ERR_USAGE,
+		    "unpack reads a tar stream from standard input: airlock unpack --into "
+		    "DIR < stream");
 	return 0;
 }
 
@@ -223,8 +229,7 @@ static char *saved_at(const struct job *j, const struct unpack_change *c)
 		for (const char *p = c->detail; (p = strstr(p, ": ")); p++)
 			end = p;
 	if (loser)
-		(void)buf_put(&b, c->detail,
-			      end ? (size_t)(end - c->detail) : strlen(c->detail));
+		(void)buf_put(&b, c->detail, end ? (size_t)(end - c->detail) : strlen(c->detail));
 	else
 		(void)buf_putf(&b, "trash/%s", c->path);
 	if (b.err || (!loser && lstat(buf_text(&b), &st) < 0)) {
@@ -300,10 +305,10 @@ static void put_end(struct buf *b, const struct job *j, int status, const struct
 		(void)buf_putf(b, "%s\"%s\":%llu", a ? "," : "",
 			       unpack_action_name((enum unpack_action)a),
 			       (unsigned long long)j->rep.counts[a]);
-	(void)buf_putf(b, "},\"bytes_written\":%llu,\"mass_delete\":%s,\"host_exec\":%llu,\"repaired\":%s",
-		       (unsigned long long)j->rep.bytes_written,
-		       j->rep.mass_delete ? "true" : "false", (unsigned long long)flagged,
-		       j->rep.repaired ? "true" : "false");
+	(void)buf_putf(
+	    b, "},\"bytes_written\":%llu,\"mass_delete\":%s,\"host_exec\":%llu,\"repaired\":%s",
+	    (unsigned long long)j->rep.bytes_written, j->rep.mass_delete ? "true" : "false",
+	    (unsigned long long)flagged, j->rep.repaired ? "true" : "false");
 	put_place(b, j, "conflicts", "conflicts");
 	put_place(b, j, "trash", "trash");
 	put_place(b, j, "rejected", "rejected.tar");

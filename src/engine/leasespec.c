@@ -154,10 +154,11 @@ int leasespec_put(const struct lease_spec *s, char **ret, struct err *e)
 	    "version", 1, "layers", vector_json(s->layers), "manifest", bytes_json(s->manifest),
 	    "binds", binds, "net", (int)s->net, "without", (int)s->without, "memory",
 	    (json_int_t)s->limits.memory_bytes, "pids", (json_int_t)s->limits.pids, "cpu_milli",
-	    (json_int_t)s->limits.cpu_milli, "keep", s->keep, "strict", s->strict, "by_tar", s->by_tar, "bash", s->bash,
-	    "executed", s->executed, "on_conflict", (int)s->on_conflict, "git", (int)s->git,
-	    "include", vector_json(s->include), "exclude", vector_json(s->exclude), "maps", vector_json(s->maps), "repo", s->repo,
-	    "head", bytes_json(s->head), "branch", bytes_json(s->branch), "root_dev",
+	    (json_int_t)s->limits.cpu_milli, "keep", s->keep, "strict", s->strict, "by_tar",
+	    s->by_tar, "bash", s->bash, "executed", s->executed, "on_conflict", (int)s->on_conflict,
+	    "git", (int)s->git, "include", vector_json(s->include), "exclude",
+	    vector_json(s->exclude), "maps", vector_json(s->maps), "repo", s->repo, "head",
+	    bytes_json(s->head), "branch", bytes_json(s->branch), "root_dev",
 	    (json_int_t)s->root_dev, "root_ino", (json_int_t)s->root_ino, "root_boot",
 	    s->root_boot);
 	if (j)

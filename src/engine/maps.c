@@ -69,9 +69,9 @@ static int judge_src(const char *src, const char *kind, char **ret_real, bool *r
 	if (!real)
 		return err_set(e, ERR_USAGE, "--map %.300s: %s", src, strerror(errno));
 	if (strcmp(real, "/") == 0 || member_name_rule(real + 1, strlen(real + 1)))
-		return err_set(e, ERR_USAGE,
-			       "--map %.300s: a reserved place (git's own files, Airlock's, the root)",
-			       real);
+		return err_set(
+		    e, ERR_USAGE,
+		    "--map %.300s: a reserved place (git's own files, Airlock's, the root)", real);
 	*ret_real = TAKE_PTR(real);
 	return 0;
 }
@@ -81,10 +81,11 @@ static int judge_dst(const char *dst, struct err *e)
 	size_t n = strlen(dst);
 
 	if (!path_is_absolute_normal(dst) || n >= PATH_MAX)
-		return err_set(e, ERR_USAGE,
-			       "--map ...:%.300s: the place inside is an absolute path without '..', "
-			       "'.' or a '/' at its end",
-			       dst);
+		return err_set(
+		    e, ERR_USAGE,
+		    "--map ...:%.300s: the place inside is an absolute path without '..', "
+		    "'.' or a '/' at its end",
+		    dst);
 	if ((!path_is_within(dst, INSIDE_HOME) || strcmp(dst, INSIDE_HOME) == 0) &&
 	    (!path_is_within(dst, "/tmp") || strcmp(dst, "/tmp") == 0))
 		return err_set(e, ERR_USAGE,
@@ -114,8 +115,8 @@ int maps_add(char ***maps, const char *word, struct err *e)
 		dst = strrchr(w, ':');
 	}
 	if (!dst || dst == w)
-		return err_set(e, ERR_USAGE, "--map %.300s: give SRC:DST, SRC:DST:file or SRC:DST:dir",
-			       word);
+		return err_set(e, ERR_USAGE,
+			       "--map %.300s: give SRC:DST, SRC:DST:file or SRC:DST:dir", word);
 	*dst++ = '\0';
 	r = judge_dst(dst, e);
 	if (r == 0)
@@ -134,23 +135,25 @@ int maps_check(const struct request *q, const char *state_dir, struct err *e)
 		struct map m = map_at(q->maps, i);
 
 		if (q->provider->in_place || q->keep || q->review)
-			return err_set(
-			    e, ERR_USAGE, "--map does not go with %s",
-			    q->keep	? "--keep: its places have one baseline for one run"
-			    : q->review ? "--review: only the workspace's changes can wait"
-					: "a provider that works in place");
+			return err_set(e, ERR_USAGE, "--map does not go with %s",
+				       q->keep ? "--keep: its places have one baseline for one run"
+				       : q->review
+					   ? "--review: only the workspace's changes can wait"
+					   : "a provider that works in place");
 		if (overlap(m.src, q->workspace))
-			return err_set(e, ERR_USAGE,
-				       "--map %.300s: it and the workspace %.300s lie in one another",
-				       m.src, q->workspace);
+			return err_set(
+			    e, ERR_USAGE,
+			    "--map %.300s: it and the workspace %.300s lie in one another", m.src,
+			    q->workspace);
 		if (state_dir && overlap(m.src, state_dir))
 			return err_set(e, ERR_USAGE, "--map %.300s: Airlock's own state lies there",
 				       m.src);
 		for (size_t k = 0; k < q->binds_len; k++)
 			if (overlap(m.dst, q->binds[k].dst))
-				return err_set(e, ERR_USAGE,
-					       "--map ...:%.300s and --bind-ro ...:%.300s lie in one another",
-					       m.dst, q->binds[k].dst);
+				return err_set(
+				    e, ERR_USAGE,
+				    "--map ...:%.300s and --bind-ro ...:%.300s lie in one another",
+				    m.dst, q->binds[k].dst);
 		for (size_t k = 0; k < i; k++) {
 			struct map o = map_at(q->maps, k);
 
@@ -184,7 +187,8 @@ static int send(struct sandbox *sb, const struct map *m, struct baseline_opts *b
 	int p[2], r, k;
 
 	(void)snprintf(dir, sizeof(dir), "%.*s",
-		       m->file ? (int)(path_base(m->dst) - m->dst - 1) : (int)strlen(m->dst), m->dst);
+		       m->file ? (int)(path_base(m->dst) - m->dst - 1) : (int)strlen(m->dst),
+		       m->dst);
 	if (null < 0 || pipe2(p, O_CLOEXEC) < 0)
 		return err_sys(e, errno, "create a pipe");
 	r = tarout_exec(&t, sb, argv, p[0], null, e);
@@ -272,8 +276,9 @@ static void tell(const struct transfer_job *j, const struct map *m, const struct
 static int one_back(const struct transfer_job *j, size_t i, bool *ret_kept, struct err *e)
 {
 	/* Under its host name, from a directory of its own: whatever a link leads to inside is inside's to read. */
-	static const char one[] = "d=$(mktemp -d) && cp -p -- \"$1\" \"$d/$2\" && tar -C \"$d\" -cf - -- \"$2\"; r=$?; "
-				  "rm -rf -- \"$d\"; exit $r";
+	static const char one[] =
+	    "d=$(mktemp -d) && cp -p -- \"$1\" \"$d/$2\" && tar -C \"$d\" -cf - -- \"$2\"; r=$?; "
+	    "rm -rf -- \"$d\"; exit $r";
 	struct map m = map_at(j->spec->maps, i);
 	const char *dir_argv[] = {"tar", "-C", m.dst, "-cf", "-", ".", NULL};
 	const char *file_argv[] = {"sh", "-c", one, "airlock-map", m.dst, path_base(m.src), NULL};

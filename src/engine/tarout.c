@@ -65,12 +65,14 @@ int tarout_wait(struct tarout *t, struct err *e)
 		if (r < 0) {
 			(void)fail(t, r);
 		} else if (r > 0 && ev.type == SE_ENDED) {
-			(void)fail(t, err_set(&t->why, ERR_UNAVAILABLE,
-					      "the sandbox ended while tar was packing its results"));
+			(void)fail(t,
+				   err_set(&t->why, ERR_UNAVAILABLE,
+					   "the sandbox ended while tar was packing its results"));
 		} else if (r > 0 && ev.id == t->id && ev.type == SE_FAILED) {
-			(void)fail(t, err_sys(&t->why, ev.sys,
-					      "start tar inside (%s); the environment must supply it",
-					      ev.step));
+			(void)fail(t,
+				   err_sys(&t->why, ev.sys,
+					   "start tar inside (%s); the environment must supply it",
+					   ev.step));
 		} else if (r > 0 && ev.id == t->id && ev.type == SE_EXITED) {
 			t->ended = true;
 			t->code = ev.code;
@@ -107,10 +109,11 @@ bool tarout_whole(struct tarout *t, struct err *e)
 	if (!t->code && !t->signo)
 		return true;
 	put_said(t, &b);
-	(void)err_set(e, ERR_UNAVAILABLE,
-		      "tar inside could not pack everything (%s %d%s%.400s): no deletion is taken over",
-		      t->signo ? "signal" : "status", t->signo ? t->signo : t->code,
-		      b.len ? ": " : "", buf_text(&b));
+	(void)err_set(
+	    e, ERR_UNAVAILABLE,
+	    "tar inside could not pack everything (%s %d%s%.400s): no deletion is taken over",
+	    t->signo ? "signal" : "status", t->signo ? t->signo : t->code, b.len ? ": " : "",
+	    buf_text(&b));
 	return false;
 }
 

@@ -206,10 +206,11 @@ static void tell_first(void *arg)
 	if (p->told || !*interrupt_first())
 		return;
 	p->told = true;
-	(void)snprintf(text, sizeof(text),
-		       "the command is over and its results are being brought back: a second signal (Ctrl-C) "
-		       "stops that and keeps them for 'airlock recover %s'",
-		       path_base(p->run_dir));
+	(void)snprintf(
+	    text, sizeof(text),
+	    "the command is over and its results are being brought back: a second signal (Ctrl-C) "
+	    "stops that and keeps them for 'airlock recover %s'",
+	    path_base(p->run_dir));
 	if (p->ui->note)
 		p->ui->note(p->ui->arg, true, text);
 }
@@ -225,19 +226,21 @@ static int lock_baseline(int fd, const struct transfer_job *j, struct err *e)
 		if (errno != EWOULDBLOCK && errno != EINTR)
 			return err_sys(e, errno, "lock the baseline of the sandbox");
 		if (*interrupt_second())
-			return err_set(e, ERR_CANCELLED,
-				       "cancelled while another command of this sandbox brought its "
-				       "results back: nothing was published");
+			return err_set(
+			    e, ERR_CANCELLED,
+			    "cancelled while another command of this sandbox brought its "
+			    "results back: nothing was published");
 		if (clock_mono_ns() > deadline)
-			return err_set(e, ERR_TIMEOUT,
-				       "another command of this sandbox has been bringing its results "
-				       "back for %d s: wait for it and try again",
-				       LOCK_WAIT_MS / 1000);
+			return err_set(
+			    e, ERR_TIMEOUT,
+			    "another command of this sandbox has been bringing its results "
+			    "back for %d s: wait for it and try again",
+			    LOCK_WAIT_MS / 1000);
 		tell_first(&first);
 		if (!told && j->ui->note)
 			j->ui->note(
 			    j->ui->arg, false,
-				 "waiting for another command of this sandbox to bring its results back");
+			    "waiting for another command of this sandbox to bring its results back");
 		told = true;
 		(void)poll(NULL, 0, LOCK_LOOK_MS);
 	}

@@ -73,8 +73,8 @@ int unpacks_close(struct state *st, struct unpacks_place *p, const char *record,
 		return err_sys(e, errno, "open %s", p->dir);
 	if (!keeps_something(dir))
 		return discard(st, p->id, e);
-	fd = openat(dir, "record.json", O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
-		    0600);
+	fd =
+	    openat(dir, "record.json", O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 	f = fd < 0 ? NULL : fdopen(fd, "w");
 	if (!f)
 		return err_sys(e, errno, "write %s/record.json", p->dir);

@@ -205,7 +205,8 @@ static int read_file(struct walk *w, int fd, const struct stat *first)
 
 static int visit_file(struct walk *w, int dir, const char *name, size_t n)
 {
-	_cleanup_fd_ int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	_cleanup_fd_ int fd =
+	    openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	struct stat st;
 	int r;
 
@@ -218,7 +219,8 @@ static int visit_file(struct walk *w, int dir, const char *name, size_t n)
 	r = read_file(w, fd, &st);
 	if (r == -ECANCELED)
 		return err_set(w->e, ERR_CANCELLED, "stopped while the directory was read");
-	if (r < 0 && w->o->tar_fd >= 0) /* the stream is broken: half a member cannot be taken back */
+	if (r < 0 &&
+	    w->o->tar_fd >= 0) /* the stream is broken: half a member cannot be taken back */
 		return sent(w, r);
 	if (r < 0)
 		return note(w, "unreadable");

@@ -134,7 +134,9 @@ static const char *packed_as(const uint8_t *b, size_t n)
 	} t[] = {
 	    {"\x1f\x8b", 2, "; this is gzip: put 'gzip -dc' before it"},
 	    {"\x28\xb5\x2f\xfd", 4, "; this is zstd: put 'zstd -dc' before it"},
-	    {"\xfd" "7zXZ", 5, "; this is xz: put 'xz -dc' before it"},
+	    {"\xfd"
+	     "7zXZ",
+	     5, "; this is xz: put 'xz -dc' before it"},
 	    {"BZh", 3, "; this is bzip2: put 'bzip2 -dc' before it"},
 	    {"\x04\x22\x4d\x18", 4, "; this is lz4: put 'lz4 -dc' before it"},
 	    {"PK\x03\x04", 4, "; this is a zip archive: send it as tar"},
