@@ -31,9 +31,12 @@ static void note(void *arg, bool warn, const char *text)
 
 static const char *title(const char *phase)
 {
-	if (strcmp(phase, "sync_in") == 0)
+	/* As sync_in.c, layer.c and unpack.c name them. */
+	if (strcmp(phase, "scan") == 0)
+		return "looking through the workspace";
+	if (strcmp(phase, "copy") == 0)
 		return "copying the workspace in";
-	if (strcmp(phase, "sync_out") == 0)
+	if (strcmp(phase, "sync out") == 0)
 		return "bringing results back";
 	return phase;
 }
