@@ -384,6 +384,8 @@ static int take_frame(struct client *c, const struct frame *f, struct err *e)
 	}
 }
 
+static int recover(const char *root, const char *run_dir, uint32_t lock_wait_ms, struct err *e);
+
 /* Serves the helper until its last frame. */
 static int converse(struct client *c, struct err *e)
 {
@@ -496,7 +498,7 @@ int unpack_run(const struct unpack_opts *o, struct unpack_report *ret, struct er
 	client_init(&c, o, ret);
 	r = open_root(&c, o->root, e);
 	if (r == 0 && staging_left(&c)) {
-		r = unpack_recover_into(c.root, o->keep_trash ? o->run_dir : NULL, e);
+		r = recover(c.root, o->keep_trash ? o->run_dir : NULL, o->lock_wait_ms, e);
 		ret->repaired = r > 0;
 		r = r < 0 ? -EIO : 0;
 	}
@@ -532,12 +534,17 @@ int unpack_recover(const char *root, struct err *e)
 
 int unpack_recover_into(const char *root, const char *run_dir, struct err *e)
 {
+	return recover(root, run_dir, 0, e);
+}
+
+static int recover(const char *root, const char *run_dir, uint32_t lock_wait_ms, struct err *e)
+{
 	struct unpack_opts o = {.root = root};
 	struct unpack_report rep = {0};
 	struct unpack_setup s = {
 	    .mode = UM_RECOVER,
 	    .keep_trash = run_dir != NULL,
-	    .lock_wait_ms = LOCK_WAIT_MS,
+	    .lock_wait_ms = lock_wait_ms ? lock_wait_ms : LOCK_WAIT_MS,
 	    .umask = user_umask(),
 	};
 	struct client c;

@@ -1,0 +1,155 @@
+"""Door 1 while the host moves: somebody acts exactly at a system call of the publish (S1-07; cases B14, B15, I1, I7).
+
+Everything stands still while the other one acts, so each case is the same each time. Whatever is done: nothing
+outside the workspace changes, what the host wrote meanwhile is what it finds afterwards, nothing is half.
+"""
+import json
+import os
+import subprocess
+import sys
+
+from fault_box import FaultBox, flat
+from unpack_box import Stream, main, tree
+
+LONG = "--long" in sys.argv
+if LONG:
+    sys.argv.remove("--long")
+SHM = "/dev/shm" if os.path.isdir("/dev/shm") and os.access("/dev/shm", os.W_OK) else None
+
+# Every directory of the workspace becomes a link to one outside that has the same names in it.
+SWAP = """
+for d in */*/ */; do
+    d=${d%/}
+    if [ -d "$d" ] && [ ! -L "$d" ]; then mv "$d" "$d.was" && ln -s "$OUT" "$d"; fi
+done
+true
+"""
+STAGING = 'if [ -d .airlock-staging ]; then mv .airlock-staging ../moved && ln -s "$OUT" .airlock-staging; fi'
+TOP = 'cd .. && mv ws elsewhere && ln -s "$OUT" ws'
+EDIT = ('for f in repl big text tolink; do if [ -e $f ]; then echo "edited $f" >$f.tmp && mv -f $f.tmp $f; fi; done; '
+        'if [ -f owner ]; then echo "edited owner" >owner; fi')
+
+
+class Races(FaultBox):
+    git = False
+
+    def place(self):
+        return SHM
+
+    def setUp(self):
+        super().setUp()
+        # What a write, a deletion or a rename through a link would hit.
+        for n in "gone", "kept", "x", "y", "n", "l", "repl", "c", "t", "journal":
+            with open(os.path.join(self.outside, n), "w", encoding="ascii") as f:
+                f.write("outside " + n)
+        os.mkdir(os.path.join(self.outside, "deep"))
+        os.mkdir(os.path.join(self.outside, "tree"))
+        self.outer = self.look_outside()
+
+    def look_outside(self):
+        return {p: (w, os.lstat(os.path.join(self.outside, p)).st_ino, os.lstat(os.path.join(self.outside, p)).st_mtime_ns)
+                for p, w in tree(self.outside, skip=()).items()}
+
+    def with_act(self, script, at, *args):
+        act = os.path.join(self.top, "act")
+        with open(act, "w", encoding="ascii") as f:
+            f.write('#!/bin/sh\ncd "%s" || exit 1\nOUT="%s"\n%s\n' % (self.root, self.outside, script))
+        os.chmod(act, 0o755)
+        self.fresh()
+        for d in "moved", "elsewhere":
+            subprocess.run(["rm", "-rf", os.path.join(self.top, d)], check=True)
+        wrap = self.fault("any:%d=run" % at)
+        return self.go(wrap[0], "-x", act, *wrap[1:], args=args)
+
+    def places(self, n):
+        """From the first look at the workspace to the end; every one in the long suite."""
+        calls = [name for name, _ in self.calls()]
+        first, last = calls.index("faccessat2") if "faccessat2" in calls else 200, len(calls) - 2
+        if LONG:
+            return range(first, last + 1)
+        return [first + (last - first) * i // (n - 1) for i in range(n)]
+
+    def each(self, script, n, check, *args):
+        for at in self.places(n):
+            with self.subTest("at call %d" % at):
+                res = self.with_act(script, at, *args)
+                if not self.hits():
+                    continue
+                self.assertEqual(self.look_outside(), self.outer, "something outside the workspace changed")
+                check(res)
+
+    def test_B14_directories_become_links(self):
+        def check(res):
+            self.assertTrue(res["ret"] == 0 or res["text"])
+            # What was in a directory is there still, or was published into it before: never lost.
+            kept = {w[2] for p, w in flat(tree(self.root)).items() if w[0] == "f"}
+            for name in "mine", "d.was/kept":
+                if os.path.exists(self.path(name)):
+                    self.assertIn(b"old d/kept\n" if name != "mine" else b"not the sandbox's\n", kept)
+            self.recover()
+            self.assertEqual(self.look_outside(), self.outer)
+        self.each(SWAP, 16, check)
+
+    def test_B14_the_staging_place_becomes_a_link(self):
+        def check(res):
+            self.assertTrue(res["ret"] == 0 or res["text"])
+            self.recover()
+            self.assertEqual(self.look_outside(), self.outer)
+            now = flat(tree(self.root))
+            now.pop(".airlock-staging", None)
+            self.assert_each_old_or_new(now)
+        self.each(STAGING, 10, check)
+
+    def test_B15_the_workspace_itself_is_moved_away(self):
+        def check(res):
+            now = flat(tree(os.path.join(self.top, "elsewhere")))
+            self.assert_each_old_or_new(now)
+            os.unlink(self.root)
+            os.rename(os.path.join(self.top, "elsewhere"), self.root)
+            if res["ret"] < 0:
+                self.assertIn("workspace", res["text"])
+            self.assertIn(self.recover()["ret"], (0, 1))
+            self.assertTrue(flat(tree(self.root)) in (self.old, self.new))
+            self.assert_clean()
+        self.each(TOP, 10, check)
+
+    def test_I7_host_saves_in_every_phase(self):
+        def check(res):
+            self.assertEqual(res["ret"], 0, res["text"])
+            for f in "repl", "big", "text", "tolink", "owner":
+                with open(self.path(f), "rb") as g:
+                    # A link that was put in the place of tolink first is written through by nobody: mv replaces it.
+                    got = g.read()
+                if got != b"edited %s\n" % f.encode():
+                    # merged with the edit is fine, replaced is not
+                    self.assertIn(b"edited", got, "the host's save of %s is gone" % f)
+            self.assert_clean()
+        self.each(EDIT, 24, check)
+
+    def test_I1_another_run_publishes_meanwhile(self):
+        other = os.path.join(self.top, "other-stream")
+        with open(other, "wb") as f:
+            f.write(Stream().file("repl", "other repl\0").file("theirs", "theirs").dir("new").file("new/theirs", "t").bytes())
+        run = os.path.join(self.top, "other-run")
+        os.mkdir(run)
+        script = '"%s" run --root . --run-dir "%s" --manifest "%s" --layer "%s" --lock-wait 20 <"%s" >"%s.out"; true' % (
+            self.driver, run, self.manifest, self.layer, other, run)
+
+        def check(res):
+            self.assertEqual(res["ret"], 0, res["text"])
+            with open(run + ".out", encoding="utf-8") as f:
+                theirs = json.load(f)
+            now = flat(tree(self.root))
+            if theirs["ret"] == 0:
+                self.assertEqual((now["theirs"][2], now["new/theirs"][2]), (b"theirs", b"t"))
+            else:
+                self.assertIn(theirs["code"], ("timeout",), theirs["text"])
+            self.assertIn(now["repl"][2], (b"new repl\n", b"other repl\0"))
+            self.assertEqual(now["new/tree/n"], self.new["new/tree/n"])
+            self.recover()
+            self.assert_clean()
+        self.each(script, 10, check)
+
+
+if __name__ == "__main__":
+    main()
