@@ -85,6 +85,7 @@
 #define CONFIG_MAX (1 << 20)	  /* bytes of one configuration or environment file */
 #define IGNORE_FILE_MAX (1 << 20) /* bytes of one ignore file */
 #define PATTERNS_MAX 10000	  /* patterns of one selection */
+#define MAPS_MAX 16		  /* --map of one run: refused */
 
 /* Door 2: requests through the bridge */
 #define BRIDGE_BODY_MAX (10485760 + 65536)    /* bytes of one request or response body unless a policy says otherwise: 413, 502 (the API's own limit and room for a form around it) */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/limits.h"
 #include "base/path.h"
 #include "engine/interrupt.h"
 #include "engine/runenv.h"
@@ -15,7 +16,6 @@
 #include "policy/member.h"
 #include "sync/baseline.h"
 
-#define MAPS_MAX 16
 #define WORDS 3
 #define PLACE_MAX (2 * PATH_MAX)
 
@@ -106,7 +106,7 @@ int maps_add(char ***maps, const char *word, struct err *e)
 	if (!w)
 		return err_set(e, ERR_NOMEM, "options: out of memory");
 	if (count(*maps) == MAPS_MAX)
-		return err_set(e, ERR_LIMIT, "--map: more than %d", MAPS_MAX);
+		return err_set(e, ERR_LIMIT, "--map: more than %d of them (limit maps)", MAPS_MAX);
 	/* From the right: a host path may hold colons. */
 	dst = strrchr(w, ':');
 	if (dst && (strcmp(dst, ":file") == 0 || strcmp(dst, ":dir") == 0)) {
