@@ -183,13 +183,14 @@ bool json_is(const struct json_text *t, const char *word)
 
 void json_unescape(const struct json_text *t, char *out)
 {
-	const unsigned char *p = (const unsigned char *)t->raw.p, *end = p + t->raw.n;
+	const unsigned char *p = (const unsigned char *)t->raw.p, *end;
 
 	if (t->len == t->raw.n) { /* an escape is always longer than what it stands for */
 		if (t->len)
 			memcpy(out, p, t->len);
 		return;
 	}
+	end = p + t->raw.n;
 	while (p < end) {
 		uint32_t c;
 
