@@ -32,7 +32,8 @@ struct upstream {
 	char *url;
 	struct curl_slist *resolve;
 	X509_STORE *store;
-	int64_t due_ns;
+	int64_t due_ns; /* libcurl's timer */
+	bool resume;	/* a call is to go on; apart from due_ns, which libcurl sets anew at any time */
 	struct upstream_call *calls; /* under way */
 	CURL *idle[HANDLES_KEPT];
 	size_t idle_len;
@@ -279,6 +280,11 @@ static size_t on_data(char *p, size_t size, size_t n, void *arg)
 	struct upstream_call *c = arg;
 
 	n *= size;
+	/* libcurl takes what follows a 101 that nobody asked for as a body: no answer has begun. */
+	if (!c->headed) {
+		c->bad = true;
+		return 0;
+	}
 	c->moved_ns = clock_mono_ns();
 	switch (c->q.data(c->q.arg, p, n)) {
 	case UPSTREAM_TAKEN:
@@ -448,8 +454,7 @@ void upstream_resume(struct upstream_call *c)
 	if (!c->paused)
 		return;
 	/* libcurl would call data() from here: not while the caller is in the middle of something. */
-	c->resume = true;
-	c->u->due_ns = 0;
+	c->resume = c->u->resume = true;
 }
 
 bool upstream_cancel(struct upstream_call *c)
@@ -475,6 +480,7 @@ static int64_t call_due(const struct upstream_call *c)
 
 static void resume_calls(struct upstream *u, int64_t now)
 {
+	u->resume = false;
 	for (struct upstream_call *c = u->calls; c; c = c->next) {
 		if (!c->resume)
 			continue;
@@ -489,8 +495,11 @@ int64_t upstream_tick(struct upstream *u, int64_t now)
 	int64_t next;
 	int running;
 
-	if (u->due_ns == 0)
+	if (u->resume) {
 		resume_calls(u, now);
+		(void)curl_multi_socket_action(u->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+		finish_calls(u);
+	}
 	while (u->due_ns <= now) {
 		u->due_ns = INT64_MAX;
 		(void)curl_multi_socket_action(u->multi, CURL_SOCKET_TIMEOUT, 0, &running);
@@ -511,7 +520,7 @@ int64_t upstream_tick(struct upstream *u, int64_t now)
 			next = due;
 		}
 	}
-	return next;
+	return u->resume ? now : next;
 }
 
 /* Start and end. --------------------------------------------------------------------------- */

@@ -246,6 +246,16 @@ class Cases(unittest.TestCase):
         seen.shutdown()
         seen.server_close()
 
+    def test_F09_what_follows_a_101_is_no_answer(self):
+        def switch(handler, call):
+            handler.wfile.write(b"HTTP/1.1 101 X\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nraw bytes of another protocol")
+            return False
+        self.b.api.answer = switch
+        status, headers, body = self.b.ask("GET", "/api/agents/me")
+        self.assertEqual(status, 502)
+        self.assertIn("x-airlock-bridge", headers)
+        self.assertIn("error", json.loads(body))
+
     def test_F05_F09_errors_of_the_api_pass(self):
         for status in 401, 403, 404, 409, 422, 500:
             self.b.api.answer = lambda h, call, s=status: h.send(s, b'{"e":1}', [JSON])

@@ -6,6 +6,7 @@ Each test's name carries the cases of the bridge that it shows. What must hold: 
 dies nor grows, and where the protocol allows it the channel goes on.
 """
 import os
+import signal
 import socket
 import struct
 import sys
@@ -150,6 +151,10 @@ class Frames(unittest.TestCase):
         self.c = Channel(self.api)
         self.addCleanup(self.c.close)
 
+    def asleep(self):
+        with open("/proc/%d/stat" % self.c.host.p.pid, encoding="ascii") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] == "S"
+
     def refused(self, sid, *outcomes):
         got = self.c.outcome(sid)
         self.assertIn(got, outcomes)
@@ -286,6 +291,41 @@ class Frames(unittest.TestCase):
             except OSError:
                 pass
             self.assertTrue(self.flood(b"", 1))
+
+    def test_S2_09_a_stalled_answer_goes_on_beside_a_new_request(self):
+        """Room for the one and a second request in one turn of the helper: what libcurl wants for the second takes nothing from the first."""
+        big = 4 << 20
+
+        def answer(handler, call):
+            return handler.send(200, b"a" * big) if call["target"].endswith("/big") else api_box.echo(handler, call)
+        self.api.answer = answer
+        self.addCleanup(setattr, self.api, "answer", api_box.echo)
+        sid, got = self.c.open(path=b"/api/agents/big"), 0
+        self.c.send(frame(WINDOW, 0, 0, struct.pack(">I", 1 << 30)))
+        while got < 65535:
+            kind, _, stream, payload = self.c.read()
+            got += len(payload) if (kind, stream) == (DATA, sid) else 0
+        # The helper has as much more as it keeps, and reads no further.
+        until("the helper to rest", self.asleep)
+        self.c.s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        # The first read takes 64 KiB, the second the new request; only then libcurl's turn comes.
+        noise = frame(WINDOW, 0, 0, b"\0\0\0\1")
+        os.kill(self.c.host.p.pid, signal.SIGSTOP)
+        try:
+            self.c.send(frame(WINDOW, 0, sid, struct.pack(">I", 70000)) + noise * (65536 // len(noise)))
+            self.c.open()
+        finally:
+            os.kill(self.c.host.p.pid, signal.SIGCONT)
+        self.c.send(frame(WINDOW, 0, sid, struct.pack(">I", big)))
+        while True:
+            kind, flags, stream, payload = self.c.read()
+            if stream != sid:
+                continue
+            self.assertNotEqual(kind, RST)
+            got += len(payload) if kind == DATA else 0
+            if flags & END_STREAM:
+                break
+        self.assertEqual(got, big)
 
     def test_memory_at_the_limits(self):
         """S2-07: sixty-four uploads of the largest size at once do not take more than the hard cap."""
