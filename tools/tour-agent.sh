@@ -69,7 +69,7 @@ try home-write sh -c 'echo pwned >"$TOUR_HOME/.pwned-home"'
 try home-make sh -c 'mkdir -p "$TOUR_HOME" && echo pwned >"$TOUR_HOME/.pwned-home"'
 try tree-write sh -c 'echo pwned >"$TOUR_WORKSPACE/.pwned-tree"'
 try ssh-key cat "$TOUR_HOME/.ssh/id_ed25519"
-try any-key sh -c 'find / -xdev -name "id_*" -path "*.ssh*" 2>/dev/null | grep .'
+try any-key sh -c 'find / -xdev -name "id_*" -path "*.ssh*" 2>/dev/null | grep . || { echo "no key in sight"; false; }'
 try etc-shadow cat /etc/shadow
 try usr-write sh -c 'echo pwned >/usr/bin/airlock-tour-was-here'
 try proc-root ls /proc/1/root/home/

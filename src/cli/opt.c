@@ -46,7 +46,8 @@ const char *opt_nearest(const char *word, const char *const *names, size_t n)
 		size_t d =
 		    strlen(word) >= 3 && str_starts(names[i], word) ? 1 : distance(word, names[i]);
 
-		if (d < best && d < strlen(word)) {
+		/* Half of the letters changed is another word; "rnu" still is "run". */
+		if (d < best && d < strlen(word) && (d < 3 || 2 * d <= strlen(word))) {
 			best = d;
 			found = names[i];
 		}

@@ -133,7 +133,7 @@ static void ps_line(struct state *st, const struct run_row *r, bool under)
 	char lease[16], age[32], status[16] = "-";
 	const char *state = shown_state(st, r, lease);
 	json_t *argv = json_loads(r->command ? r->command : "[]", 0, NULL), *w;
-	size_t i;
+	size_t i = 0;
 
 	clock_human((r->ended_ns ? r->ended_ns : clock_real_ns()) - r->started_ns, age,
 		    sizeof(age));
@@ -145,7 +145,7 @@ static void ps_line(struct state *st, const struct run_row *r, bool under)
 	{
 		(void)printf("%s%.60s", i ? " " : "", json_string_value(w));
 	}
-	(void)putchar('\n');
+	(void)puts(i ? "" : "(shell)");
 	json_decref(argv);
 }
 

@@ -155,7 +155,9 @@ static void history(const struct transfer *t, const char *run_dir)
 	if (!t->history.asked)
 		return;
 	history_text(&t->history, &b);
-	cli_say("history: %s", buf_text(&b));
+	/* A mere `git status` touches the repository: nothing to say about it. */
+	if (t->history.outcome != HISTORY_NONE || t->history.why[0])
+		cli_say("history: %s", buf_text(&b));
 	if (t->history.others == OTHERS_KEPT)
 		cli_say(
 		    "commits outside HEAD (other branches, tags, stash) are kept, unchecked: %s/" GITBACK_OTHERS
@@ -358,7 +360,7 @@ static void where(const struct run_outcome *o)
 	withheld(o);
 	if (o->lease_state == LEASE_RECOVERABLE)
 		cli_say(
-		    "the work is KEPT in the sandbox's storage: 'airlock recover %s' brings it back, 'airlock rm %s' gives it up",
+		    "the work is KEPT in the sandbox's storage: 'airlock recover %s' brings it back, 'airlock rm --force %s' gives it up",
 		    o->id, o->id);
 	else if (o->lease_state == LEASE_KEPT && o->pending)
 		cli_say(

@@ -89,6 +89,7 @@ static void test_bad(void **state)
 	    {"--tiemout 3", "did you mean --timeout?"},
 	    {"--time 3", "did you mean --timeout?"},
 	    {"--zzzzzz", "airlock help run"},
+	    {"--jumpn", "airlock help run"}, /* three edits from --json, of five letters */
 	    {"--verbose=1", "takes no value"},
 	    {"--file", "needs a value"},
 	    {"-f", "needs a value"},
