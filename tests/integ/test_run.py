@@ -907,6 +907,7 @@ class Kept(Case):
         os.close(fd)
         self.assertEqual(self.read("s"), b"s\n")
         self.assertEqual(self.runs()[0]["lease_state"], "kept")
+        self.assertIn(b"(shell)", self.airlock("ps", "-a").stdout)
 
 
 class State(Case):
