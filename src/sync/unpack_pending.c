@@ -109,26 +109,42 @@ int pending_save(struct unpack *u, struct err *e)
 	return r < 0 ? err_sys(e, -r, "keep the change set in pending/") : 0;
 }
 
-static int copy_content(struct unpack *u, int from_dir, uint64_t id)
+/* The bytes that were reviewed, and no others: -EBADMSG when they are not what the list says. */
+static int copy_content(struct unpack *u, int from_dir, const struct change *c)
 {
 	char name[20], target[LINK_TARGET_MAX + 1];
+	uint8_t sum[MANIFEST_HASH];
+	uint64_t size;
 	_cleanup_fd_ int in = -1, out = -1;
 	struct stat st;
 	ssize_t n;
 
-	stage_name(id, name);
+	stage_name(c->id, name);
 	n = readlinkat(from_dir, name, target, sizeof(target) - 1);
+	if ((n >= 0) != (c->kind == MK_LINK || c->flags & CH_HARDLINK))
+		return -EBADMSG;
 	if (n >= 0) {
 		target[n] = '\0';
+		(void)crypto_generichash(sum, sizeof(sum), (const uint8_t *)target, (size_t)n, NULL,
+					 0);
+		if (c->kind == MK_LINK && memcmp(sum, c->hash, sizeof(sum)) != 0)
+			return -EBADMSG;
 		return symlinkat(target, u->st.content, name) < 0 ? -errno : 0;
 	}
 	in = openat(from_dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (in < 0 || fstat(in, &st) < 0)
 		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return -EBADMSG;
 	out = openat(u->st.content, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (out < 0)
 		return -errno;
 	n = copy_fd(in, out);
+	if (n == 0)
+		n = hash_fd(out, sum, &size);
+	/* Safe because: it is the copy that is judged, nobody else writes that. */
+	if (n == 0 && (size != c->size || memcmp(sum, c->hash, sizeof(sum)) != 0))
+		n = -EBADMSG;
 	(void)futimens(out, (struct timespec[2]){{.tv_nsec = UTIME_OMIT}, st.st_mtim});
 	return (int)n;
 }
@@ -149,9 +165,13 @@ static int load_list(struct unpack *u, int fd, int from_dir, struct err *e)
 			u->st.next_id = c.id + 1;
 		if (c.id && (r = stage_space(u, c.size, e)) < 0)
 			return r;
-		r = c.id ? copy_content(u, from_dir, c.id) : 0;
+		r = c.id ? copy_content(u, from_dir, &c) : 0;
 		if (r == 0)
 			r = chlist_add(u->list, &c);
+		if (r == -EBADMSG)
+			return err_set(e, ERR_INVALID,
+				       "pending/ of the run is damaged: %s is not what was kept",
+				       c.path);
 		if (r < 0)
 			return err_sys(e, -r, "stage %s from pending/", c.path);
 	}

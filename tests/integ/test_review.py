@@ -387,6 +387,32 @@ class Applied(Case):
         self.apply()
         self.assertEqual(self.read("other"), "other\n2\n")
 
+    def test_S1_07_only_what_was_reviewed_is_applied(self):
+        self.review("echo 1 >>file; ln -s file l")
+        kept = self.dir + "/pending/c"
+        was = {n: os.readlink(p) if os.path.islink(p) else None for n in os.listdir(kept) for p in [kept + "/" + n]}
+        file, link = sorted(was, key=lambda n: was[n] is not None)
+        with open(kept + "/" + file) as f:
+            good = f.read()
+        with open(kept + "/" + file, "w") as f:
+            f.write(good.upper())
+        self.apply(code=3)
+        self.assertIn("damaged", self.err)
+        os.unlink(kept + "/" + file)
+        os.symlink("/etc/passwd", kept + "/" + file)
+        self.apply(code=3)
+        os.unlink(kept + "/" + file)
+        with open(kept + "/" + file, "w") as f:
+            f.write(good)
+        os.unlink(kept + "/" + link)
+        os.symlink("other", kept + "/" + link)
+        self.apply(code=3)
+        self.assertEqual(self.status(), "")
+        os.unlink(kept + "/" + link)
+        os.symlink("file", kept + "/" + link)
+        self.apply()
+        self.assertEqual((self.read("file"), os.readlink(self.ws + "/l")), (good, "file"))
+
     def test_a_set_without_its_description_can_only_be_dropped(self):
         self.review("echo 1 >>file")
         for junk in "", "{", "[]", "x" * 100:
