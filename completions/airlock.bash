@@ -7,7 +7,7 @@ _airlock() {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} verb=${COMP_WORDS[1]} i words=
 	COMPREPLY=()
 	if [ "$COMP_CWORD" -eq 1 ]; then
-		mapfile -t COMPREPLY < <(compgen -W 'run exec shell ps logs stop runs diff apply discard recover audit rm unpack manifest env bridge policy doctor version help' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W 'run exec shell ps logs stop runs diff apply discard recover audit rm prune unpack manifest env bridge policy doctor version help' -- "$cur")
 		return
 	fi
 	# After -- comes a command of its own.
@@ -252,6 +252,9 @@ _airlock() {
 	recover:--exclude)
 		return
 		;;
+	prune:--older-than)
+		return
+		;;
 	unpack:--into)
 		mapfile -t COMPREPLY < <(compgen -d -- "$cur")
 		return
@@ -323,6 +326,7 @@ _airlock() {
 	recover) words="--no-strict --exclude --help $(_airlock_runs)" ;;
 	audit) words="--json --help $(_airlock_runs)" ;;
 	rm) words="--all --force --yes --help $(_airlock_runs)" ;;
+	prune) words="--older-than --dry-run --yes --json --help" ;;
 	unpack) words="--into --file --baseline --no-delete --strict --on-conflict --dry-run --limits --verbose --help" ;;
 	manifest) words="--output --quiet --help" ;;
 	env) words="--force --help create list show rm" ;;
@@ -330,7 +334,7 @@ _airlock() {
 	policy) words="--policy --header --body-size --help list show check explain" ;;
 	doctor) words="--quick --json --help" ;;
 	version) words="--help" ;;
-	help) words="--dump-options --help run exec shell ps logs stop runs diff apply discard recover audit rm unpack manifest env bridge policy doctor version help" ;;
+	help) words="--dump-options --help run exec shell ps logs stop runs diff apply discard recover audit rm prune unpack manifest env bridge policy doctor version help" ;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 }

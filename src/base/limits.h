@@ -37,6 +37,7 @@
 #define MASS_DELETE_MIN 100    /* files; with MASS_DELETE_PERCENT flags a mass deletion */
 #define MASS_DELETE_PERCENT 50 /* percent of the manifest */
 #define UNPACKS_KEEP_S (30 * 86400) /* seconds; what an older airlock unpack kept (losers, trash) is removed */
+#define PRUNE_OLDER_S (30 * 86400)  /* seconds; what was used or ended since then is left alone by airlock prune, unless --older-than is given */
 
 #define DIFF_TEXT_MAX (8 << 20)	      /* bytes; of a larger file 'airlock diff' says only that it differs */
 #define DIFF_LINES_MAX 400000	      /* lines; of a text with more 'airlock diff' says only that it differs */

@@ -15,7 +15,7 @@ bool str_eq(const char *a, const char *b); /* NULL equals only NULL */
 int str_to_u64(const char *s, uint64_t max, uint64_t *ret_v);
 /* "64M", "1.5G", "4096": binary units K M G T, optional B or iB. Bytes. 0, -EINVAL, -ERANGE. */
 int str_to_size(const char *s, uint64_t *ret_bytes);
-/* "90", "1.5", "30s", "10m", "2h", "250ms" (no unit: seconds); negative is refused. 0, -EINVAL, -ERANGE. */
+/* "90", "1.5", "30s", "10m", "2h", "30d", "250ms" (no unit: seconds); negative is refused. 0, -EINVAL, -ERANGE. */
 int str_to_duration(const char *s, int64_t *ret_ns);
 
 /*

@@ -31,6 +31,7 @@ int cmd_ps(int argc, char **argv);
 int cmd_logs(int argc, char **argv);
 int cmd_stop(int argc, char **argv);
 int cmd_rm(int argc, char **argv);
+int cmd_prune(int argc, char **argv);
 int cmd_runs(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
 int cmd_apply(int argc, char **argv);
@@ -56,6 +57,7 @@ void cli_usage(const struct verb *v, struct _IO_FILE *f);
 
 extern const struct opt opts_help[], opts_run[], opts_exec[], opts_shell[], opts_ps[], opts_logs[],
     opts_rm[], opts_env[], opts_doctor[], opts_recover[], opts_unpack[], opts_manifest[], opts_bridge[],
-    opts_policy[], opts_audit[], opts_runs[], opts_diff[], opts_apply[], opts_discard[];
+    opts_policy[], opts_audit[], opts_runs[], opts_diff[], opts_apply[], opts_discard[],
+    opts_prune[];
 
 #endif

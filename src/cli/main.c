@@ -32,6 +32,7 @@ static const struct opt *const t_runs[] = {opts_runs, opts_help, NULL};
 static const struct opt *const t_diff[] = {opts_diff, opts_help, NULL};
 static const struct opt *const t_apply[] = {opts_apply, opts_help, NULL};
 static const struct opt *const t_discard[] = {opts_discard, opts_help, NULL};
+static const struct opt *const t_prune[] = {opts_prune, opts_help, NULL};
 static const struct opt *const t_plain[] = {opts_help, NULL};
 static const struct opt *const t_help[] = {opts_help_verb, opts_help, NULL};
 static const struct opt *const t_doctor[] = {opts_doctor, opts_help, NULL};
@@ -69,6 +70,11 @@ static const char policy_text[] =
     "which route or rule decides, what would be sent upstream, what is dropped. Exit status: 0 valid or allowed, 1 denied,\n"
     "2 wrong usage, 125 not valid. The file format: bridge.md in the documentation.\n";
 
+static const char prune_text[] =
+    "Removes copies of workspaces that no sandbox uses and left-overs of what was removed before, and the logs and records of\n"
+    "runs that are over. Prints one line for each kind. Without --yes runs stay that keep what may be nowhere else;\n"
+    "results that wait for a decision (--review) stay always. Older means not used, or ended, for that time: 30 days.\n";
+
 static const struct verb verbs[] = {
     {"run", cmd_run, "[options] -- CMD ...",
      "run a command in a sandbox and bring its results back", t_run, run_text},
@@ -94,6 +100,8 @@ static const struct verb verbs[] = {
      t_audit, NULL},
     {"rm", cmd_rm, "[--force] RUN | --all [--yes]", "remove kept sandboxes and the data of runs",
      t_rm, NULL},
+    {"prune", cmd_prune, "[--older-than TIME] [--dry-run] [--yes] [--json]",
+     "free space: unused copies of workspaces, left-overs, data of old runs", t_prune, prune_text},
     {"unpack", cmd_unpack, "--into DIR | --file PATH [options] < STREAM",
      "judge a tar stream and apply what is safe of it to a directory", t_unpack, unpack_text},
     {"manifest", cmd_manifest, "DIR [-o FILE]", "write the baseline of a directory for 'unpack'",

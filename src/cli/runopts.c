@@ -138,7 +138,7 @@ static int set_number(struct runopts *o, const struct opt *opt, const char *v, s
 		n = (uint64_t)ns;
 		if (r < 0)
 			return bad(e, opt, v,
-				   "not a time: give 90, 1.5, 250ms, 30s, 10m or 2h; 0 for none");
+				   "not a time: give 90, 1.5, 250ms, 30s, 10m, 2h or 1d; 0 for none");
 		break;
 	case O_MEMORY:
 	case O_LOG_LIMIT:
@@ -154,7 +154,7 @@ static int set_number(struct runopts *o, const struct opt *opt, const char *v, s
 	case O_CPUS:
 		s = &q->cpu;
 		/* A number of seconds has the same syntax as a number of CPUs; one is 10^9, the other 1000. */
-		r = strpbrk(v, "smh") ? -EINVAL : str_to_duration(v, &ns);
+		r = strpbrk(v, "smhd") ? -EINVAL : str_to_duration(v, &ns);
 		n = (uint64_t)ns / 1000000;
 		if (r < 0 || n < 10 || n > 1024 * 1000)
 			return bad(e, opt, v, "not a number of CPUs: give 0.01 to 1024");

@@ -395,24 +395,6 @@ int cmd_stop(int argc, char **argv)
 	return r < 0 ? cli_fail(&e) : 0;
 }
 
-static int remove_run_dirs(struct state *st, const char *lease_id, struct err *e)
-{
-	struct run_row *v = NULL;
-	size_t n = 0;
-	int r = run_list(st->store, true, lease_id, &v, &n, e);
-
-	for (size_t i = 0; r == 0 && i < n; i++) {
-		_cleanup_free_ char *trash = NULL;
-
-		changeset_forget(st, v[i].id);
-		r = state_discard(st, "runs", v[i].id, &trash, e);
-		if (r == 0 && trash)
-			r = state_remove_tree(trash, e);
-	}
-	run_list_free(v, n);
-	return r;
-}
-
 /* Runs of the lease whose results nobody has decided about. */
 static int check_waiting(struct state *st, const struct lease_row *l, struct err *e)
 {
@@ -463,7 +445,7 @@ static int remove_lease(struct state *st, struct lease_row *l, bool force, struc
 		if (r < 0)
 			return r;
 	}
-	r = remove_run_dirs(st, l->id, e);
+	r = sweep_remove_runs(st, l->id, e);
 	return r < 0 ? r : lease_remove(st->store, l->id, e);
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/path.h"
 #include "store/run.h"
 
 #define DEPTH_MAX 64 /* deeper counts as one file: descriptors are few */
@@ -41,19 +42,38 @@ void keepsake_tree(const char *path, struct keepsake *sum)
 	walk(AT_FDCWD, path, 0, sum);
 }
 
-void keepsake_add(const struct state *st, const char *run_id, struct keepsake *sum)
+static void add_places(const char *dir, struct keepsake *sum)
 {
-	static const char *const places[] = {"conflicts",      "trash",	       "pending",
-					     "commits.bundle", "others.bundle", "rejected.tar"};
+	static const char *const places[] = {"conflicts",      "trash",		"pending",
+					     "commits.bundle", "others.bundle", "rejected.tar",
+					     "commits.refused"};
 
 	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
-		_cleanup_free_ char *p = state_path(st, "runs", run_id, places[i]);
+		_cleanup_free_ char *p = path_join(dir, places[i]);
 		struct keepsake here = {0};
 
 		if (p)
 			keepsake_tree(p, &here);
 		sum->files += here.files;
 		sum->bytes += here.files ? here.bytes : 0;
+	}
+}
+
+void keepsake_add(const struct state *st, const char *run_id, struct keepsake *sum)
+{
+	_cleanup_free_ char *dir = state_path(st, "runs", run_id, NULL);
+	_cleanup_free_ char *maps = state_path(st, "runs", run_id, "maps");
+	_cleanup_dir_ DIR *d = maps ? opendir(maps) : NULL;
+	struct dirent *de;
+
+	if (dir)
+		add_places(dir, sum);
+	while (d && (de = readdir(d))) {
+		_cleanup_free_ char *one =
+		    de->d_name[0] == '.' ? NULL : path_join(maps, de->d_name);
+
+		if (one)
+			add_places(one, sum);
 	}
 }
 

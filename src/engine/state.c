@@ -211,7 +211,7 @@ static int remove_below(int parent, const char *name, unsigned depth)
 	if (fd < 0 && errno == EACCES && fchmodat(parent, name, 0700, 0) == 0)
 		fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
-		return -errno;
+		return errno == ENOENT ? 0 : -errno; /* somebody else empties the trash too */
 	(void)fchmod(fd, 0700);
 	d = fdopendir(fd);
 	if (!d) {

@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "engine/changeset.h"
 #include "engine/leasespec.h"
 #include "provider/provider.h"
 #include "store/run.h"
@@ -61,6 +62,24 @@ int sweep_remove_storage(struct state *st, struct lease_row *l, struct err *e)
 	l->state = LEASE_RELEASED;
 	l->owner = (struct proc_id){0};
 	return lease_save(st->store, l, e);
+}
+
+int sweep_remove_runs(struct state *st, const char *lease_id, struct err *e)
+{
+	struct run_row *v = NULL;
+	size_t n = 0;
+	int r = run_list(st->store, true, lease_id, &v, &n, e);
+
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		_cleanup_free_ char *trash = NULL;
+
+		changeset_forget(st, v[i].id);
+		r = state_discard(st, "runs", v[i].id, &trash, e);
+		if (r == 0 && trash)
+			r = state_remove_tree(trash, e);
+	}
+	run_list_free(v, n);
+	return r;
 }
 
 static int end_run(struct state *st, struct run_row *run, const char *work, struct err *e)

@@ -22,5 +22,7 @@ int sweep_claim(struct state *st, struct lease_row *l, enum lease_state to, stru
 int sweep_end_sandbox(const struct lease_row *l, const char *run_id, struct err *e);
 /* Storage of a lease that the caller owns, to the trash and away; then the row says released. */
 int sweep_remove_storage(struct state *st, struct lease_row *l, struct err *e);
+/* Directories of all runs of a lease, with the pins of what waits in them; the rows stay. */
+int sweep_remove_runs(struct state *st, const char *lease_id, struct err *e);
 
 #endif

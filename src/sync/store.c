@@ -20,6 +20,7 @@
 
 #define NEW_PREFIX ".new-"
 #define STACK_FILE_MAX 4096
+#define OPEN_TRIES 8
 #define LOCK_LOOK_NS (20 * NS_PER_MS)
 /*
  * Entries removed from the trash by one sync_in. Deleting many files and creating others right
@@ -130,7 +131,8 @@ static void drop_new(void *arg, int at, const char *name)
 		store_discard(arg, at, name);
 }
 
-int store_open(const char *path, const volatile int *cancel, struct store *ret, struct err *e)
+static int open_locked(const char *path, const volatile int *cancel, struct store *ret,
+		       struct err *e)
 {
 	struct store s = {.fd = -1, .layers_fd = -1, .lock_fd = -1};
 	_cleanup_fd_ int git_fd = -1, trash_fd = -1;
@@ -162,8 +164,38 @@ int store_open(const char *path, const volatile int *cancel, struct store *ret, 
 	each_name(s.fd, drop_new, &s);
 	each_name(s.layers_fd, drop_new, &s);
 	each_name(git_fd, drop_new, &s);
+	/* Its time is that of the last use: store_idle. */
+	(void)futimens(s.lock_fd, NULL);
 	*ret = s;
 	return 0;
+}
+
+static bool has_its_name(const struct store *s)
+{
+	struct stat named, open;
+
+	return stat(s->path, &named) == 0 && fstat(s->fd, &open) == 0 &&
+	       named.st_dev == open.st_dev && named.st_ino == open.st_ino;
+}
+
+int store_open(const char *path, const volatile int *cancel, struct store *ret, struct err *e)
+{
+	/* Whoever waited for the lock of a store that was taken away holds that of one in the trash. */
+	for (unsigned i = 0; i < OPEN_TRIES; i++) {
+		struct err why = ERR_INIT;
+		int r = open_locked(path, cancel, ret, &why);
+
+		if (r == 0 && has_its_name(ret))
+			return 0;
+		if (r == 0)
+			store_close(ret);
+		if (r < 0 && (r != -ENOENT || i + 1 == OPEN_TRIES)) {
+			if (e)
+				*e = why;
+			return r;
+		}
+	}
+	return err_set(e, ERR_CONFLICT, "the store %s is taken away again and again", path);
 }
 
 void store_close(struct store *s)

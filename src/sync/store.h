@@ -40,6 +40,12 @@ struct store_stack {
 /* Makes what is missing (0700) and takes the exclusive lock, waiting at most LOCK_WAIT_MS. */
 int store_open(const char *path, const volatile int *cancel, struct store *ret, struct err *e);
 void store_close(struct store *s);
+/*
+ * For who takes whole stores away: 1 when nobody holds or pins a generation and the last use was not after
+ * before_ns; *ret_lock keeps others out while it is open (-1: the store never had a lock). 0: in use, or younger
+ * (*ret_used tells). Changes nothing. Errors: negative errno.
+ */
+int store_idle(const char *path, int64_t before_ns, int *ret_lock, bool *ret_used, struct err *e);
 /* 1 and the current stack; 0 none that can be trusted. */
 int store_current(struct store *s, struct store_stack *ret, struct err *e);
 uint32_t store_next_number(struct store *s);

@@ -110,6 +110,10 @@ static void numbers(void **state)
 	assert_int_equal(d, 250 * NS_PER_MS);
 	assert_int_equal(str_to_duration("2h", &d), 0);
 	assert_int_equal(d, 7200 * NS_PER_S);
+	assert_int_equal(str_to_duration("30d", &d), 0);
+	assert_true(d == INT64_C(30) * 86400 * 1000000000);
+	assert_int_equal(str_to_duration("1e9d", &d), -EINVAL);
+	assert_int_equal(str_to_duration("999999d", &d), -ERANGE);
 	assert_int_equal(str_to_duration("x", &d), -EINVAL);
 }
 
