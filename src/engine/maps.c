@@ -277,10 +277,16 @@ static int one_back(const struct transfer_job *j, size_t i, bool *ret_kept, stru
 {
 	/* Under its host name, from a directory of its own: whatever a link leads to inside is inside's to read. */
 	static const char one[] =
+	    /* Nothing but a file: cp would wait in a FIFO for a writer. */
+	    "[ -f \"$1\" ] || { echo \"$1 is not a file any more\" >&2; exit 1; }; "
 	    "d=$(mktemp -d) && cp -p -- \"$1\" \"$d/$2\" && tar -C \"$d\" -cf - -- \"$2\"; r=$?; "
 	    "rm -rf -- \"$d\"; exit $r";
+	/* A link in its place would bring back another tree in the name of this one. */
+	static const char all[] =
+	    "[ -d \"$1\" ] && ! [ -L \"$1\" ] || { echo \"$1 is not a directory any more\" >&2; exit 1; }; "
+	    "exec tar -C \"$1\" -cf - .";
 	struct map m = map_at(j->spec->maps, i);
-	const char *dir_argv[] = {"tar", "-C", m.dst, "-cf", "-", ".", NULL};
+	const char *dir_argv[] = {"sh", "-c", all, "airlock-map", m.dst, NULL};
 	const char *file_argv[] = {"sh", "-c", one, "airlock-map", m.dst, path_base(m.src), NULL};
 	_cleanup_free_ char *lease = state_path(j->st, "leases", j->lease->id, NULL);
 	char dir[PLACE_MAX], base[PLACE_MAX];

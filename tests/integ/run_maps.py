@@ -53,6 +53,17 @@ class Maps(unittest.TestCase):
         with open(os.path.join(runs, sorted(os.listdir(runs))[-1], "maps/%d/changes.jsonl" % n), encoding="utf-8") as f:
             return {c["path"]: c["action"] + (":" + c["rule"] if c.get("rule") else "") for c in map(json.loads, f)}
 
+    def test_S1_03_what_is_no_longer_the_mapped_kind_does_not_come_back(self):
+        for script, opt, kind in (("rm -f ~/f; mkfifo ~/f", "%s/f:/home/agent/f" % self.assets, "file"),
+                                  ("rm -rf ~/d; ln -s /etc ~/d", "%s/d:/home/agent/d" % self.assets, "directory")):
+            with self.subTest(script):
+                self.write("assets/f", "f")
+                self.write("assets/d/x", "x")
+                before = tree(self.assets)
+                r = self.run_in(script, "--map", opt, status=125)
+                self.assertIn(b"is not a %s any more" % kind.encode(), r.stderr)
+                self.assertEqual(tree(self.assets), before)
+
     def test_a_directory_goes_in_and_its_changes_come_back(self):
         for n in "keep", "change", "gone", "d/x":
             self.write("assets/" + n, "old " + n)
