@@ -105,7 +105,10 @@ int str_to_duration(const char *s, int64_t *ret_ns)
 	static const struct {
 		const char *suffix;
 		uint64_t ns;
-	} units[] = {{"ms", 1000000}, {"s", 1000000000}, {"m", 60000000000}, {"h", 3600000000000},
+	} units[] = {{"ms", 1000000},
+		     {"s", 1000000000},
+		     {"m", 60000000000},
+		     {"h", 3600000000000},
 		     {"d", 86400000000000}};
 	size_t n = strlen(s);
 	uint64_t unit = 1000000000, v;

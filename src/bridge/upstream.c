@@ -33,7 +33,8 @@ struct upstream {
 	struct curl_slist *resolve;
 	X509_STORE *store;
 	int64_t due_ns; /* libcurl's timer */
-	bool resume;	/* a call is to go on; apart from due_ns, which libcurl sets anew at any time */
+	bool
+	    resume; /* a call is to go on; apart from due_ns, which libcurl sets anew at any time */
 	struct upstream_call *calls; /* under way */
 	CURL *idle[HANDLES_KEPT];
 	size_t idle_len;

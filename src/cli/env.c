@@ -165,10 +165,11 @@ int cmd_env(int argc, char **argv)
 		r = show(&st, argv[2], &e);
 	else if (strcmp(what, "rm") == 0 && argc == 3)
 		r = find_builtin(argv[2])
-			? err_set(&e, ERR_INVALID,
-				  "environment %s is built in and cannot be removed; 'airlock env create' "
-				  "makes one with other options",
-				  argv[2])
+			? err_set(
+			      &e, ERR_INVALID,
+			      "environment %s is built in and cannot be removed; 'airlock env create' "
+			      "makes one with other options",
+			      argv[2])
 			: env_remove(st.store, argv[2], &e);
 	else
 		r = err_set(&e, ERR_USAGE,

@@ -137,8 +137,9 @@ static int set_number(struct runopts *o, const struct opt *opt, const char *v, s
 		r = str_to_duration(v, &ns);
 		n = (uint64_t)ns;
 		if (r < 0)
-			return bad(e, opt, v,
-				   "not a time: give 90, 1.5, 250ms, 30s, 10m, 2h or 1d; 0 for none");
+			return bad(
+			    e, opt, v,
+			    "not a time: give 90, 1.5, 250ms, 30s, 10m, 2h or 1d; 0 for none");
 		break;
 	case O_MEMORY:
 	case O_LOG_LIMIT:

@@ -112,11 +112,12 @@ static int ps_json(struct state *st, const struct run_row *v, size_t n)
 		clock_rfc3339(v[i].started_ns, from, sizeof(from));
 		(void)str_printable(&b, v[i].workspace, strlen(v[i].workspace));
 		(void)json_array_append_new(
-		    a, json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:o,s:o,s:s}", "run", v[i].id, "state",
-				 state, "lease_state", lease, "phase", v[i].phase, "started", from,
-				 "workspace", buf_text(&b), "exit_status",
-				 v[i].exit_status < 0 ? json_null() : json_integer(v[i].exit_status),
-				 "argv", argv ? argv : json_array(), "lease", v[i].lease_id));
+		    a,
+		    json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:o,s:o,s:s}", "run", v[i].id, "state",
+			      state, "lease_state", lease, "phase", v[i].phase, "started", from,
+			      "workspace", buf_text(&b), "exit_status",
+			      v[i].exit_status < 0 ? json_null() : json_integer(v[i].exit_status),
+			      "argv", argv ? argv : json_array(), "lease", v[i].lease_id));
 		buf_done(&b);
 	}
 	text = json_dumps(a, JSON_INDENT(1));
@@ -139,8 +140,8 @@ static void ps_line(struct state *st, const struct run_row *r, bool under)
 		    sizeof(age));
 	if (r->exit_status >= 0)
 		(void)snprintf(status, sizeof(status), "%d", r->exit_status);
-	(void)printf("%s%-*s  %-11s  %-11s  %-8s  %4s  %-12s  ", under ? "  " : "",
-		     under ? 16 : 18, r->id, state, under ? "" : lease, r->phase, status, age);
+	(void)printf("%s%-*s  %-11s  %-11s  %-8s  %4s  %-12s  ", under ? "  " : "", under ? 16 : 18,
+		     r->id, state, under ? "" : lease, r->phase, status, age);
 	json_array_foreach(argv, i, w)
 	{
 		(void)printf("%s%.60s", i ? " " : "", json_string_value(w));
@@ -460,9 +461,10 @@ static bool may_drop(struct state *st, const struct run_row *v, size_t n)
 	if (!all.files)
 		return true;
 	str_human_size(all.bytes, size, sizeof(size));
-	cli_say("the runs keep %llu files (%s) that may be nowhere else: losing versions of conflicts, deleted "
-		"files, rejected or waiting results",
-		(unsigned long long)all.files, size);
+	cli_say(
+	    "the runs keep %llu files (%s) that may be nowhere else: losing versions of conflicts, deleted "
+	    "files, rejected or waiting results",
+	    (unsigned long long)all.files, size);
 	if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO)) {
 		cli_say("they stay; look at them in %s/runs, or say --yes to drop them", st->dir);
 		return false;
@@ -528,8 +530,7 @@ int cmd_rm(int argc, char **argv)
 		(void)sweep_run(&st, NULL, NULL);
 	if (r == 0 && all) {
 		strv_free(f.words);
-		return remove_all(&st, (f.on & (1u << P_FORCE)) != 0,
-				  (f.on & (1u << P_YES)) != 0);
+		return remove_all(&st, (f.on & (1u << P_FORCE)) != 0, (f.on & (1u << P_YES)) != 0);
 	}
 	if (r == 0)
 		r = run_find(st.store, f.words[0], &run, &e);

@@ -21,7 +21,7 @@ struct lease_spec {
 	struct sandbox_limits limits;
 	bool keep, strict, bash, review;
 	bool gateway;  /* the sandbox has the gateway program */
-	bool by_tar; /* results come by plain tar (tarout.h) */
+	bool by_tar;   /* results come by plain tar (tarout.h) */
 	bool executed; /* a command was started: there may be work inside */
 	enum on_conflict on_conflict;
 	enum git_policy git;

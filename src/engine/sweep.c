@@ -107,9 +107,9 @@ static int end_runs(struct state *st, const struct lease_row *l, bool kept, stru
 		r = sweep_end_sandbox(l, v[i].id, e);
 		if (r < 0)
 			break;
-		r = end_run(st, &v[i],
-			    kept ? "the work is kept: airlock recover" : "there was no work to keep",
-			    e);
+		r = end_run(
+		    st, &v[i],
+		    kept ? "the work is kept: airlock recover" : "there was no work to keep", e);
 	}
 	run_list_free(v, n);
 	return r < 0 ? r : 0;
@@ -134,10 +134,11 @@ static void say_kept(const struct run_ui *ui, const struct run_row *run)
 {
 	char text[256];
 
-	(void)snprintf(text, sizeof(text),
-		       "run %s was cut short; its sandbox is kept: 'airlock exec %s -- true' brings back "
-		       "what it did",
-		       run->id, run->id);
+	(void)snprintf(
+	    text, sizeof(text),
+	    "run %s was cut short; its sandbox is kept: 'airlock exec %s -- true' brings back "
+	    "what it did",
+	    run->id, run->id);
 	if (ui && ui->note)
 		ui->note(ui->arg, true, text);
 }
@@ -232,7 +233,8 @@ static int end_dead_runs(struct state *st, const struct lease_row *l, const stru
 		/* launch ended its command when the connection broke; the local provider has no launch. */
 		r = sweep_end_sandbox(&none, v[i].id, e);
 		if (r == 0)
-			r = end_run(st, &v[i], "the sandbox is kept: airlock exec, or airlock recover", e);
+			r = end_run(st, &v[i],
+				    "the sandbox is kept: airlock exec, or airlock recover", e);
 		if (r > 0)
 			say_kept(ui, &v[i]);
 	}

@@ -21,7 +21,7 @@
 #define SMALL 65536	/* a file up to this size goes through the buffer */
 #define STREAM_MAX 262144
 #define CHUNK (1 << 20)
-#define PIECES_MAX 256 /* of a file with holes; with more it goes as a plain file */
+#define PIECES_MAX 256		/* of a file with holes; with more it goes as a plain file */
 #define NAMES_BUDGET (3u << 20) /* bytes of names over all open directories, roughly */
 #define NAMES_LEAST 16384
 /* struct open_how, openat2(2); the guest is built without the kernel's headers */

@@ -128,8 +128,7 @@ static const char *hostile_rule(struct members *m, const struct tar_member *t, e
 
 	if (rule)
 		return rule;
-	if ((t->type != TAR_DIR || t->op == TAR_OP_DELETE) &&
-	    !memchr(t->path.p, '/', t->path.n) &&
+	if ((t->type != TAR_DIR || t->op == TAR_OP_DELETE) && !memchr(t->path.p, '/', t->path.n) &&
 	    member_is_folded(t->path.p, t->path.n, ".paperclip-repositories"))
 		return "reserved_kind";
 	if (t->type != TAR_HARDLINK)

@@ -14,7 +14,7 @@
 #include "base/path.h"
 
 #define SWEEP_NS (NS_PER_S / 2) /* nobody waits longer for files that nobody misses */
-#define DEPTH_MAX 32 /* directories open at once; what lies deeper is moved up first */
+#define DEPTH_MAX 32		/* directories open at once; what lies deeper is moved up first */
 
 static const struct {
 	const char *name;

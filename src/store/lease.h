@@ -18,9 +18,9 @@
 #include "store/store.h"
 
 enum lease_state {
-	LEASE_ACQUIRING,   /* row written, sandbox may or may not exist */
-	LEASE_ACTIVE,	   /* in use by owner */
-	LEASE_KEPT,	   /* alive without an owner, from the first command on (run --keep, shell) */
+	LEASE_ACQUIRING, /* row written, sandbox may or may not exist */
+	LEASE_ACTIVE,	 /* in use by owner */
+	LEASE_KEPT,	 /* alive without an owner, from the first command on (run --keep, shell) */
 	LEASE_RECOVERABLE, /* nothing running; work inside was not brought back */
 	LEASE_RECOVERING,  /* owner is bringing it back */
 	LEASE_CLEANUP,	   /* storage to be removed */
@@ -38,7 +38,7 @@ struct lease_row {
 	struct proc_id monitor; /* the process that ends with the sandbox; pid 0: none */
 	int64_t created_ns, updated_ns, expires_ns;
 	bool pending; /* kept: a command ran since everything was last brought back */
-	char *spec; /* owned */
+	char *spec;   /* owned */
 };
 
 const char *lease_state_name(enum lease_state s);

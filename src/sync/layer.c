@@ -154,7 +154,7 @@ static int pour(struct worker *w, int src, int dst, struct layer_item *it, const
 		if (n == 0)
 			break;
 		(void)crypto_generichash_update(&h, (const unsigned char *)w->buf, (size_t)n);
-		r = dst < 0					     ? 0
+		r = dst < 0				      ? 0
 		    : holes && str_is_zero(w->buf, (size_t)n) ? skip(dst, n)
 							      : write_all(dst, w->buf, (size_t)n);
 		if (r < 0)

@@ -57,10 +57,12 @@ struct unpack_opts {
 	bool review;  /* stage into run_dir/pending, publish nothing */
 	enum on_conflict on_conflict;
 	uint64_t total_max; /* logical bytes; 0: default */
-	uint64_t member_max; /* logical bytes of one file, larger ones are refused; 0: as total_max */
+	uint64_t
+	    member_max; /* logical bytes of one file, larger ones are refused; 0: as total_max */
 	uint64_t members_max; /* members of the stream; 0: MEMBERS_MAX */
-	const char *only; /* a single file: every other member is hostile; may be NULL */
-	bool keep_trash; /* what is deleted or replaced goes to run_dir/trash, by copying where it must */
+	const char *only;     /* a single file: every other member is hostile; may be NULL */
+	bool
+	    keep_trash; /* what is deleted or replaced goes to run_dir/trash, by copying where it must */
 	/* Sets skip[i] for new paths that must not come back. May be NULL. */
 	int (*filter)(void *arg, char *const *paths, size_t n, bool *skip, struct err *e);
 	void *filter_arg;
@@ -100,7 +102,7 @@ struct unpack_report {
 	bool mass_delete;
 	/* hostile stream: host untouched, its first RAW_KEEP_MAX bytes kept as run_dir/rejected.tar */
 	bool rejected;
-	char rule[40]; /* of the rejection */
+	char rule[40];	     /* of the rejection */
 	char *rejected_path; /* owned: the member that it is about; NULL: none in particular */
 	char text[512];	     /* of the rejection, in words */
 	bool repaired;	     /* a publish that was cut before was finished first */

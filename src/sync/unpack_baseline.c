@@ -229,8 +229,8 @@ static int advance(struct rewrite *x, const struct manifest *from, bool *had, st
 		return 0;
 	r = manifest_seek(from, x->c.path, x->c.path_len, &at);
 	if (r == 0)
-		r = manifest_writer_copy(&x->w, from, x->pos, at,
-					 manifest_lines(from, x->pos, at), e);
+		r = manifest_writer_copy(&x->w, from, x->pos, at, manifest_lines(from, x->pos, at),
+					 e);
 	else
 		(void)err_set(e, ERR_PROTOCOL, "the baseline is damaged near %s", x->c.path);
 	if (r < 0)
@@ -239,8 +239,8 @@ static int advance(struct rewrite *x, const struct manifest *from, bool *had, st
 	r = manifest_next(from, &at, &x->m);
 	if (r < 0)
 		return err_set(e, ERR_PROTOCOL, "the baseline is damaged near %s", x->c.path);
-	*had = r > 0 && x->m.path_len == x->c.path_len &&
-	       !memcmp(x->m.path, x->c.path, x->c.path_len);
+	*had =
+	    r > 0 && x->m.path_len == x->c.path_len && !memcmp(x->m.path, x->c.path, x->c.path_len);
 	if (*had)
 		x->pos = at;
 	return 0;

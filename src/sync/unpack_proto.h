@@ -34,7 +34,7 @@ enum unpack_frame {
 	UF_LAYERS,
 	UF_START,
 	UF_SKIP, /* bytes 0 or 1, one per NEW path, in order; as many frames as needed */
-	UF_GO, /* u8: the stream is not whole, what is missing is unknown */
+	UF_GO,	 /* u8: the stream is not whole, what is missing is unknown */
 	UF_PUBLISH,
 	UF_BASELINE, /* [directory]: the baseline of a kept sandbox, to be moved on */
 	UF_READY = 32,
@@ -58,10 +58,10 @@ struct unpack_setup {
 	uint8_t mode;
 	bool strict, dry_run, take_sandbox, full_tree, without_landlock, has_manifest, keep_trash;
 	uint64_t total_max, member_max, members_max;
-	uint32_t slow_ms; /* STREAM_SLOW_MS */
-	uint32_t lock_wait_ms, umask; /* umask: of the user; for new entries */
+	uint32_t slow_ms;		 /* STREAM_SLOW_MS */
+	uint32_t lock_wait_ms, umask;	 /* umask: of the user; for new entries */
 	char only[PATH_SEGMENT_MAX + 1]; /* the one member that may come; "": any */
-	char run[ID_LEN + 1];	      /* name of the staging directory */
+	char run[ID_LEN + 1];		 /* name of the staging directory */
 };
 
 int unpack_put_setup(struct buf *b, const struct unpack_setup *s);

@@ -40,7 +40,7 @@ struct intake {
 	uint64_t total;			    /* logical bytes of the members that are wanted */
 	uint64_t pushed;		    /* files whose write-back was started here */
 	uint64_t members, bytes, unchecked; /* bytes staged since the last look at free space */
-	int64_t told_ns, window_ns; /* window: of the look at how fast the stream is */
+	int64_t told_ns, window_ns;	    /* window: of the look at how fast the stream is */
 	uint64_t window_bytes;
 	/* the member in work */
 	struct change c;
@@ -472,11 +472,12 @@ static int judge_pace(struct intake *k, size_t n, struct err *e)
 	if (k->window_ns && now - k->window_ns < k->u->s.slow_ms * NS_PER_MS)
 		return 0;
 	if (k->window_ns && k->window_bytes < STREAM_SLOW_BYTES)
-		return err_set(e, ERR_TIMEOUT,
-			       "limit results: the sandbox sent %llu bytes in %lld s, at least %d are expected "
-			       "(built-in, STREAM_SLOW_BYTES); nothing was published",
-			       (unsigned long long)k->window_bytes,
-			       (long long)((now - k->window_ns) / NS_PER_S), STREAM_SLOW_BYTES);
+		return err_set(
+		    e, ERR_TIMEOUT,
+		    "limit results: the sandbox sent %llu bytes in %lld s, at least %d are expected "
+		    "(built-in, STREAM_SLOW_BYTES); nothing was published",
+		    (unsigned long long)k->window_bytes,
+		    (long long)((now - k->window_ns) / NS_PER_S), STREAM_SLOW_BYTES);
 	k->window_ns = now;
 	k->window_bytes = 0;
 	return 0;

@@ -39,8 +39,9 @@
 #define MANIFEST_HASH 32
 
 struct manifest_entry {
-	char kind;    /* 'd', 'f', 'l' */
-	bool sandbox; /* a capital line: host_mode and content count, layer, ino and ctime_ns do not */
+	char kind; /* 'd', 'f', 'l' */
+	bool
+	    sandbox; /* a capital line: host_mode and content count, layer, ino and ctime_ns do not */
 	uint32_t mode;
 	uint32_t host_mode; /* 'd', 'f' */
 	uint32_t layer;

@@ -86,8 +86,8 @@ static void put_file(struct buf *b, const struct manifest_entry *m)
 static bool writable_entry(const struct manifest_entry *m)
 {
 	if (m->path_len > PATH_MEMBER_MAX || !path_is_member(m->path, m->path_len) ||
-	    m->mode > 0777 || m->host_mode > 0777 || m->size > INT64_MAX || m->mtime_ns == INT64_MIN ||
-	    m->ctime_ns == INT64_MIN)
+	    m->mode > 0777 || m->host_mode > 0777 || m->size > INT64_MAX ||
+	    m->mtime_ns == INT64_MIN || m->ctime_ns == INT64_MIN)
 		return false;
 	if (m->kind == 'l')
 		return m->target_len > 0 && m->target_len <= LINK_TARGET_MAX &&

@@ -172,13 +172,17 @@ SCRIPT(f4_short_folded, {"f", "GI\xe2\x80\x8dT~2./config"})
 SCRIPT(f4_kelvin, {"f", ".AIRLOC\xe2\x84\xaa-staging/x"})
 SCRIPT(f4_runtime, {"f", "d/.Paperclip-\xef\xbb\xbfruntime. /x"})
 SCRIPT(f4_runtime_stream, {"f", ".paperclip-runtime::$DATA"})
-SCRIPT(f4_upload_long, {"f", ".paperclip-\xe2\x80\x8c\xe2\x80\x8c\xe2\x80\x8c\xe2\x80\x8c\xe2\x80\x8c\xe2\x80\x8c"
-	    "\xe2\x80\x8c\xe2\x80\x8c\xe2\x80\x8c\xe2\x80\x8c\xe2\x80\x8cupload-0123456789012345678901234567890123456789012345"})
+SCRIPT(
+    f4_upload_long,
+    {"f",
+     ".paperclip-\xe2\x80\x8c\xe2\x80\x8c\xe2\x80\x8c\xe2\x80\x8c\xe2\x80\x8c\xe2\x80\x8c"
+     "\xe2\x80\x8c\xe2\x80\x8c\xe2\x80\x8c\xe2\x80\x8c\xe2\x80\x8cupload-0123456789012345678901234567890123456789012345"})
 SCRIPT(f4_airlock_short, {"f", "AIRLOC~1/x"})
 SCRIPT(f4_paperclip_short, {"f", "paperc~12/x"})
 SCRIPT(f4_repositories, {"f", ".PaperClip-Repositorie\xc5\xbf"})
-SCRIPT(f4_like, {"f", ".paperclip-runtimes/x"}, {"f", "airloc~"}, {"f", "airlock~1"}, {"f", ".gi\xc3\xadt"},
-       {"f", "paperclip"}, {"f", "g\xe2\x80\x8cit"}, {"f", "..."}, {"f", ":git"}, {"f", "\xe2\x80\x8c"})
+SCRIPT(f4_like, {"f", ".paperclip-runtimes/x"}, {"f", "airloc~"}, {"f", "airlock~1"},
+       {"f", ".gi\xc3\xadt"}, {"f", "paperclip"}, {"f", "g\xe2\x80\x8cit"}, {"f", "..."},
+       {"f", ":git"}, {"f", "\xe2\x80\x8c"})
 SCRIPT(f1_like, {"f", ".gitignore"}, {"f", ".github/x"}, {"f", "git"}, {"f", "a.git/HEAD"},
        {"f", "git~x"}, {"f", ".gita"})
 

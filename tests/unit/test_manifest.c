@@ -402,11 +402,11 @@ static void entries_of_the_sandbox_S1_07(void **state)
 		char kind;
 		bool sandbox;
 		const char *p;
-	} t[] = {{'d', false, "a"}, {'f', true, "a/f"}, {'f', false, "b"},
-		 {'d', true, "c d"}, {'l', true, "e"},	{'f', false, "f"}};
-	static const char *const bad[] = {
-	    "F 644 1000 1 0 " HASH64 " 0 a", "F 644 644 1 0 " HASH64 " a", "D 755 a",
-	    "X 755 755 a", "L  a"};
+	} t[] = {{'d', false, "a"},  {'f', true, "a/f"}, {'f', false, "b"},
+		 {'d', true, "c d"}, {'l', true, "e"},	 {'f', false, "f"}};
+	static const char *const bad[] = {"F 644 1000 1 0 " HASH64 " 0 a",
+					  "F 644 644 1 0 " HASH64 " a", "D 755 a", "X 755 755 a",
+					  "L  a"};
 	_cleanup_fd_ int fd = memfd_create("m", MFD_CLOEXEC);
 	struct manifest_writer w;
 	struct manifest *m;
@@ -417,12 +417,12 @@ static void entries_of_the_sandbox_S1_07(void **state)
 	(void)state;
 	assert_int_equal(manifest_writer_init(&w, fd, &e), 0);
 	for (size_t i = 0; i < ARRAY_LEN(t); i++)
-		assert_int_equal(
-		    manifest_writer_add(&w,
-					t[i].sandbox ? sandbox_entry(t[i].kind, t[i].p)
-						     : entry(t[i].kind, t[i].p, strlen(t[i].p)),
-					&e),
-		    0);
+		assert_int_equal(manifest_writer_add(&w,
+						     t[i].sandbox
+							 ? sandbox_entry(t[i].kind, t[i].p)
+							 : entry(t[i].kind, t[i].p, strlen(t[i].p)),
+						     &e),
+				 0);
 	assert_int_equal(manifest_writer_finish(&w, &e), 0);
 	manifest_writer_done(&w);
 	assert_int_equal(manifest_open(fd, &m, &e), 0);
