@@ -76,8 +76,8 @@ bool fuzz_seed(size_t i, struct buf *b)
 	static const char *const seeds[] = {
 	    "GET /api/agents/me HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer t\r\n\r\n",
 	    "POST /a?b=c HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhelloGET /b HTTP/1.1\r\nHost: x\r\n\r\n",
-	    "PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0A\r\n0123456789\r\n"
-	    "0\r\nX: y\r\n\r\nGET / HTTP/1.0\r\n\r\n",
+	    ("PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0A\r\n0123456789\r\n"
+	     "0\r\nX: y\r\n\r\nGET / HTTP/1.0\r\n\r\n"),
 	    "HEAD /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\nExpect: 100-continue\r\n\r\n",
 	    "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
 	    "\r\nGET /a HTTP/1.1\r\nHost: x\r\nA: b\r\n c\r\n\r\n",

@@ -195,7 +195,7 @@ static void authentication_in_headers_s2_01(void **state)
 static void authentication_given_s2_01(void **state)
 {
 	static const char *const bad[] = {"", TOKEN " ", "bridge-token-0123456789-abcdefgi",
-					  "bridge-token-0123456789-abcdefg", "Bearer " TOKEN};
+					  "bridge-token-0123456789-abcdefg", ("Bearer " TOKEN)};
 	struct guard *g = *state;
 	struct guard_verdict v;
 	struct request r;
