@@ -235,26 +235,6 @@ int maps_in(struct sandbox *sb, const struct lease_spec *s, const char *lease_di
 
 /* --- out ------------------------------------------------------------------------------- */
 
-struct back {
-	struct tarout t;
-	bool partial;
-	const struct run_ui *ui;
-};
-
-static int complete(void *arg, bool *ret_partial, struct err *e)
-{
-	struct back *b = arg;
-	struct err why = ERR_INIT;
-	int r = tarout_wait(&b->t, e);
-
-	if (r < 0)
-		return r;
-	b->partial = *ret_partial = !tarout_whole(&b->t, &why);
-	if (b->partial && b->ui->note)
-		b->ui->note(b->ui->arg, true, why.text);
-	return 0;
-}
-
 static void tell(const struct transfer_job *j, const struct map *m, const struct unpack_report *rep,
 		 const char *dir)
 {
@@ -290,7 +270,7 @@ static int one_back(const struct transfer_job *j, size_t i, bool *ret_kept, stru
 	const char *file_argv[] = {"sh", "-c", one, "airlock-map", m.dst, path_base(m.src), NULL};
 	_cleanup_free_ char *lease = state_path(j->st, "leases", j->lease->id, NULL);
 	char dir[PLACE_MAX], base[PLACE_MAX];
-	struct back b = {.t = TAROUT_INIT, .ui = j->ui};
+	struct tarout_end b = {.t = TAROUT_INIT, .ui = j->ui};
 	struct unpack_report rep = {0};
 	struct unpack_opts o = {
 	    .root = m.root,
@@ -301,7 +281,7 @@ static int one_back(const struct transfer_job *j, size_t i, bool *ret_kept, stru
 	    .on_conflict = j->spec->on_conflict,
 	    .full_tree = true,
 	    .keep_trash = true,
-	    .complete = complete,
+	    .complete = tarout_complete,
 	    .complete_arg = &b,
 	    .cancel = interrupt_second(),
 	};

@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "engine/runenv.h"
+#include "engine/ui.h"
 
 #define SAID_MAX 4096
 
@@ -120,4 +121,18 @@ bool tarout_whole(struct tarout *t, struct err *e)
 void tarout_done(struct tarout *t)
 {
 	cleanup_fd(&t->said);
+}
+
+int tarout_complete(void *arg, bool *ret_partial, struct err *e)
+{
+	struct tarout_end *b = arg;
+	struct err why = ERR_INIT;
+	int r = tarout_wait(&b->t, e);
+
+	if (r < 0)
+		return r;
+	b->partial = *ret_partial = !tarout_whole(&b->t, &why);
+	if (b->partial && b->ui->note)
+		b->ui->note(b->ui->arg, true, why.text);
+	return 0;
 }

@@ -38,4 +38,16 @@ int tarout_wait(struct tarout *t, struct err *e);
 bool tarout_whole(struct tarout *t, struct err *e);
 void tarout_done(struct tarout *t);
 
+struct run_ui; /* engine/ui.h */
+
+/* A tar stream on its way to airlock-unpack. */
+struct tarout_end {
+	struct tarout t;
+	bool partial; /* tar did not say that it read everything */
+	const struct run_ui *ui;
+};
+
+/* For unpack_opts.complete, arg a tarout_end: did tar say that the stream is whole? If not, the user is told. */
+int tarout_complete(void *arg, bool *ret_partial, struct err *e);
+
 #endif

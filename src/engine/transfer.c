@@ -149,29 +149,8 @@ static int wait_packed(struct sandbox *sb, uint32_t id, struct transfer *t, stru
 	}
 }
 
-struct by_tar {
-	struct tarout t;
-	bool partial;
-	const struct run_ui *ui;
-};
-
-/* The stream is at its end: did tar say that it is whole? */
-static int complete(void *arg, bool *ret_partial, struct err *e)
-{
-	struct by_tar *b = arg;
-	struct err why = ERR_INIT;
-	int r = tarout_wait(&b->t, e);
-
-	if (r < 0)
-		return r;
-	b->partial = *ret_partial = !tarout_whole(&b->t, &why);
-	if (b->partial && b->ui->note)
-		b->ui->note(b->ui->arg, true, why.text);
-	return 0;
-}
-
 /* The word of tar, in place of the packer's. */
-static int wait_tar(struct by_tar *b, int r, struct transfer *t, struct err *e)
+static int wait_tar(struct tarout_end *b, int r, struct transfer *t, struct err *e)
 {
 	int k = tarout_wait(&b->t, e);
 
@@ -300,7 +279,7 @@ int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e
 	    .tick = tell_first,
 	    .tick_arg = &first,
 	};
-	struct by_tar tar = {.t = TAROUT_INIT, .ui = ui};
+	struct tarout_end tar = {.t = TAROUT_INIT, .ui = ui};
 	_cleanup_fd_ int rd = -1;
 	struct err pe = ERR_INIT;
 	uint32_t id = 0;
@@ -312,7 +291,7 @@ int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e
 	rd = p[0];
 	if (s->by_tar) {
 		o.full_tree = true;
-		o.complete = complete;
+		o.complete = tarout_complete;
 		o.complete_arg = &tar;
 		r = tarout_start(&tar.t, sb, p[1], e);
 	} else {

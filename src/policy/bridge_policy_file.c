@@ -281,46 +281,49 @@ static int take_token_headers(struct bridge_policy *p, struct route *r, const js
 	return take_names(p, r, LIST_TOKEN, j, where, e);
 }
 
-static int take_identity(struct bridge_policy *p, struct route *r, const json_t *j,
-			 const char *where, struct err *e)
+/* An object whose values are texts: each pair to add. */
+static int take_pairs(struct bridge_policy *p, const json_t *j, const char *where, const char *what,
+		      int (*add)(struct bridge_policy *p, const char *where, const char *key,
+				 const char *value, struct err *e),
+		      struct err *e)
 {
 	const char *key;
 	json_t *v;
-	int rc = 0;
+	int rc;
 
-	(void)r;
 	if (!json_is_object(j))
-		return wrong(e, where, "an object of header names and values", j);
+		return wrong(e, where, what, j);
 	json_object_foreach((json_t *)(uintptr_t)j, key, v)
 	{
 		if (!json_is_string(v))
 			return wrong(e, where, "texts throughout", v);
-		rc = policy_add_identity(p, where, key, json_string_value(v), e);
+		rc = add(p, where, key, json_string_value(v), e);
 		if (rc < 0)
 			return rc;
 	}
 	return 0;
 }
 
+static int take_identity(struct bridge_policy *p, struct route *r, const json_t *j,
+			 const char *where, struct err *e)
+{
+	(void)r;
+	return take_pairs(p, j, where, "an object of header names and values", policy_add_identity,
+			  e);
+}
+
+static int add_upstream(struct bridge_policy *p, const char *where, const char *name,
+			const char *origin, struct err *e)
+{
+	(void)where;
+	return policy_add_upstream(p, name, origin, e);
+}
+
 static int take_upstreams(struct bridge_policy *p, struct route *r, const json_t *j,
 			  const char *where, struct err *e)
 {
-	const char *key;
-	json_t *v;
-	int rc = 0;
-
 	(void)r;
-	if (!json_is_object(j))
-		return wrong(e, where, "an object of names and origins", j);
-	json_object_foreach((json_t *)(uintptr_t)j, key, v)
-	{
-		if (!json_is_string(v))
-			return wrong(e, where, "texts throughout", v);
-		rc = policy_add_upstream(p, key, json_string_value(v), e);
-		if (rc < 0)
-			return rc;
-	}
-	return 0;
+	return take_pairs(p, j, where, "an object of names and origins", add_upstream, e);
 }
 
 static int take_credential(struct bridge_policy *p, struct route *r, const json_t *j,

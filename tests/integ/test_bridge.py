@@ -296,7 +296,7 @@ class Cases(unittest.TestCase):
         self.assertEqual(dict(call["headers"]).get("idempotency-key"), "k1")
 
     def test_S2_09_many_at_once_and_keep_alive(self):
-        """64 clients at once, each with several requests on one connection."""
+        """64 clients at once, each with several requests on one connection (S2-09)."""
         gate, failed = threading.Barrier(64), []
 
         def client(i):
