@@ -223,9 +223,20 @@ static bool wait_frame(struct bridge_client *c, int64_t deadline, struct frame *
 	return r > 0;
 }
 
-static int start_helper(struct bridge_client *c, struct err *e)
+/* The one for https alone carries a TLS library. */
+static const char *program(const struct bridge_setup *s)
 {
-	int sv[2], r = self_helper("airlock-bridge", &c->helper, e);
+	static const char https[] = "https:";
+
+	return s->upstream.n >= sizeof(https) - 1 &&
+		       memcmp(s->upstream.p, https, sizeof(https) - 1) == 0
+		   ? "airlock-bridge-tls"
+		   : "airlock-bridge";
+}
+
+static int start_helper(struct bridge_client *c, const struct bridge_setup *s, struct err *e)
+{
+	int sv[2], r = self_helper(program(s), &c->helper, e);
 
 	if (r < 0)
 		return r;
@@ -255,7 +266,7 @@ int bridge_client_start(struct bridge_client *c, const struct bridge_setup *s, i
 
 	*c = (struct bridge_client){0};
 	chan_init(&c->ch, -1, false);
-	r = start_helper(c, e);
+	r = start_helper(c, s, e);
 	if (r == 0)
 		r = bridge_put_setup(&b, s);
 	if (r == 0)

@@ -494,7 +494,6 @@ static int on_close(nghttp2_session *session, int32_t id, uint32_t code, void *a
 	(void)code;
 	if (st)
 		free_stream(st);
-	s->more = true;
 	return 0;
 }
 
@@ -616,6 +615,11 @@ int64_t h2server_tick(struct h2server *s, int64_t now)
 	}
 	due = h2chan_tick(&s->ch, now);
 	return due < next ? due : next;
+}
+
+bool h2server_pending(const struct h2server *s)
+{
+	return (s->more || s->room_wanted) && !s->loss;
 }
 
 void h2server_stop(struct h2server *s)

@@ -20,6 +20,8 @@ int h2server_new(struct bridge *b, int in, int out, unsigned streams_max, struct
 void h2server_feed(struct h2server *s, const void *early, size_t n);
 /* After each loop turn; returns when it wants to be called next. */
 int64_t h2server_tick(struct h2server *s, int64_t now);
+/* Something was submitted since the last tick. */
+bool h2server_pending(const struct h2server *s);
 /* GOAWAY; requests under way may end. */
 void h2server_stop(struct h2server *s);
 /* H2_OPEN while it lives. */

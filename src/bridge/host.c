@@ -268,6 +268,9 @@ static void on_turn(void *arg, int64_t now)
 	else
 		due = INT64_MAX;
 	h->loop.wake_ns = due < next ? due : next;
+	/* Or the other way round: an answer that begins only now. */
+	if (h->h2 && h2server_pending(h->h2))
+		h->loop.wake_ns = 0;
 }
 
 /* Start. ----------------------------------------------------------------------------------- */

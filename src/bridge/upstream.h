@@ -1,10 +1,13 @@
 /*
- * upstream.h: the forwarder: requests to the one configured origin, with libcurl.
+ * upstream.h: the forwarder: requests to the one configured origin.
+ *
+ * Two of them: upstream_http.c for http and unix sockets, in airlock-bridge; upstream_tls.c with libcurl for https, in
+ * airlock-bridge-tls. A program links one.
  *
  * Fixed for its life: origin, addresses (resolved once, before confinement), certificates, no redirects, no
- * proxy, no cookies, HTTP/1.1. Connections are used again. A request is never repeated: where libcurl would send it a
- * second time (a connection that died under it) an unsafe one ends as UP_LOST instead. The target is sent byte
- * for byte. One thread; callbacks come from loop turns, never from upstream_start.
+ * proxy, no cookies, HTTP/1.1. Connections are used again. When one of these dies under a request before any answer, a
+ * safe request is sent once more on a new one; an unsafe one ends as UP_LOST, it is never repeated. The target is sent
+ * byte for byte. One thread; callbacks come from loop turns, never from upstream_start.
  */
 #ifndef AIRLOCK_BRIDGE_UPSTREAM_H
 #define AIRLOCK_BRIDGE_UPSTREAM_H

@@ -1,5 +1,6 @@
 /*
- * airlock-bridge: door 2. Calls one API as one run's agent, for a sandbox, and nothing else.
+ * airlock-bridge: door 2. Calls one API as one run's agent, for a sandbox, and nothing else. Linked twice: as
+ * airlock-bridge for http and unix sockets, as airlock-bridge-tls for https.
  *
  * Started by airlock with a channel as standard input; everything else comes over it
  * (bridge/bridge_proto.h). It takes no arguments (but --version) and reads no environment.
@@ -14,14 +15,18 @@
 #include "base/version.h"
 #include "bridge/host.h"
 
+#ifndef PROGRAM
+#define PROGRAM "airlock-bridge"
+#endif
+
 int main(int argc, char **argv)
 {
 	struct stat st;
 
-	if (version_asked(argc, argv, "airlock-bridge", AIRLOCK_VERSION))
+	if (version_asked(argc, argv, PROGRAM, AIRLOCK_VERSION))
 		return 0;
 	if (fstat(STDIN_FILENO, &st) < 0 || !S_ISSOCK(st.st_mode)) {
-		(void)fprintf(stderr, "airlock-bridge: a helper of airlock, not started by hand\n");
+		(void)fprintf(stderr, PROGRAM ": a helper of airlock, not started by hand\n");
 		return 2;
 	}
 	(void)signal(SIGPIPE, SIG_IGN);

@@ -11,8 +11,10 @@ enum state {
 	S_LINE,	      /* request line */
 	S_HEADERS,    /* up to the empty line */
 	S_BODY_SIZED, /* Content-Length */
+	S_BODY_OPEN,  /* an answer up to the end of the connection */
 	S_CHUNK_SIZE,
 	S_CHUNK_SIZE_LF,
+	S_CHUNK_MORE, /* what an answer has behind a chunk's size */
 	S_CHUNK_DATA,
 	S_CHUNK_CR,
 	S_CHUNK_LF,
@@ -28,6 +30,19 @@ void http1_init(struct http1 *p)
 	p->minor = 1;
 }
 
+void http1_init_answer(struct http1 *p, size_t max)
+{
+	memset(p, 0, sizeof(*p));
+	buf_init(&p->head, max);
+	p->answer = true;
+}
+
+void http1_next_answer(struct http1 *p, bool to_head)
+{
+	http1_next(p);
+	p->to_head = to_head;
+}
+
 void http1_done(struct http1 *p)
 {
 	buf_done(&p->head);
@@ -40,6 +55,7 @@ void http1_next(struct http1 *p)
 	p->scanned = p->lines = p->trailer = 0;
 	p->headers_len = 0;
 	p->method = p->target = (struct view){NULL, 0};
+	p->code = 0;
 	p->minor = 1;
 	p->content_length = 0;
 	p->keep_alive = p->expect_continue = p->is_head = false;
@@ -93,6 +109,22 @@ static bool request_line(struct http1 *p, const char *s, size_t n)
 	return (b[6] >= '0' && b[6] <= '9') && (b[8] >= '0' && b[8] <= '9');
 }
 
+/* "HTTP/1.1 200 any text". */
+static bool status_line(struct http1 *p, const char *s, size_t n)
+{
+	if (n < 12 || memcmp(s, "HTTP/1.", 7) != 0 || (s[7] != '0' && s[7] != '1') || s[8] != ' ' ||
+	    (n > 12 && s[12] != ' '))
+		return false;
+	for (const char *c = s + 9; c < s + 12; c++) {
+		if (*c < '0' || *c > '9')
+			return false;
+		p->code = p->code * 10 + (*c - '0');
+	}
+	p->minor = s[7] - '0';
+	/* 101 would make something else of this connection. */
+	return p->code >= 100 && p->code <= 599 && p->code != 101;
+}
+
 static bool ows(char c)
 {
 	return c == ' ' || c == '\t';
@@ -117,7 +149,7 @@ static const char *header_line(struct http1 *p, const char *s, size_t n)
 		h.value.n--;
 	if (!header_name_ok(h.name))
 		return "a header name is not a token";
-	if (!header_value_ok(h.value))
+	if (!header_value_ok(h.value) && !p->answer)
 		return "a header value holds a control byte";
 	p->headers[p->headers_len++] = h;
 	return NULL;
@@ -192,18 +224,24 @@ static enum http1_event framing(struct http1 *p)
 			keep = keep || lists(v, "keep-alive");
 		}
 	}
-	if (host > 1 || (host == 0 && p->minor == 1))
+	if (!p->answer && (host > 1 || (host == 0 && p->minor == 1)))
 		return fail(p, 400, "there must be one Host header");
 	if (coding && (length || p->minor == 0))
 		return fail(p, 400,
 			    "Transfer-Encoding stands beside Content-Length or in HTTP/1.0");
-	if (coding)
+	if (coding || (p->answer && !length))
 		p->content_length = -1;
 	p->keep_alive = !close && (p->minor == 1 || keep);
 	p->expect_continue = p->expect_continue && p->content_length != 0;
 	p->left = p->content_length > 0 ? (uint64_t)p->content_length : 0;
 	p->digits = 0;
 	p->state = coding ? S_CHUNK_SIZE : p->left ? S_BODY_SIZED : S_END;
+	if (p->answer && (p->to_head || p->code == 204 || p->code == 304))
+		p->state = S_END;
+	else if (p->answer && !coding && !length)
+		p->state = S_BODY_OPEN;
+	if (p->state == S_BODY_OPEN)
+		p->keep_alive = false;
 	return HTTP1_HEAD;
 }
 
@@ -213,7 +251,9 @@ static enum http1_event parse_head(struct http1 *p)
 	const char *at = p->head.data, *end = at + p->head.len - 2; /* without the empty line */
 	const char *nl = memchr(at, '\n', p->head.len);
 
-	if (!request_line(p, at, (size_t)(nl - 1 - at)))
+	if (p->answer && !status_line(p, at, (size_t)(nl - 1 - at)))
+		return fail(p, 400, "the answer does not begin with HTTP/1.1 and a status");
+	if (!p->answer && !request_line(p, at, (size_t)(nl - 1 - at)))
 		return fail(p, 400, "the request line is not METHOD TARGET HTTP/1.1");
 	if (p->minor < 0)
 		return fail(p, 505, "the version is not HTTP/1.1 or HTTP/1.0");
@@ -237,7 +277,9 @@ static enum http1_event take_head(struct http1 *p, const char *data, size_t n, s
 		const char *from = data + *used, *nl = memchr(from, '\n', n - *used);
 		size_t len = nl ? (size_t)(nl - from) + 1 : n - *used, max;
 
-		max = p->state == S_LINE ? HTTP1_LINE_MAX : p->line + HTTP1_HEAD_MAX;
+		max = p->answer		   ? p->head.max
+		      : p->state == S_LINE ? HTTP1_LINE_MAX
+					   : p->line + HTTP1_HEAD_MAX;
 		if (p->head.len + len > max)
 			return p->state == S_LINE ? fail(p, 414, "the request line is too long")
 						  : fail(p, 431, "the headers are too long");
@@ -260,6 +302,8 @@ static enum http1_event take_head(struct http1 *p, const char *data, size_t n, s
 		if (p->head.len - p->lines == 2) { /* an empty line */
 			if (p->state == S_HEADERS)
 				return parse_head(p);
+			if (p->answer)
+				return fail(p, 400, "the status line is empty");
 			/* One before the request line is forgiven: some clients end a body with it. */
 			if (p->trailer++)
 				return fail(p, 400, "the request line is empty");
@@ -292,6 +336,11 @@ static enum http1_event piece(struct http1 *p, const char *data, size_t n, size_
 
 	if (len == 0)
 		return HTTP1_MORE;
+	if (p->state == S_BODY_OPEN) {
+		*ret = (struct view){data + *used, len};
+		*used += len;
+		return HTTP1_BODY;
+	}
 	if (len > p->left)
 		len = (size_t)p->left;
 	*ret = (struct view){data + *used, len};
@@ -313,6 +362,11 @@ static enum http1_event chunk_size(struct http1 *p, char c)
 		return HTTP1_MORE;
 	}
 	/* Extensions too: nobody needs them, and parsers differ on where they end. */
+	if (p->answer && p->digits && (c == ' ' || c == '\t' || c == ';')) {
+		p->state = S_CHUNK_MORE;
+		p->trailer = 0;
+		return HTTP1_MORE;
+	}
 	if (c != '\r' || p->digits == 0)
 		return fail(p, 400, "a chunk size is not hexadecimal digits and CR LF");
 	p->state = S_CHUNK_SIZE_LF;
@@ -356,6 +410,12 @@ static enum http1_event chunk_byte(struct http1 *p, char c)
 		p->state = p->left ? S_CHUNK_DATA : S_TRAILER;
 		p->trailer = 0;
 		return HTTP1_MORE;
+	case S_CHUNK_MORE:
+		if (c == '\r')
+			p->state = S_CHUNK_SIZE_LF;
+		else if (c == '\n' || ++p->trailer > HTTP1_TRAILER_MAX)
+			return fail(p, 400, "an extension of a chunk does not end");
+		return HTTP1_MORE;
 	case S_CHUNK_CR:
 		p->state = S_CHUNK_LF;
 		return c == '\r' ? HTTP1_MORE : fail(p, 400, "a chunk is longer than its size");
@@ -381,7 +441,13 @@ enum http1_event http1_feed(struct http1 *p, const char *data, size_t n, size_t 
 			ev = HTTP1_END;
 		} else if (p->state <= S_HEADERS) {
 			ev = take_head(p, data, n, &used);
-		} else if (p->state == S_BODY_SIZED || p->state == S_CHUNK_DATA) {
+			/* Interim: the answer is still to come. */
+			if (ev == HTTP1_HEAD && p->answer && p->code < 200) {
+				http1_next(p);
+				continue;
+			}
+		} else if (p->state == S_BODY_SIZED || p->state == S_BODY_OPEN ||
+			   p->state == S_CHUNK_DATA) {
 			ev = piece(p, data, n, &used, ret_piece);
 		} else if (used < n) {
 			ev = chunk_byte(p, data[used++]);
@@ -392,4 +458,11 @@ enum http1_event http1_feed(struct http1 *p, const char *data, size_t n, size_t 
 	}
 	*ret_used = used;
 	return ev;
+}
+
+enum http1_event http1_eof(struct http1 *p)
+{
+	if (p->state == S_BODY_OPEN)
+		p->state = S_END;
+	return p->state == S_END ? HTTP1_END : p->state == S_ERROR ? HTTP1_ERROR : HTTP1_MORE;
 }

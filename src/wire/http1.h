@@ -1,8 +1,8 @@
 /*
- * http1.h: a strict HTTP/1.1 server side without I/O: requests are read, responses are written.
+ * http1.h: strict HTTP/1.1 without I/O: requests are read and responses written; or, on the other side, answers read.
  *
- * For the gateway inside a sandbox, whose clients are whatever HTTP library an agent brings. It judges form only;
- * what may be asked for is the guard's business. Everything that two parsers could read in two ways is
+ * For the gateway inside a sandbox, whose clients are whatever HTTP library an agent brings, and for the forwarder,
+ * whose upstream is whatever an operator named. It judges form only; what may be asked for is the guard's business. Everything that two parsers could read in two ways is
  * an error, because such differences are how a request is smuggled behind another:
  *   lines end with CR LF, no bare LF or CR, no NUL, no folded header, no space before a colon;
  *   one Host; one Content-Length of digits, or one Transfer-Encoding that is exactly "chunked", never
@@ -20,6 +20,10 @@
  *		HTTP1_BODY  `piece` is body              HTTP1_END   complete; http1_next(&p) before the next feed
  *		HTTP1_ERROR p.status, p.why
  *	}
+ * Answers (http1_init_answer) come the same way, with p.code instead of method and target. An interim answer (1xx) is passed
+ * over, but for 101, which is an error; one without any length ends with the connection (http1_eof). Header values
+ * that break the syntax are left to the reader, and extensions of chunks are ignored: servers send both.
+ *
  * If p.expect_continue, send HTTP1_CONTINUE before waiting for the body, or a final answer instead (and close).
  */
 #ifndef AIRLOCK_WIRE_HTTP1_H
@@ -44,6 +48,7 @@ struct http1 {
 	size_t scanned, lines, line, trailer;
 	uint64_t left; /* bytes of the sized body or of this chunk */
 	unsigned digits;
+	bool answer, to_head; /* answers are read; this one is to HEAD and has no body */
 
 	/* valid from HTTP1_HEAD until http1_next */
 	struct view method, target;
@@ -52,6 +57,7 @@ struct http1 {
 	size_t headers_len;
 	int64_t content_length; /* bytes; -1: chunked */
 	bool keep_alive, expect_continue, is_head;
+	int code; /* of an answer: 200..599 */
 
 	/* with HTTP1_ERROR */
 	int status; /* 400, 414, 417, 431, 501, 505 */
@@ -59,6 +65,12 @@ struct http1 {
 };
 
 void http1_init(struct http1 *p);
+/* For answers: heads of at most max bytes. */
+void http1_init_answer(struct http1 *p, size_t max);
+/* Before the first feed, and again for each answer on the same connection. */
+void http1_next_answer(struct http1 *p, bool to_head);
+/* The connection ended. HTTP1_END: that was the end of the answer; HTTP1_MORE: it is cut short. */
+enum http1_event http1_eof(struct http1 *p);
 void http1_done(struct http1 *p);
 /* Consumes at most n bytes, one event a call; *ret_used bytes are done with. piece is a view of data. */
 enum http1_event http1_feed(struct http1 *p, const char *data, size_t n, size_t *ret_used,

@@ -346,13 +346,118 @@ static void spoofed_responses_Q12(void **state)
 	http1_done(&p);
 }
 
+#define OK "HTTP/1.1 200 OK\r\n"
+#define LEN3 "Content-Length: 3\r\n\r\nabc"
+
+/* An upstream's answer: CODE[body]; "cut": the connection ended within it; "bad"; and what is left of the input. */
+static void answer_of(const char *text, size_t step, bool to_head, struct buf *out)
+{
+	size_t n = strlen(text), at = 0;
+	enum http1_event ev = HTTP1_MORE;
+	struct http1 p;
+
+	http1_init_answer(&p, 4096);
+	http1_next_answer(&p, to_head);
+	while (ev != HTTP1_END && ev != HTTP1_ERROR) {
+		size_t k = at + step < n ? step : n - at, used;
+		struct view piece;
+
+		ev = http1_feed(&p, text + at, k, &used, &piece);
+		at += used;
+		if (ev == HTTP1_HEAD)
+			(void)buf_putf(out, "%d%s[", p.code, p.keep_alive ? "" : "!");
+		else if (ev == HTTP1_BODY)
+			(void)buf_put(out, piece.p, piece.n);
+		else if (ev == HTTP1_MORE && at == n)
+			ev = http1_eof(&p);
+		else
+			continue;
+		if (ev == HTTP1_MORE && at == n) {
+			(void)buf_puts(out, "cut");
+			break;
+		}
+	}
+	if (ev == HTTP1_ERROR)
+		(void)buf_puts(out, "bad");
+	else if (ev == HTTP1_END)
+		(void)buf_putf(out, "]%s", step > n ? text + at : "");
+	http1_done(&p);
+}
+
+static void answers_F_and_Q12(void **state)
+{
+	static const struct {
+		const char *text, *want;
+		bool head;
+	} t[] = {
+	    {OK LEN3, "200[abc]", false},
+	    {OK LEN3, "200[]abc", true},
+	    {"HTTP/1.1 204 \r\n\r\n", "204[]", false},
+	    {"HTTP/1.1 304\r\nContent-Length: 9\r\n\r\n", "304[]", false},
+	    {OK "Content-Length: 0\r\n\r\n", "200[]", false},
+	    {OK "Connection: close\r\n" LEN3, "200![abc]", false},
+	    {"HTTP/1.0 200 OK\r\n" LEN3, "200![abc]", false},
+	    {OK "\r\nuntil the end", "200![until the end]", false},
+	    {OK "Transfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n2  \r\nde\r\n0\r\nT: v\r\n\r\n",
+	     "200[abcde]", false},
+	    {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 X\r\nLink: a\r\n\r\n" OK LEN3, "200[abc]",
+	     false},
+	    /* What stands behind an answer is told apart from it. */
+	    {OK LEN3 "HTTP/1.1 200 OK\r\n", "200[abc]HTTP/1.1 200 OK\r\n", false},
+	    {OK "X: a\x01z\r\n" LEN3, "200[abc]", false},
+	    {OK "Content-Length: 5\r\n\r\nabc", "200[abccut", false},
+	    {OK "Transfer-Encoding: chunked\r\n\r\n3\r\nabc", "200[abccut", false},
+	    {OK, "cut", false},
+	    {"HTTP/1.1 101 Switching\r\n\r\nraw", "bad", false},
+	    {"HTTP/1.1 099 X\r\n\r\n", "bad", false},
+	    {"HTTP/1.1 600 X\r\n\r\n", "bad", false},
+	    {"HTTP/2 200 X\r\n\r\n", "bad", false},
+	    {"HTTP/1.1 2000 X\r\n\r\n", "bad", false},
+	    {"200 OK\r\n\r\n", "bad", false},
+	    {"\r\n" OK LEN3, "bad", false},
+	    {"HTTP/1.1 200 OK\n\n", "bad", false},
+	    {OK "Content-Length: 3\r\nContent-Length: 4\r\n\r\nabc", "bad", false},
+	    {OK "Transfer-Encoding: chunked\r\n" LEN3, "bad", false},
+	    {OK "Transfer-Encoding: gzip\r\n\r\n", "bad", false},
+	    {OK "Content-Length: -1\r\n\r\n", "bad", false},
+	    {OK "Content-Length : 3\r\n\r\nabc", "bad", false},
+	    {OK "a: b\r\n c\r\n\r\n", "bad", false},
+	    {OK "Transfer-Encoding: chunked\r\n\r\n3;\nabc", "200[bad", false},
+	    {OK "Transfer-Encoding: chunked\r\n\r\n;\r\n", "200[bad", false},
+	    {OK "Transfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n", "200[abcbad", false},
+	};
+	char big[6000];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		for (size_t step = 1; step < 1000; step = step < 7 ? step + 1 : step * 10) {
+			_cleanup_buf_ struct buf out = BUF_INIT(65536);
+
+			if (step < 100 && t[i].want[strlen(t[i].want) - 1] == '\n')
+				continue;
+			if (step < 100 && t[i].head)
+				continue;
+			answer_of(t[i].text, step, t[i].head, &out);
+			assert_string_equal(buf_text(&out), t[i].want);
+		}
+	}
+	memset(big, 'a', sizeof(big) - 1);
+	big[sizeof(big) - 1] = '\0';
+	memcpy(big, OK "h: ", sizeof(OK "h: ") - 1);
+	for (size_t step = 1; step < 10000; step *= 100) {
+		_cleanup_buf_ struct buf out = BUF_INIT(65536);
+
+		answer_of(big, step, false, &out);
+		assert_string_equal(buf_text(&out), "bad");
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(requests),
-	    cmocka_unit_test(sizes_at_the_edge),
-	    cmocka_unit_test(responses),
-	    cmocka_unit_test(spoofed_responses_Q12),
+	    cmocka_unit_test(requests),		 cmocka_unit_test(sizes_at_the_edge),
+	    cmocka_unit_test(responses),	 cmocka_unit_test(spoofed_responses_Q12),
+	    cmocka_unit_test(answers_F_and_Q12),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,6 @@
 /*
+ * The forwarder of airlock-bridge-tls, with libcurl.
+ *
  * Policy of door 2 here: bytes go to one origin, which was fixed before the first foreign byte came in, over
  * verified TLS where it is https; no answer of the upstream makes this process connect elsewhere, send a
  * request twice, or remember anything. Not done here: what may be sent (guard.h).
@@ -7,7 +9,6 @@
 
 #include <curl/curl.h>
 #include <errno.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <openssl/pem.h>
@@ -21,6 +22,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "bridge/upstream_resolve.h"
 
 #define HANDLES_KEPT 32 /* idle easy handles, each some 10 KiB */
 #define HEADERS_LEN_MAX 256
@@ -528,24 +530,15 @@ int64_t upstream_tick(struct upstream *u, int64_t now)
 
 static int resolve(struct upstream *u, struct err *e)
 {
-	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG},
-			*list = NULL;
+	struct addrinfo *list = NULL;
 	_cleanup_buf_ struct buf b = BUF_INIT(8192);
-	char host[NI_MAXHOST], port[8];
-	int r, n = 0;
+	char host[NI_MAXHOST];
+	int r = upstream_resolve(&u->origin, &list, e), n = 0;
 
-	(void)snprintf(port, sizeof(port), "%u", u->origin.port);
-	r = getaddrinfo(u->origin.host, port, &hints, &list);
-	if (r == EAI_BADFLAGS || r == EAI_NONAME || r == EAI_ADDRFAMILY) {
-		/* A machine with loopback alone has no "configured" address. */
-		hints.ai_flags = 0;
-		r = getaddrinfo(u->origin.host, port, &hints, &list);
-	}
-	if (r)
-		return err_set(e, ERR_UNAVAILABLE, "upstream %s: its name cannot be resolved: %s",
-			       u->origin.text, gai_strerror(r));
-	(void)buf_putf(&b, "%s:%s:", u->origin.host, port);
-	for (struct addrinfo *a = list; a && n < 8; a = a->ai_next) {
+	if (r < 0)
+		return r;
+	(void)buf_putf(&b, "%s:%u:", u->origin.host, u->origin.port);
+	for (struct addrinfo *a = list; a && n < UPSTREAM_ADDRESSES_MAX; a = a->ai_next) {
 		if (getnameinfo(a->ai_addr, a->ai_addrlen, host, sizeof(host), NULL, 0,
 				NI_NUMERICHOST) != 0)
 			continue;
@@ -554,9 +547,6 @@ static int resolve(struct upstream *u, struct err *e)
 		n++;
 	}
 	freeaddrinfo(list);
-	if (n == 0)
-		return err_set(e, ERR_UNAVAILABLE, "upstream %s: its name has no address",
-			       u->origin.text);
 	u->resolve = b.err ? NULL : curl_slist_append(NULL, buf_text(&b));
 	return u->resolve ? 0 : err_set(e, ERR_NOMEM, "upstream: out of memory");
 }
