@@ -23,7 +23,7 @@ static int get(struct __user_cap_data_struct d[2])
 	return syscall(SYS_capget, &h, d) < 0 ? -errno : 0;
 }
 
-static int drop_bounding(void)
+int caps_drop_bounding(void)
 {
 	if (!caps_have(CAP_SETPCAP))
 		return 0;
@@ -37,17 +37,12 @@ static int drop_bounding(void)
 	return prctl(PR_SET_SECUREBITS, SECUREBITS, 0, 0, 0) < 0 ? -errno : 0;
 }
 
-int caps_drop_all(bool execs)
+int caps_drop_all(void)
 {
 	struct __user_cap_header_struct h = {.version = _LINUX_CAPABILITY_VERSION_3};
 	struct __user_cap_data_struct d[2] = {{0}};
 	int r;
 
-	if (execs) {
-		r = drop_bounding();
-		if (r < 0)
-			return r;
-	}
 	/* EINVAL: no ambient set before Linux 4.3. */
 	if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0 && errno != EINVAL)
 		return -errno;

@@ -197,6 +197,13 @@ static int take_fds(struct chan *c, size_t want, int fds[FRAME_FDS_MAX])
 	return 0;
 }
 
+int chan_reserve(struct chan *c)
+{
+	buf_drop(&c->in, c->used);
+	c->used = 0;
+	return buf_room(&c->in, READ_CHUNK + FRAME_HEADER) ? 0 : c->in.err;
+}
+
 int chan_recv(struct chan *c, int64_t deadline_ns, struct frame *ret, int fds[FRAME_FDS_MAX],
 	      struct err *e)
 {

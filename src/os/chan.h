@@ -52,5 +52,7 @@ int chan_flush(struct chan *c, int64_t deadline_ns, struct err *e);
  */
 int chan_recv(struct chan *c, int64_t deadline_ns, struct frame *ret, int fds[FRAME_FDS_MAX],
 	      struct err *e);
+/* Makes room so that chan_recv allocates nothing for a next frame without a payload. Ends the last frame's life. */
+int chan_reserve(struct chan *c);
 
 #endif

@@ -8,6 +8,7 @@
 #ifndef AIRLOCK_OS_MOUNTS_H
 #define AIRLOCK_OS_MOUNTS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/mount.h>
 #ifndef MOUNT_ATTR_RDONLY /* musl; with glibc the two headers do not mix */
@@ -20,6 +21,8 @@
  * refuses that in a user namespace. Follows links.
  */
 int mounts_clone(int dirfd, const char *path);
+/* Whether this process may copy and place mounts in its mount namespace at all. */
+bool mounts_allowed(void);
 /* Opens path for mounts_clone without following any link (ELOOP), in any component. O_PATH. */
 int mounts_open(int dirfd, const char *path);
 /* Puts a tree at path, relative to dirfd; path must exist. */

@@ -1,9 +1,10 @@
 /*
  * The start of a native sandbox, and the way to one that runs.
  *
- * airlock-launch is started first and gets ready for the plan while this side makes plan and storage:
- * on two processors its start-up costs nothing then. It acts on nothing before it has a plan that passed the check on
- * both sides, and ends when this side closes the socket instead.
+ * airlock-launch is started first and gets ready for the plan while this side makes that, and makes the
+ * namespaces while this side makes the storage that the plan names: on two processors one half costs nothing
+ * then. It acts on nothing before it has a plan that passed the check on both sides, and ends with all it has made
+ * when this side closes the socket instead of saying that the storage is there.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -261,27 +262,33 @@ static int send_plan(struct native *n, const struct plan *p, struct err *e)
 
 	if (r < 0)
 		return err_sys(e, -r, "sandbox plan");
-	r = chan_send(&n->ch, GM_PLAN, b.data, b.len, NULL, 0, native_after(SEND_WAIT_MS), e);
-	if (r < 0)
+	return chan_send(&n->ch, GM_PLAN, b.data, b.len, NULL, 0, native_after(SEND_WAIT_MS), e);
+}
+
+static int make_storage(const struct plan *p, struct err *e)
+{
+	uid_t uid;
+	gid_t gid;
+	int r;
+
+	provider_native.owner(&uid, &gid);
+	r = storage_make(p->lease_dir, uid, gid, e);
+	if (r == 0 && (p->without & WITHOUT_OVERLAY))
+		r = native_copy_layers(p, e);
+	return r;
+}
+
+static int finish_start(struct native *n, const struct plan *p, struct err *e)
+{
+	int r = chan_send(&n->ch, GM_STORAGE, NULL, 0, NULL, 0, native_after(SEND_WAIT_MS), e);
+
+	/* An end of stream here has a reason, which launch has told. */
+	if (r < 0 && r != -EPIPE)
 		return r;
 	/* While it works. */
 	n->sb.monitor_pid = n->child;
 	n->sb.monitor_start = start_time(n->child);
 	return await_ready(n, p, e);
-}
-
-static int make_storage(const struct sandbox_spec *s, struct plan *p, struct err *e)
-{
-	uid_t uid;
-	gid_t gid;
-	int r = native_plan(s, p, e);
-
-	provider_native.owner(&uid, &gid);
-	if (r == 0)
-		r = storage_make(p->lease_dir, uid, gid, e);
-	if (r == 0 && (p->without & WITHOUT_OVERLAY))
-		r = native_copy_layers(p, e);
-	return r;
 }
 
 int native_acquire(const struct sandbox_spec *s, struct sandbox **ret, struct err *e)
@@ -295,11 +302,17 @@ int native_acquire(const struct sandbox_spec *s, struct sandbox **ret, struct er
 	if (r == 0 && early)
 		r = start_launch(s, &n, e);
 	if (r == 0)
-		r = make_storage(s, &p, e);
+		r = native_plan(s, &p, e);
+	if (r == 0 && early)
+		r = send_plan(n, &p, e);
+	if (r == 0)
+		r = make_storage(&p, e);
 	if (r == 0 && !early)
 		r = start_launch(s, &n, e);
-	if (r == 0)
+	if (r == 0 && !early)
 		r = send_plan(n, &p, e);
+	if (r == 0)
+		r = finish_start(n, &p, e);
 	plan_done(&p);
 	if (r == 0) {
 		*ret = &n->sb;

@@ -28,6 +28,7 @@ enum guest_msg {
 	GM_PACK = 5,	 /* u32 id; descriptor: where the outbound tar stream goes */
 	GM_SHUTDOWN = 6, /* empty: end every process, then the sandbox */
 	GM_PING = 7,	 /* u64 nonce */
+	GM_STORAGE = 8,	 /* owner -> launch, second and once, empty: what the plan names is there */
 	/* events */
 	GM_READY = 64,	 /* u32 guest protocol version; after it requests are accepted */
 	GM_STARTED = 65, /* u32 id, u32 pid inside */

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -22,6 +23,10 @@
 #include "base/path.h"
 #include "base/str.h"
 #include "native_box.h"
+#include "os/self.h"
+#include "provider/native.h"
+#include "provider/native/launch_fds.h"
+#include "wire/guest.h"
 
 #define W(s) ((char *)(uintptr_t)(s))
 #define GONE_MS 2000 /* FR-B164: what a killed engine may leave alive */
@@ -35,8 +40,8 @@ static void expect(struct nbox *b, const char *script, int code, const char *out
 			 buf_text(&b->out), out ? out : "any");
 }
 
-/* The host's pid of pid 1 of a sandbox: the only child of its monitor. */
-static pid_t guest_of(pid_t monitor)
+/* The host's pid of pid 1 of a sandbox: the only child of its monitor. 0: not yet. */
+static pid_t child_of(pid_t monitor)
 {
 	char path[64], text[64];
 	_cleanup_fd_ int fd = -1;
@@ -46,11 +51,17 @@ static pid_t guest_of(pid_t monitor)
 	(void)snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)monitor, (int)monitor);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
-	assert_true(n > 0);
-	text[n] = '\0';
+	text[n > 0 ? n : 0] = '\0';
 	text[strcspn(text, " ")] = '\0';
-	assert_int_equal(str_to_u64(text, INT32_MAX, &v), 0);
-	return (pid_t)v;
+	return str_to_u64(text, INT32_MAX, &v) == 0 ? (pid_t)v : 0;
+}
+
+static pid_t guest_of(pid_t monitor)
+{
+	pid_t pid = child_of(monitor);
+
+	assert_true(pid > 0);
+	return pid;
 }
 
 static int pidfd(pid_t pid)
@@ -119,6 +130,82 @@ static void test_engine_killed(void **state)
 	assert_gone(monitor, GONE_MS);
 	(void)close(p[0]);
 	(void)close(p[1]);
+	nbox_done(&b);
+}
+
+/* airlock-launch by hand, with a plan; *ret speaks to it. */
+static pid_t launch_with_plan(struct nbox *b, struct chan *ret)
+{
+	_cleanup_free_ char *path = NULL;
+	_cleanup_buf_ struct buf plan = BUF_INIT(FRAME_MAX);
+	struct err e = ERR_INIT;
+	struct plan p = {0};
+	int pair[2];
+	pid_t pid;
+
+	assert_int_equal(native_plan(&b->spec, &p, &e), 0);
+	assert_int_equal(plan_put(&plan, &p), 0);
+	plan_done(&p);
+	assert_int_equal(self_helper("airlock-launch", &path, &e), 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		char *argv[] = {W("airlock-launch"), NULL}, *env[] = {NULL};
+
+		if (pair[1] == LAUNCH_FD_OWNER ? fcntl(pair[1], F_SETFD, 0) == 0
+					       : dup2(pair[1], LAUNCH_FD_OWNER) >= 0)
+			(void)execve(path, argv, env);
+		_exit(127);
+	}
+	(void)close(pair[1]);
+	chan_init(ret, pair[0], true);
+	assert_int_equal(chan_send(ret, GM_PLAN, plan.data, plan.len, NULL, 0, INT64_MAX, &e), 0);
+	return pid;
+}
+
+/* The storage is never said to be there: what was made until then ends, whoever ended it. */
+static void test_no_storage(void **state)
+{
+	int64_t until = clock_mono_ns() + 60 * NS_PER_S;
+	_cleanup_fd_ int inside = -1;
+	struct nbox b;
+	struct chan ch;
+	pid_t launch, pid;
+	int status;
+
+	(void)state;
+	nbox_init(&b);
+	launch = launch_with_plan(&b, &ch);
+	while ((pid = child_of(launch)) == 0 && clock_mono_ns() < until)
+		(void)poll(NULL, 0, 1);
+	inside = pidfd(pid);
+	chan_done(&ch);
+	assert_int_equal(waitpid(launch, &status, 0), launch);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+	assert_gone(inside, GONE_MS);
+	nbox_done(&b);
+}
+
+/* Anything else in place of that word ends the start with a reason. */
+static void test_wrong_second_frame(void **state)
+{
+	int fds[FRAME_FDS_MAX], status;
+	struct err e = ERR_INIT;
+	struct frame f;
+	struct nbox b;
+	struct chan ch;
+	pid_t launch;
+
+	(void)state;
+	nbox_init(&b);
+	launch = launch_with_plan(&b, &ch);
+	assert_int_equal(chan_send(&ch, GM_SHUTDOWN, NULL, 0, NULL, 0, INT64_MAX, &e), 0);
+	assert_int_equal(chan_recv(&ch, clock_mono_ns() + 60 * NS_PER_S, &f, fds, &e), 1);
+	assert_int_equal(f.type, GM_ERROR);
+	assert_non_null(memmem(f.payload.p, f.payload.n, W("must follow the plan"), 20));
+	assert_int_equal(waitpid(launch, &status, 0), launch);
+	chan_done(&ch);
 	nbox_done(&b);
 }
 
@@ -379,6 +466,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_monitor_killed),
 	    cmocka_unit_test(test_engine_killed),
+	    cmocka_unit_test(test_no_storage),
+	    cmocka_unit_test(test_wrong_second_frame),
 	    cmocka_unit_test(test_kept),
 	    cmocka_unit_test(test_fork_bomb),
 	    cmocka_unit_test(test_memory_limit),

@@ -107,7 +107,7 @@ static int give_up(const struct plan *p, struct failure *f)
 	(void)syscall(SYS_keyctl, 1 /* KEYCTL_JOIN_SESSION_KEYRING */, NULL, 0, 0, 0);
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		return fail(f, STEP_CAPS, errno, "no_new_privs");
-	r = caps_drop_all(true);
+	r = caps_drop_all();
 	if (r < 0)
 		return fail(f, STEP_CAPS, -r, "capabilities");
 	if (!(p->without & WITHOUT_LANDLOCK)) {
@@ -134,13 +134,19 @@ static bool orphaned(int sync)
 	return recv(sync, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
-static int prepare(const struct plan *p, struct failure *f)
+/* What needs no ids and no storage. */
+static int prepare(struct image *im, const struct plan *p, struct failure *f)
 {
+	int r;
+
 	if (p->net == NET_NONE && loopback_up(f) < 0)
 		return -1;
 	if (sethostname(p->hostname, strlen(p->hostname)) < 0)
 		return fail(f, STEP_HOSTNAME, errno, p->hostname);
-	return 0;
+	r = caps_drop_bounding();
+	if (r < 0)
+		return fail(f, STEP_CAPS, -r, "bounding set");
+	return image_collect(im, p, f);
 }
 
 int child_main(void *arg)
@@ -149,18 +155,18 @@ int child_main(void *arg)
 	static char name[] = "airlock-guest";
 	char *argv[] = {name, NULL}, *env[] = {NULL};
 	struct failure f = {0};
+	struct places w;
 	int sync = c->sync, early;
-	char go;
 
 	/* Its own copy of launch's end would hide launch's death from it. */
 	(void)close(c->peer);
-	/* What needs no ids, while launch writes the maps. A failure is told once launch listens. */
-	early = prepare(c->plan, &f);
-	if (recv(c->sync, &go, 1, 0) != 1)
+	/* While launch writes the maps and airlock makes the storage. A failure is told once launch listens. */
+	early = prepare(c->image, c->plan, &f);
+	places_init(&w);
+	if (places_recv(sync, &w) < 0)
 		_exit(1);
-	if (early < 0)
-		report(sync, &f);
-	if (!c->collected && image_collect(c->image, c->plan, &f) < 0)
+	if (early < 0 || (w.len == 0 && places_open(&w, c->plan, &f) < 0) ||
+	    places_take(c->image, &w, c->plan, &f) < 0)
 		report(sync, &f);
 	if (become_mapped(c->plan, &f) < 0 || image_build(c->image, c->plan, &f) < 0)
 		report(sync, &f);

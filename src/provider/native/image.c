@@ -17,7 +17,6 @@
 #include "base/path.h"
 #include "base/str.h"
 #include "os/mounts.h"
-#include "wire/guest.h"
 
 #define RESOLV_MAX 65536
 
@@ -221,59 +220,6 @@ static int collect_dev(struct image *im, struct failure *f)
 	return 0;
 }
 
-/* A path of the plan: no link in any part of it, or somebody swapped it after the check. */
-static int clone_exact(const char *path, enum step step, bool *ret_dir, struct failure *f)
-{
-	_cleanup_fd_ int fd = mounts_open(AT_FDCWD, path);
-	struct stat st;
-	int tree;
-
-	if (fd < 0)
-		return fail(f, step, -fd, path);
-	if (fstat(fd, &st) < 0)
-		return fail(f, step, errno, path);
-	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
-		return fail(f, step, ENOTSUP, path);
-	*ret_dir = S_ISDIR(st.st_mode);
-	tree = mounts_clone(fd, "");
-	return tree < 0 ? fail(f, step, -tree, path) : tree;
-}
-
-static int clone_below(int dir, const char *name, int *ret, struct failure *f)
-{
-	_cleanup_fd_ int fd = mounts_open(dir, name);
-	int tree = fd < 0 ? fd : mounts_clone(fd, "");
-
-	if (tree < 0)
-		return fail(f, STEP_STORAGE, -tree, name);
-	*ret = tree;
-	return 0;
-}
-
-static int collect_storage(struct image *im, const struct plan *p, struct failure *f)
-{
-	_cleanup_fd_ int dir = mounts_open(AT_FDCWD, p->lease_dir);
-	bool is_dir;
-
-	if (dir < 0)
-		return fail(f, STEP_STORAGE, -dir, p->lease_dir);
-	if (clone_below(dir, ".", &im->lease, f) < 0 ||
-	    clone_below(dir, "home", &im->home, f) < 0 ||
-	    clone_below(dir, "tmp", &im->tmp, f) < 0 ||
-	    clone_below(dir, "upper", &im->upper_ro, f) < 0)
-		return -1;
-	if (p->without & WITHOUT_OVERLAY)
-		return 0;
-	for (size_t i = 0; i < p->layers_len; i++) {
-		im->layers[i] = clone_exact(p->layers[i], STEP_STORAGE, &is_dir, f);
-		if (im->layers[i] < 0)
-			return -1;
-		if (!is_dir)
-			return fail(f, STEP_STORAGE, ENOTDIR, p->layers[i]);
-	}
-	return 0;
-}
-
 static int read_resolv(struct image *im, struct failure *f)
 {
 	_cleanup_fd_ int fd = open("/etc/resolv.conf", O_RDONLY | O_CLOEXEC);
@@ -292,26 +238,7 @@ static int read_resolv(struct image *im, struct failure *f)
 
 int image_collect(struct image *im, const struct plan *p, struct failure *f)
 {
-	bool dir;
-	int fd;
-
-	if (collect_storage(im, p, f) < 0 || collect_tops(im, f) < 0 || collect_etc(im, f) < 0 ||
-	    collect_dev(im, f) < 0)
+	if (collect_tops(im, f) < 0 || collect_etc(im, f) < 0 || collect_dev(im, f) < 0)
 		return -1;
-	if (p->net == NET_HOST && read_resolv(im, f) < 0)
-		return -1;
-	fd = clone_exact(p->guest, STEP_SYSTEM, &dir, f);
-	if (fd < 0 || image_add(im, &GUEST_PATH[1], fd, false, f) < 0)
-		return -1;
-	if (p->gateway) {
-		fd = clone_exact(p->gateway, STEP_SYSTEM, &dir, f);
-		if (fd < 0 || image_add(im, &GATEWAY_PATH[1], fd, false, f) < 0)
-			return -1;
-	}
-	for (size_t i = 0; i < p->binds_len; i++) {
-		fd = clone_exact(p->binds[i].src, STEP_BIND, &dir, f);
-		if (fd < 0 || image_add(im, p->binds[i].dst + 1, fd, dir, f) < 0)
-			return -1;
-	}
-	return 0;
+	return p->net == NET_HOST ? read_resolv(im, f) : 0;
 }

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
@@ -21,6 +22,7 @@
 #include "base/path.h"
 #include "os/caps.h"
 #include "os/landlock.h"
+#include "os/mounts.h"
 #include "os/seccomp.h"
 #include "wire/guest.h"
 
@@ -129,7 +131,7 @@ static int confine(struct err *e)
 	 * Safe because: to end the sandbox needs no capability. As the owner of the user namespace this
 	 * process may signal everything in it, and as the owner of the cgroup directory remove that.
 	 */
-	r = caps_drop_all(false);
+	r = caps_drop_all();
 	if (r < 0)
 		return err_sys(e, -r, "confine the monitor: capabilities");
 	r = seccomp_install_monitor();
@@ -155,12 +157,54 @@ static int failed(struct launch *l, struct err *e)
 	return err_sys(e, l->failure.sys, "start sandbox: %s", l->failure.object);
 }
 
-static int run_child(struct launch *l, struct image *im, bool collected, struct err *e)
+/*
+ * The storage is there: airlock says so, while the child is on its way. Nothing here may allocate or fail by
+ * design (setup.h), so the buffer has room already and a frame is waited for, not tried.
+ */
+static int await_storage(struct launch *l, struct err *e)
+{
+	int64_t deadline = clock_mono_ns() + START_TIMEOUT_MS * NS_PER_MS;
+	struct pollfd p = {.fd = l->owner.fd, .events = POLLIN};
+	struct frame f;
+	int r;
+
+	if (l->owner.in.len - l->owner.used < FRAME_HEADER && poll(&p, 1, START_TIMEOUT_MS) == 0)
+		return err_set(e, ERR_TIMEOUT, "airlock-launch: no storage within %d ms",
+			       START_TIMEOUT_MS);
+	r = chan_recv(&l->owner, deadline, &f, NULL, e);
+	if (r < 0)
+		return r;
+	if (r == 0 || f.type != GM_STORAGE)
+		return err_set(e, ERR_PROTOCOL, "airlock-launch: storage must follow the plan");
+	return 0;
+}
+
+/* The word to go on, with what only this process may open; without it the child opens everything itself. */
+static int send_places(struct launch *l, int sync, struct err *e)
+{
+	struct failure *f = &l->failure;
+	struct places w;
+	char alone = 0;
+	int r;
+
+	if (!l->opens)
+		return send(sync, &alone, 1, MSG_NOSIGNAL) == 1 ? 0 : failed(l, e);
+	places_init(&w);
+	r = places_open(&w, &l->plan, f);
+	if (r == 0) {
+		r = places_send(sync, &w);
+		if (r < 0)
+			(void)fail(f, STEP_STORAGE, -r, "descriptors");
+	}
+	places_done(&w);
+	return r < 0 ? failed(l, e) : 0;
+}
+
+static int run_child(struct launch *l, struct image *im, struct err *e)
 {
 	struct failure *f = &l->failure;
 	_cleanup_fd_ int sync_in = -1, sock_in = -1, sync = -1;
 	int pair[2], r;
-	char go = 1;
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return err_sys(e, errno, "start sandbox: socket pair");
@@ -170,7 +214,12 @@ static int run_child(struct launch *l, struct image *im, bool collected, struct 
 		return err_sys(e, errno, "start sandbox: socket pair");
 	chan_init(&l->guest, pair[0], false);
 	sock_in = pair[1];
-	l->pid = clone_child(l, &(struct child){&l->plan, im, collected, sync_in, sync, sock_in});
+	/* These are not for later: what follows has no right to them, or may not allocate. */
+	l->landlock = l->plan.without & WITHOUT_LANDLOCK ? 0 : landlock_abi();
+	r = chan_reserve(&l->owner);
+	if (r < 0)
+		return err_sys(e, -r, "start sandbox");
+	l->pid = clone_child(l, &(struct child){&l->plan, im, sync_in, sync, sock_in});
 	if (l->pid < 0) {
 		(void)fail(f, STEP_NAMESPACES, errno, "clone");
 		return failed(l, e);
@@ -182,11 +231,14 @@ static int run_child(struct launch *l, struct image *im, bool collected, struct 
 		if (r < 0)
 			return r;
 	}
-	/* Before the lock-down, which has no call for it. */
-	l->landlock = l->plan.without & WITHOUT_LANDLOCK ? 0 : landlock_abi();
 	set_time_limit(sync);
-	if (write_maps(l->pid, &l->plan, f) < 0 || send(sync, &go, 1, MSG_NOSIGNAL) != 1)
+	if (write_maps(l->pid, &l->plan, f) < 0)
 		return failed(l, e);
+	r = await_storage(l, e);
+	if (r == 0)
+		r = send_places(l, sync, e);
+	if (r < 0)
+		return r;
 	/*
 	 * While the child builds: what is left to do here is to wait, to kill and to reap. Only this task gives up; of
 	 * what the child shares, the memory, the one attribute that changes is "not dumpable". Until the child has become
@@ -210,12 +262,7 @@ _Static_assert(sizeof(struct child) <= CHILD_ARGS, "room above the child's stack
 
 void launch_settle(struct launch *l)
 {
-	/* What the child has opened are numbers of its own table. The strings stay, once. */
-	if (l->image_foreign)
-		image_init(l->image);
-	else
-		l->image->aside = -1;
-	image_done(l->image);
+	/* The descriptors are numbers of the child's table. What it has allocated goes with the process. */
 	free(l->image);
 	l->image = NULL;
 }
@@ -223,7 +270,7 @@ void launch_settle(struct launch *l)
 int launch_start(struct launch *l, struct err *e)
 {
 	struct image *im = l->image = malloc(sizeof(*im));
-	bool collected = geteuid() == 0 && caps_have(CAP_SYS_ADMIN);
+	bool root = geteuid() == 0 && caps_have(CAP_SYS_ADMIN);
 	int r;
 
 	if (!im)
@@ -233,35 +280,19 @@ int launch_start(struct launch *l, struct err *e)
 	 * Supplementary groups (docker, sudo) would open files inside; only root may drop them. A
 	 * user namespace may deny even that: its root is then no better off than an ordinary user.
 	 */
-	if (collected && setgroups(0, NULL) < 0 && !setgroups_denied()) {
+	if (root && setgroups(0, NULL) < 0 && !setgroups_denied()) {
 		return err_sys(e, EPERM, "start sandbox: drop supplementary groups");
 	}
 	r = make_cgroup(l, e);
 	if (r < 0)
 		return r;
-	/*
-	 * As root, storage may lie where the sandbox's user cannot walk (/root is 0700): opened
-	 * here, with the caller's rights. As an ordinary user, or as root of a user namespace that
-	 * does not own these mounts, only the child may copy them.
-	 */
-	if (collected && image_collect(im, &l->plan, &l->failure) < 0) {
-		collected = false;
-		if (l->failure.sys == EPERM) {
-			image_done(im);
-			l->failure = (struct failure){0};
-			r = run_child(l, im, false, e);
-		} else {
-			r = failed(l, e);
-		}
-	} else {
-		r = run_child(l, im, collected, e);
-	}
+	l->opens = root && mounts_allowed();
+	r = run_child(l, im, e);
 	if (r < 0) {
 		if (l->pidfd >= 0)
 			end_child(l);
 		cgroup_remove(&l->cgroup);
 	}
-	l->image_foreign = !collected && l->pid > 0;
 	return r;
 }
 

@@ -30,7 +30,7 @@ struct launch {
 	struct cgroup cgroup;
 	struct failure failure; /* of the start; step STEP_NONE: none, or told in words */
 	struct image *image;	/* owned; until launch_settle */
-	bool image_foreign;	/* its descriptors are the child's */
+	bool opens;		/* this process opens what the plan names, for the child */
 };
 
 /*

@@ -1,9 +1,9 @@
 /*
  * setup.h: inside airlock-launch, from a judged plan to a running guest.
  *
- * launch (outside): launch.c reads the plan, makes the namespaces, writes the id maps, waits.
- * child (inside, pid 1): child.c lets image.c and workspace.c build the tree, then gives
- * everything up and becomes the guest. What fails is told in a struct failure over a socket
+ * launch (outside): launch.c reads the plan, makes the namespaces, writes the id maps, hears that the storage is
+ * there, waits. child (inside, pid 1): child.c lets image.c, build.c and workspace.c build the tree, then
+ * gives everything up and becomes the guest. What fails is told in a struct failure over a socket
  * pair, and by launch to airlock, which finds words for it (step.h).
  */
 #ifndef AIRLOCK_PROVIDER_NATIVE_SETUP_H
@@ -17,6 +17,8 @@
 #include "provider/plan.h"
 
 #define TREES_MAX 320
+/* Lease, home, tmp, upper; layers; guest, gateway; binds. */
+#define PLACES_MAX (4 + PLAN_LAYERS_MAX + 2 + PLAN_BINDS_MAX)
 
 /* What is to be mounted, held by descriptor until the new root exists. */
 struct tree {
@@ -42,11 +44,7 @@ struct image {
 };
 
 void image_init(struct image *im);
-/*
- * Opens everything that the plan names. Safe because: called with no more rights over files than the
- * invoking user's, on paths that plan_check has judged, following no link for what the user named.
- * Must run in the mount namespace that the paths are meant in.
- */
+/* Opens the host's part of the system image: nothing that the plan names, so it needs no storage yet. */
 int image_collect(struct image *im, const struct plan *p, struct failure *f);
 /* Builds the tree and makes it the root. Leaves the current directory at "/". */
 int image_build(struct image *im, const struct plan *p, struct failure *f);
@@ -62,18 +60,40 @@ int image_add(struct image *im, const char *dst, int fd, bool dir, struct failur
 int image_point(int rootfd, const char *dst, bool dir);
 void image_done(struct image *im);
 
+/* What the plan names on the host, in a fixed order; owned. */
+struct places {
+	int fd[PLACES_MAX];
+	bool dir[PLACES_MAX];
+	size_t len;
+};
+
+void places_init(struct places *w);
+void places_done(struct places *w);
+/*
+ * Opens everything that the plan names. Safe because: called with no more rights over files than the
+ * invoking user's, on paths that plan_check has judged, following no link for what the user named.
+ * Must run in a mount namespace in which the caller may copy mounts. Allocates nothing.
+ */
+int places_open(struct places *w, const struct plan *p, struct failure *f);
+/* From launch to the child, in one message; it is also the word to go on. 0 or negative errno. */
+int places_send(int sock, const struct places *w);
+/* w is empty afterwards if the message had no descriptors. -EPIPE: launch is gone. */
+int places_recv(int sock, struct places *w);
+/* Gives the descriptors to the image. */
+int places_take(struct image *im, struct places *w, const struct plan *p, struct failure *f);
+
 struct child {
 	const struct plan *plan;
 	struct image *image;
-	bool collected; /* launch has opened everything (host root) */
-	int sync;	/* to launch: waits for the id maps, reports a failure */
-	int peer;	/* launch's end of that: closed at once */
+	int sync; /* to launch: waits for id maps and storage, reports a failure */
+	int peer; /* launch's end of that: closed at once */
 	int guest_sock;
 };
 
 /*
  * Body of pid 1 of the sandbox, c a struct child. Never returns. Runs in launch's memory on a stack of its own
- * until it becomes the guest, as after vfork; launch waits meanwhile and touches nothing of c.
+ * until it becomes the guest, as after vfork. Meanwhile launch touches nothing of c, allocates nothing, and makes no
+ * call that is expected to fail: heap and errno are the child's.
  */
 int child_main(void *c);
 
