@@ -18,12 +18,12 @@ def text(v):
 
 
 class Host:
-    def __init__(self, programs, upstream, transport=0, policy="paperclip", policy_text=b"", channel=None):
+    def __init__(self, programs, upstream, transport=0, policy="paperclip", policy_text=b"", channel=None, token=None, program="airlock-bridge"):
         """channel: descriptor of the queue's directory; None: a socket pair, whose other end is self.channel."""
-        self.token, self.nonce = secrets.token_urlsafe(24), secrets.token_hex(16)
+        self.token, self.nonce = token or secrets.token_urlsafe(24), secrets.token_hex(16)
         self.ctl, theirs = socket.socketpair()
         self.ctl.settimeout(60)
-        self.p = subprocess.Popen([programs + "/airlock-bridge"], stdin=theirs, env={})
+        self.p = subprocess.Popen([programs + "/" + program], stdin=theirs, env={})
         theirs.close()
         self.buf, self.channel = b"", None
         setup = bytes([transport, 0]) + b"".join(text(v) for v in (
