@@ -98,6 +98,8 @@ static void hang_up(struct conn *k)
 	free(k);
 }
 
+static void on_conn(struct loop_watch *w, uint32_t events);
+
 static void retire(struct conn *k)
 {
 	struct upstream *u = k->u;
@@ -129,8 +131,6 @@ static struct conn *reusable(struct upstream *u, int64_t now)
 	}
 	return k;
 }
-
-static void on_conn(struct loop_watch *w, uint32_t events);
 
 /* Begins to connect to c->at. 0, or a negative errno: that address is no good. */
 static int dial(struct upstream_call *c)
@@ -197,6 +197,9 @@ static void complete(struct upstream_call *c)
 	bool reuse =
 	    k->p.keep_alive && k->rest.len == 0 && !k->eof && c->out == c->head.len + c->q.body.n;
 
+	/* Its last piece may have waited for room, unwatched. */
+	if (reuse && k->w.fd < 0)
+		reuse = loop_add(k->u->loop, &k->w, k->fd, EPOLLIN, on_conn) == 0;
 	if (reuse) {
 		c->conn = NULL;
 		loop_mod(k->u->loop, &k->w, EPOLLIN);

@@ -61,15 +61,6 @@ static ssize_t read_body(nghttp2_session *s, int32_t id, uint8_t *to, size_t n, 
 	return (ssize_t)n;
 }
 
-static nghttp2_nv pair(const char *name, size_t name_len, const char *value, size_t value_len)
-{
-	return (nghttp2_nv){.name = (uint8_t *)(uintptr_t)name,
-			    .namelen = name_len,
-			    .value = (uint8_t *)(uintptr_t)value,
-			    .valuelen = value_len,
-			    .flags = NGHTTP2_NV_FLAG_NONE};
-}
-
 static bool carried(struct view name)
 {
 	static const char *const left_out[] = {
@@ -103,10 +94,10 @@ static size_t fill(nghttp2_nv nv[NV_MAX], struct buf *names, const struct http1 
 	low = buf_room(names, total + 1);
 	if (!low)
 		return 0;
-	nv[n++] = pair(":method", 7, h->method.p, h->method.n);
-	nv[n++] = pair(":scheme", 7, "http", 4);
-	nv[n++] = pair(":authority", 10, "bridge.internal", 15);
-	nv[n++] = pair(":path", 5, h->target.p, h->target.n);
+	nv[n++] = h2_pair(":method", 7, h->method.p, h->method.n);
+	nv[n++] = h2_pair(":scheme", 7, "http", 4);
+	nv[n++] = h2_pair(":authority", 10, "bridge.internal", 15);
+	nv[n++] = h2_pair(":path", 5, h->target.p, h->target.n);
 	for (size_t i = 0; i < h->headers_len; i++) {
 		const struct header *f = &h->headers[i];
 
@@ -117,7 +108,7 @@ static size_t fill(nghttp2_nv nv[NV_MAX], struct buf *names, const struct http1 
 		}
 		if (!carried((struct view){low, f->name.n}))
 			continue;
-		nv[n++] = pair(low, f->name.n, f->value.p, f->value.n);
+		nv[n++] = h2_pair(low, f->name.n, f->value.p, f->value.n);
 		low += f->name.n;
 	}
 	return n;
@@ -145,7 +136,7 @@ static struct gate_call *start(struct gate *g, struct gate_conn *conn, const str
 		return NULL;
 	if (head->content_length > 0) {
 		(void)snprintf(length, sizeof(length), "%lld", (long long)head->content_length);
-		nv[n++] = pair("content-length", 14, length, strlen(length));
+		nv[n++] = h2_pair("content-length", 14, length, strlen(length));
 	}
 	k->h = h;
 	k->conn = conn;
@@ -353,35 +344,31 @@ static void on_lost(void *arg, enum h2_loss why)
 	h->in_order = why == H2_DONE;
 }
 
+static void set_callbacks(nghttp2_session_callbacks *cb)
+{
+	nghttp2_session_callbacks_set_on_header_callback(cb, on_header);
+	nghttp2_session_callbacks_set_on_frame_recv_callback(cb, on_frame);
+	nghttp2_session_callbacks_set_on_frame_send_callback(cb, on_sent);
+	nghttp2_session_callbacks_set_on_data_chunk_recv_callback(cb, on_data);
+	nghttp2_session_callbacks_set_on_stream_close_callback(cb, on_close);
+}
+
 static int make_session(struct gate_h2 *h, nghttp2_session **ret)
 {
+	static const struct h2chan_kind kind = {false, set_callbacks, NULL};
 	const nghttp2_settings_entry settings[] = {
 	    {NGHTTP2_SETTINGS_ENABLE_PUSH, 0},
 	    {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, GATE_WINDOW},
 	};
-	nghttp2_session_callbacks *cb = NULL;
-	nghttp2_option *opt = NULL;
-	int r = nghttp2_session_callbacks_new(&cb);
+	int r = h2chan_session(&kind, h, ret);
 
-	if (r == 0)
-		r = nghttp2_option_new(&opt);
-	if (r == 0) {
-		nghttp2_session_callbacks_set_on_header_callback(cb, on_header);
-		nghttp2_session_callbacks_set_on_frame_recv_callback(cb, on_frame);
-		nghttp2_session_callbacks_set_on_frame_send_callback(cb, on_sent);
-		nghttp2_session_callbacks_set_on_data_chunk_recv_callback(cb, on_data);
-		nghttp2_session_callbacks_set_on_stream_close_callback(cb, on_close);
-		nghttp2_option_set_no_auto_window_update(opt, 1);
-		r = nghttp2_session_client_new2(ret, cb, h, opt);
-	}
-	nghttp2_session_callbacks_del(cb);
-	nghttp2_option_del(opt);
-	if (r == 0)
-		r = nghttp2_submit_settings(*ret, NGHTTP2_FLAG_NONE, settings, ARRAY_LEN(settings));
-	if (r == 0)
-		r = nghttp2_session_set_local_window_size(*ret, NGHTTP2_FLAG_NONE, 0,
-							  H2_CONN_WINDOW);
-	return r == 0 ? 0 : -ENOMEM;
+	if (r < 0)
+		return r;
+	if (nghttp2_submit_settings(*ret, NGHTTP2_FLAG_NONE, settings, ARRAY_LEN(settings)) == 0 &&
+	    nghttp2_session_set_local_window_size(*ret, NGHTTP2_FLAG_NONE, 0, H2_CONN_WINDOW) == 0)
+		return 0;
+	nghttp2_session_del(*ret);
+	return -ENOMEM;
 }
 
 int gate_h2_open(struct gate *g, int in, int out, struct gate_h2 **ret)
@@ -390,15 +377,19 @@ int gate_h2_open(struct gate *g, int in, int out, struct gate_h2 **ret)
 	nghttp2_session *s = NULL;
 	int r = h ? make_session(h, &s) : -ENOMEM;
 
-	if (r < 0)
+	if (r == 0) {
+		h->g = g;
+		h->more = true;
+		h->ch.lost = on_lost;
+		h->ch.arg = h;
+		r = h2chan_init(&h->ch, &g->loop, in, out, s);
+		if (r < 0)
+			h2chan_done(&h->ch);
+	}
+	if (r < 0) {
+		free(h);
 		return r;
-	h->g = g;
-	h->more = true;
-	h->ch.lost = on_lost;
-	h->ch.arg = h;
-	r = h2chan_init(&h->ch, &g->loop, in, out, s);
-	if (r < 0)
-		return r;
+	}
 	g->carrier = &carrier;
 	g->carrier_state = h;
 	*ret = h;

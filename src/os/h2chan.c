@@ -14,6 +14,8 @@
 #define IN_CHUNK 65536
 #define OUT_CAP 131072 /* gathered before a write; one frame more than half of it always fits */
 #define IN_TURNS 4     /* reads in one turn: other descriptors get their share */
+#define SMALL_DATA 64
+#define BYTES_A_TOKEN 1024.0
 
 /* The other end is to see that it is over, however long this one lives on. */
 static void hang_up(struct h2chan *c)
@@ -63,6 +65,7 @@ static bool write_out(struct h2chan *c)
 
 		if (n > 0) {
 			c->ooff += (size_t)n;
+			c->noise += (double)n / BYTES_A_TOKEN;
 		} else if (n < 0 && errno == EINTR) {
 			continue;
 		} else if (n < 0 && errno == EAGAIN) {
@@ -117,12 +120,74 @@ void h2chan_flush(struct h2chan *c)
 	settle(c);
 }
 
+/* Tokens that a frame takes. Requests are work, not noise: they earn some. */
+static double cost(const uint8_t hd[9])
+{
+	size_t len = (size_t)hd[0] << 16 | (size_t)hd[1] << 8 | hd[2];
+	bool last = hd[4] & NGHTTP2_FLAG_END_STREAM;
+
+	switch (hd[3]) {
+	case NGHTTP2_DATA:
+		return last || len >= SMALL_DATA ? 0 : len ? 0.2 : 1;
+	case NGHTTP2_HEADERS:
+		return -2;
+	case NGHTTP2_RST_STREAM:
+		return 10;
+	default:
+		return 1;
+	}
+}
+
+/* Every frame by its header alone. False: a flood. */
+static bool count_frames(struct h2chan *c, const uint8_t *p, size_t n)
+{
+	int64_t now = clock_mono_ns();
+	double left = c->noise + (double)(now - c->noise_ns) / (double)NS_PER_S * H2_NOISE_RATE;
+
+	c->noise_ns = now;
+	if (left > H2_NOISE_BURST)
+		left = H2_NOISE_BURST;
+	while (n) {
+		size_t k = c->skip < n ? c->skip : n;
+
+		c->skip -= k;
+		p += k;
+		n -= k;
+		while (n && c->skip == 0 && c->hd_len < sizeof(c->hd)) {
+			c->hd[c->hd_len++] = *p++;
+			n--;
+		}
+		if (c->hd_len < sizeof(c->hd))
+			continue;
+		left -= cost(c->hd);
+		if (left < 0)
+			break;
+		c->skip = (size_t)c->hd[0] << 16 | (size_t)c->hd[1] << 8 | c->hd[2];
+		c->hd_len = 0;
+	}
+	c->noise = left;
+	return left >= 0;
+}
+
+static void calm(struct h2chan *c)
+{
+	(void)nghttp2_session_terminate_session(c->s, NGHTTP2_ENHANCE_YOUR_CALM);
+	c->flushing = true;
+	flush_once(c);
+	c->flushing = false;
+	lose(c, H2_BROKEN);
+}
+
 void h2chan_feed(struct h2chan *c, const uint8_t *p, size_t n)
 {
 	ssize_t k;
 
 	if (c->loss)
 		return;
+	if (c->wary && !count_frames(c, p, n)) {
+		calm(c);
+		return;
+	}
 	/* What the callbacks submit goes out in one write when the chunk is through. */
 	c->flushing = true;
 	k = nghttp2_session_mem_recv(c->s, p, n);
@@ -192,6 +257,7 @@ int h2chan_init(struct h2chan *c, struct loop *l, int in, int out, nghttp2_sessi
 	c->wo.ready = on_out;
 	c->heard_ns = c->noise_ns = clock_mono_ns();
 	c->noise = H2_NOISE_BURST;
+	c->skip = NGHTTP2_CLIENT_MAGIC_LEN;
 	c->obuf = malloc(OUT_CAP);
 	c->ibuf = malloc(IN_CHUNK);
 	if (!c->obuf || !c->ibuf)
@@ -233,19 +299,34 @@ int64_t h2chan_tick(struct h2chan *c, int64_t now)
 	return c->pinged_ns > c->heard_ns ? c->heard_ns + dead : c->heard_ns + quiet;
 }
 
-bool h2chan_noise(struct h2chan *c, double cost)
+int h2chan_session(const struct h2chan_kind *k, void *arg, nghttp2_session **ret)
 {
-	int64_t now = clock_mono_ns();
+	nghttp2_session_callbacks *cb = NULL;
+	nghttp2_option *opt = NULL;
+	int r = nghttp2_session_callbacks_new(&cb);
 
-	c->noise += (double)(now - c->noise_ns) / (double)NS_PER_S * H2_NOISE_RATE;
-	c->noise_ns = now;
-	if (c->noise > H2_NOISE_BURST)
-		c->noise = H2_NOISE_BURST;
-	c->noise -= cost;
-	if (c->noise >= 0)
-		return true;
-	(void)nghttp2_session_terminate_session(c->s, NGHTTP2_ENHANCE_YOUR_CALM);
-	return false;
+	if (r == 0)
+		r = nghttp2_option_new(&opt);
+	if (r == 0) {
+		k->callbacks(cb);
+		nghttp2_option_set_no_auto_window_update(opt, 1);
+		if (k->options)
+			k->options(opt);
+		r = k->server ? nghttp2_session_server_new2(ret, cb, arg, opt)
+			      : nghttp2_session_client_new2(ret, cb, arg, opt);
+	}
+	nghttp2_session_callbacks_del(cb);
+	nghttp2_option_del(opt);
+	return r == 0 ? 0 : -ENOMEM;
+}
+
+nghttp2_nv h2_pair(const char *name, size_t name_len, const char *value, size_t value_len)
+{
+	return (nghttp2_nv){.name = (uint8_t *)(uintptr_t)name,
+			    .namelen = name_len,
+			    .value = (uint8_t *)(uintptr_t)value,
+			    .valuelen = value_len,
+			    .flags = NGHTTP2_NV_FLAG_NONE};
 }
 
 const char *h2_loss_name(enum h2_loss l)

@@ -3,7 +3,14 @@
  *
  * Both ends use it: airlock-bridge as server, the gateway as client. The stream is one socket or a pair of
  * pipes. Outgoing frames are gathered and written at the end of a turn (h2chan_flush); a peer that does not
- * read stops its own requests, because nothing is read while H2_OUT_HIGH bytes wait.
+ * read stops its own requests, because nothing is read while bytes wait.
+ *
+ * Floods. Where the peer is not trusted (wary), each of its frames is counted before the library sees it, whatever the library
+ * would do with it: frames that cost their sender nothing take tokens from a bucket of H2_NOISE_BURST, which fills by
+ * H2_NOISE_RATE a second, by two for each request, and by one for each KiB that was written to the peer: it has
+ * reason to widen windows then. RST_STREAM takes ten (CVE-2023-44487), DATA of less than 64 bytes a fifth (unless it is
+ * the last), every other frame that is neither DATA nor HEADERS takes one, kinds that nobody knows included.
+ * An empty bucket ends the channel with ENHANCE_YOUR_CALM; what came in the same read is not looked at.
  */
 #ifndef AIRLOCK_OS_H2CHAN_H
 #define AIRLOCK_OS_H2CHAN_H
@@ -33,9 +40,12 @@ struct h2chan {
 	int64_t heard_ns, pinged_ns;
 	bool flushing, again;
 	enum h2_loss loss;
-	/* Token buckets against floods of cheap frames. */
+	bool wary;
 	int64_t noise_ns;
-	double noise;
+	double noise;  /* tokens left */
+	size_t skip;   /* bytes before the next frame's header */
+	uint8_t hd[9]; /* as much as has come of it */
+	unsigned hd_len;
 	/* Once; the session is still there, but the stream is closed. */
 	void (*lost)(void *arg, enum h2_loss why);
 	void *arg;
@@ -50,8 +60,15 @@ void h2chan_feed(struct h2chan *c, const uint8_t *p, size_t n);
 void h2chan_flush(struct h2chan *c);
 /* Sends pings, sees stalls. Returns the next time it wants to be called. */
 int64_t h2chan_tick(struct h2chan *c, int64_t now);
-/* A cheap frame of the peer (PING, SETTINGS, RST_STREAM...): cost in tokens. False: a flood, now closed. */
-bool h2chan_noise(struct h2chan *c, double cost);
+/* Makes a session whose callbacks and options are the caller's. 0 or -ENOMEM. */
+struct h2chan_kind {
+	bool server;
+	void (*callbacks)(nghttp2_session_callbacks *cb);
+	void (*options)(nghttp2_option *opt);
+};
+int h2chan_session(const struct h2chan_kind *k, void *arg, nghttp2_session **ret);
+/* One header, borrowed. */
+nghttp2_nv h2_pair(const char *name, size_t name_len, const char *value, size_t value_len);
 const char *h2_loss_name(enum h2_loss l);
 
 #endif
