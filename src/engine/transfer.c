@@ -286,11 +286,12 @@ int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e
 	bool kept = false;
 	int p[2], r, k;
 
+	/* Without the overlay the packer meets a plain copy, in which nothing marks what was deleted. */
+	o.full_tree = s->by_tar || (s->without & WITHOUT_OVERLAY);
 	if (pipe2(p, O_CLOEXEC) < 0)
 		return err_sys(e, errno, "create a pipe");
 	rd = p[0];
 	if (s->by_tar) {
-		o.full_tree = true;
 		o.complete = tarout_complete;
 		o.complete_arg = &tar;
 		r = tarout_start(&tar.t, sb, p[1], e);

@@ -41,6 +41,7 @@ struct level {
 
 struct pack {
 	int out, work;
+	bool plain; /* a copy of the workspace, not a layer */
 	struct buf stream;
 	struct pack_result *res;
 	char path[PATH_MEMBER_MAX + PATH_SEGMENT_MAX + 2];
@@ -520,7 +521,7 @@ static int put_entry(struct pack *p, const struct level *l, const char *name)
 
 	if (left_out(p, name)) {
 		p->res->left_out++;
-		return strcmp(name, ".git") == 0 ? put_git(p, l->fd) : 0;
+		return strcmp(name, ".git") == 0 && !p->plain ? put_git(p, l->fd) : 0;
 	}
 	if (at)
 		p->path[at++] = '/';
@@ -599,11 +600,14 @@ static int open_top(struct pack *p, int upper)
 {
 	_cleanup_fd_ int fd = -1;
 	struct level *l = &p->levels[0];
-	struct stat st;
+	struct stat st, work;
 	int r;
 
 	if (fstat(upper, &st) < 0)
 		return -errno;
+	/* An overlay has a device of its own. */
+	p->plain = p->work >= 0 && fstat(p->work, &work) == 0 && work.st_dev == st.st_dev &&
+		   work.st_ino == st.st_ino;
 	l->own_mode = st.st_mode;
 	l->lent = lend(p, 0, &st, S_IRUSR | S_IXUSR);
 	fd = openat(upper, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

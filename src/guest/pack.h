@@ -8,7 +8,8 @@
  * taken back (op unreadable) if it lost bytes; what cannot be read, and what lies too deep or has too long a path to be
  * named, is op unreadable, never silently absent; an entry that vanishes during the walk is skipped.
  * Of the top's .git only the names of what git would run or obey are announced (config, hooks, info/
- * attributes; .git itself when it is no directory), with no bytes: the host refuses and reports them.
+ * attributes; .git itself when it is no directory), with no bytes: the host refuses and reports them. Where
+ * the workspace is a plain copy and no overlay, nothing tells those that came in from an attempt: none is announced.
  */
 #ifndef AIRLOCK_GUEST_PACK_H
 #define AIRLOCK_GUEST_PACK_H

@@ -40,19 +40,52 @@ static int finish(const struct copy *c, int fd, const struct stat *st)
 	return 0;
 }
 
+static int copy_piece(int in, int out, off_t at, off_t end)
+{
+	off_t to = at;
+
+	while (at < end) {
+		ssize_t n = copy_file_range(in, &at, out, &to, (size_t)(end - at), 0);
+
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		if (n == 0)
+			return -EIO; /* shorter than it was a moment ago, and a layer never changes */
+	}
+	return 0;
+}
+
+/* copy_file_range writes holes out: a disk image of 1 TB with 1 GB in it would not fit. */
+static int copy_data(int in, int out, off_t size)
+{
+	for (off_t at = 0; at < size;) {
+		off_t data = lseek(in, at, SEEK_DATA), hole;
+		int r;
+
+		if (data < 0 && errno == ENXIO)
+			break;
+		hole = data < 0 ? -1 : lseek(in, data, SEEK_HOLE);
+		if (hole < 0)
+			return -errno;
+		r = copy_piece(in, out, data, hole);
+		if (r < 0)
+			return r;
+		at = hole;
+	}
+	return ftruncate(out, size) < 0 ? -errno : 0;
+}
+
 static int copy_file(const struct copy *c, int from, int to, const char *name,
 		     const struct stat *st)
 {
 	_cleanup_fd_ int in = openat(from, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	_cleanup_fd_ int out = openat(to, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	ssize_t n;
+	int r;
 
 	if (in < 0 || out < 0)
 		return -errno;
-	do {
-		n = copy_file_range(in, NULL, out, NULL, SSIZE_MAX, 0);
-	} while (n > 0 || (n < 0 && errno == EINTR));
-	return n < 0 ? -errno : finish(c, out, st);
+	r = copy_data(in, out, st->st_size);
+	return r < 0 ? r : finish(c, out, st);
 }
 
 static int copy_link(const struct copy *c, int from, int to, const char *name,

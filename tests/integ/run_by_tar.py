@@ -1,4 +1,4 @@
-"""Results by plain tar over exec (S1-06): the same work in the sandbox must get the same verdicts as by our packer."""
+"""Results by plain tar over exec (S1-06), and from a plain copy (--without overlay): the same work gets the same verdicts."""
 import json
 import os
 import shutil
@@ -11,6 +11,7 @@ from unpack_box import tree
 
 AIRLOCK = os.path.abspath(sys.argv[1])
 DEADLINE = 60
+MODES = {"changes": (), "tar": ("--sync-out", "tar"), "copy": ("--without", "overlay")}
 
 WORK = r"""
 set -e
@@ -31,7 +32,7 @@ class ByTar(unittest.TestCase):
         os.mkdir(self.env["HOME"])
 
     def tearDown(self):
-        for mode in "changes", "tar":
+        for mode in MODES:
             self.airlock(mode, "rm", "--all", "--force")
         subprocess.run(["chmod", "-R", "u+rwX", self.top], stderr=subprocess.DEVNULL, check=False)
         shutil.rmtree(self.top, ignore_errors=True)
@@ -70,7 +71,7 @@ class ByTar(unittest.TestCase):
         host = ["sh", "-c", "cd \"$1\" && echo host > both && printf 'a\\nb\\nc\\nd\\nE\\n' > text && echo h > host-edited "
                 "&& echo h > hostnew", "host", ws]
         env = dict(self.env, XDG_STATE_HOME=os.path.join(self.top, "state-" + mode))
-        p = subprocess.Popen([AIRLOCK, "run", "--sync-out", mode, "--json=" + gate, *opts, "--", "sh", "-c",
+        p = subprocess.Popen([AIRLOCK, "run", *MODES[mode], "--json=" + gate, *opts, "--", "sh", "-c",
                               "echo ready; read x; " + script], cwd=ws, env=env, stdin=subprocess.PIPE,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.assertEqual(p.stdout.readline(), b"ready\n")
@@ -86,20 +87,20 @@ class ByTar(unittest.TestCase):
     def test_S1_06_the_same_work_gets_the_same_verdicts(self):
         for git in True, False:
             results = {}
-            for mode in "changes", "tar":
+            for mode in MODES:
                 shutil.rmtree(os.path.join(self.top, "ws-" + mode), ignore_errors=True)
                 ws = self.workspace(mode, git)
                 changes, record, err = self.run_in(mode, ws, WORK)
                 results[mode] = changes, tree(ws), record["lease_state"]
-            self.assertEqual(results["changes"][0], results["tar"][0])
-            self.assertEqual(results["changes"][1], results["tar"][1])
+            for mode in "tar", "copy":
+                self.assertEqual(results["changes"], results[mode], mode)
             self.assertEqual(results["tar"][2], "released")
             did = {p: a for a, p, _, _ in results["tar"][0]}
             self.assertEqual((did["gone"], did["both"], did["text"], did["esc"], did["pipe"], did["host-edited"]),
                              ("delete", "conflict", "merge", "refuse", "refuse", "conflict"))
 
     def test_S1_06_strict_rejects_by_either_way(self):
-        for mode in "changes", "tar":
+        for mode in MODES:
             ws = self.workspace(mode)
             before = {p: w for p, w in tree(ws).items() if p not in ("both", "text", "host-edited", "hostnew")}
             _, record, err = self.run_in(mode, ws, "ln -s ../../etc esc; rm gone", "--strict", status=125)
@@ -116,6 +117,33 @@ class ByTar(unittest.TestCase):
         self.assertIn("new", now)
         self.assertIn(b"no deletion is taken over", err)
         self.assertEqual(record["lease_state"], "recoverable")
+
+    def test_a_copy_without_overlay_knows_what_was_deleted_and_what_it_cannot_reach(self):
+        ws = self.workspace("copy")
+        _, record, err = self.run_in("copy", ws, "rm gone; echo n > new; i=0; cd d; "
+                                     "while [ $i -lt 130 ]; do mkdir -p n; cd n; i=$((i + 1)); done; echo lost > deep")
+        now = tree(ws)
+        self.assertNotIn("gone", now)  # seen to be missing
+        self.assertIn("d/kept", now)
+        self.assertIn("new", now)
+        self.assertIn(b"NOT be brought back", err)
+        self.assertEqual(record["lease_state"], "recoverable")
+
+    def test_a_copy_without_overlay_keeps_holes(self):
+        ws = self.workspace("copy")
+        with open(os.path.join(ws, "image"), "wb") as f:
+            f.truncate(1 << 30)
+            f.seek(1 << 29)
+            f.write(b"in the middle")
+        r = self.airlock("copy", "run", *MODES["copy"], "--quiet", "--", "stat -c '%s %b' image; "
+                         "tail -c +536870913 image | head -c 13; echo more >> image", cwd=ws)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        size, blocks, text = r.stdout.decode().split(maxsplit=2)
+        self.assertEqual((int(size), text), (1 << 30, "in the middle"))
+        self.assertLess(int(blocks) * 512, 1 << 20)
+        st = os.stat(os.path.join(ws, "image"))
+        self.assertEqual(st.st_size, (1 << 30) + 5)
+        self.assertLess(st.st_blocks * 512, 1 << 20)
 
     def test_a_tar_that_fails_is_no_attack_and_nothing_is_lost(self):
         ws = self.workspace("tar")
