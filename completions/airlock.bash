@@ -317,7 +317,7 @@ _airlock() {
 	exec) words="--shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --log-limit --json --quiet --help $(_airlock_runs)" ;;
 	shell) words="--workspace --env --provider --net --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --log-limit --json --quiet --help $(_airlock_runs)" ;;
 	ps) words="--all --json --help" ;;
-	logs) words="--follow --help $(_airlock_runs)" ;;
+	logs) words="--follow --raw --help $(_airlock_runs)" ;;
 	stop) words="--help $(_airlock_runs)" ;;
 	runs) words="--waiting --json --help" ;;
 	diff) words="--stat --name-only --name-status --json --unified --color --no-color --no-pager --exit-code --help $(_airlock_runs)" ;;

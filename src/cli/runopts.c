@@ -335,7 +335,9 @@ static int find_workspace(struct runopts *o, struct err *e)
 	if (o->workspace) {
 		given = realpath(o->workspace, NULL);
 		if (!given)
-			return err_sys(e, errno, "workspace %s", o->workspace);
+			return err_sys(e, errno,
+				       "workspace %s cannot be entered; give --workspace an existing directory that is yours to enter",
+				       o->workspace);
 		if (stat(given, &st) < 0 || !S_ISDIR(st.st_mode))
 			return err_set(e, ERR_INVALID, "workspace %s is not a directory",
 				       o->workspace);

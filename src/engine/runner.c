@@ -1,8 +1,11 @@
 #include "engine/runner_internal.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -74,12 +77,50 @@ static void log_header(struct runner *r)
 			runner_note(r, false, limits[i]);
 }
 
+/*
+ * Whether the results can be written at the end, asked before somebody waits an hour for them. Where not, they
+ * wait as a review's do. A kept sandbox outlives the state of its workspace, and other places cannot wait.
+ */
+static int foresee(struct runner *r)
+{
+	const char *dir = r->attached ? r->lease.workspace : r->q->workspace;
+
+	if (ops(r)->in_place || r->spec.review ||
+	    faccessat(AT_FDCWD, dir, W_OK | X_OK, AT_EACCESS) == 0 ||
+	    (errno != EROFS && errno != EACCES && errno != EPERM))
+		return 0;
+	r->spec.review = !r->attached && !r->spec.keep && !r->spec.maps;
+	return errno;
+}
+
+static void say_read_only(struct runner *r, int why)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(PATH_MAX + 1024);
+
+	(void)buf_putf(&b, "the workspace %s cannot be written (%s): ", r->lease.workspace,
+		       strerror(why));
+	if (r->spec.review)
+		(void)buf_putf(
+		    &b,
+		    "nothing of what the command makes comes into it, all is kept for 'airlock diff %s' and 'airlock "
+		    "apply %s', as with --review. Make it writable before the apply",
+		    r->run.id, r->run.id);
+	else
+		(void)buf_puts(
+		    &b,
+		    "what the command makes is kept in the sandbox's storage, and comes back only once the workspace is "
+		    "writable. Make it so before the command ends");
+	runner_note(r, true, buf_text(&b));
+}
+
 static int prepare(struct runner *r, struct err *e)
 {
-	int k = phase_begin(r, "resolve", true, e);
+	int k = phase_begin(r, "resolve", true, e), read_only = 0;
 
 	if (k == 0 && !r->attached)
 		k = leasespec_from_request(&r->spec, r->q, e);
+	if (k == 0)
+		read_only = foresee(r);
 	if (k == 0)
 		k = runner_add_rows(r, e);
 	if (k == 0)
@@ -105,6 +146,8 @@ static int prepare(struct runner *r, struct err *e)
 	if (k < 0)
 		return k;
 	log_header(r);
+	if (read_only)
+		say_read_only(r, read_only);
 	if (ops(r)->in_place) {
 		r->cwd = r->q->subdir[0] ? path_join(r->lease.workspace, r->q->subdir)
 					 : strdup(r->lease.workspace);

@@ -156,6 +156,39 @@ EVERYTHING = r"""sed -i 's/line 7$/LINE 7/' file; rm -r d/e; printf 'no end' >ot
 mkdir -p n/m; echo new >n/m/x; printf '\ttab' >"t	ab"; echo q >'q"uote'; touch zero"""
 
 
+class ReadOnly(Case):
+    """Bad input: a workspace that cannot be written is known before the work, and the work waits for an apply."""
+
+    def test_S1_04_a_read_only_workspace_is_told_first_and_its_results_wait(self):
+        if os.geteuid():
+            os.chmod(self.ws, 0o555)
+            words, lock, back = ["sh"], "", "chmod 755 ."
+        else:
+            # Root writes wherever the file system lets it.
+            words = ["unshare", "--mount", "sh"]
+            lock, back = "mount -o bind . . && cd \"$PWD\" && mount -o remount,bind,ro .", "mount -o remount,bind,rw ."
+        said = self.top + "/said"
+        script = "set -e\n%s\n%s run -- sh -c 'echo agent at work >&2; echo new >added; echo x >>file' 2>%s\n" \
+            "! test -e added\n%s\n%s apply last >&2\ncat added" % (lock or ":", AIRLOCK, said, back, AIRLOCK)
+        r = subprocess.run([*words, "-c", script], cwd=self.ws, env=self.env, capture_output=True, timeout=DEADLINE)
+        with open(said, encoding="utf-8", errors="replace") as f:
+            text = f.read()
+        self.assertEqual((r.returncode, r.stdout), (0, b"new\n"), (text, r.stderr))
+        self.assertRegex(text, r"the workspace .* cannot be written \((Read-only file system|Permission denied)\).*airlock apply")
+        self.assertLess(text.index("cannot be written"), text.index("agent at work"))
+        self.assertTrue(self.read("file").endswith("line 20\nx\n"))
+
+    def test_S1_04_a_kept_sandbox_only_warns(self):
+        if os.geteuid() == 0:
+            return  # the file system does not stop root, and a mount does not outlive the test
+        os.chmod(self.ws, 0o555)
+        self.airlock("run", "--keep", "--", "echo new >added")
+        self.assertIn("comes back only once the workspace is writable", self.err)
+        os.chmod(self.ws, 0o755)
+        self.airlock("exec", "last", "--", "true")
+        self.assertEqual(self.read("added"), "new\n")
+
+
 class Shown(Case):
     def test_S1_04_diff_is_the_patch_that_apply_carries_out(self):
         self.review(EVERYTHING)

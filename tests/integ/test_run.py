@@ -182,6 +182,25 @@ class Status(Case):
         self.assertEqual(r.returncode, 125)
         self.assertIn(b"not a directory", r.stderr)
 
+    def test_a_workspace_that_is_not_there_has_a_remedy(self):
+        r = self.run_cmd("true", opts=["--workspace", self.ws + "/nowhere"])
+        self.assertEqual(r.returncode, 125)
+        self.assertIn(b"give --workspace an existing directory", r.stderr)
+        self.assertIn(b"No such file", r.stderr)
+
+    def test_RT_07_logs_raw_is_what_the_command_printed_and_nothing_else(self):
+        out, err = bytes(range(256)) + b"airlock: not a note\n", b"\0err\xff"
+        self.write("out", out)
+        self.write("err", err)
+        r = self.run_cmd("cat out; cat err >&2")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        r = self.airlock("logs", "--raw", "last")
+        self.assertEqual((r.returncode, r.stdout, r.stderr), (0, out, err))
+        r = self.airlock("logs", "last")
+        self.assertEqual((r.returncode, r.stdout), (0, out))
+        self.assertIn(b"airlock: workspace", r.stderr)
+        self.assertTrue(r.stderr.endswith(err) or err in r.stderr)
+
     def test_home_is_not_taken_by_default(self):
         r = self.run_cmd("true", cwd=self.env["HOME"])
         self.assertEqual(r.returncode, 125)
