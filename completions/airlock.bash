@@ -31,7 +31,10 @@ _airlock() {
 		return
 		;;
 	run:--net)
-		mapfile -t COMPREPLY < <(compgen -W 'none host' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W 'none host allow=HOST[:PORT],...' -- "$cur")
+		return
+		;;
+	run:--resolve)
 		return
 		;;
 	run:--on-conflict)
@@ -162,7 +165,10 @@ _airlock() {
 		return
 		;;
 	shell:--net)
-		mapfile -t COMPREPLY < <(compgen -W 'none host' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W 'none host allow=HOST[:PORT],...' -- "$cur")
+		return
+		;;
+	shell:--resolve)
 		return
 		;;
 	shell:--on-conflict)
@@ -313,9 +319,9 @@ _airlock() {
 		;;
 	esac
 	case $verb in
-	run) words="--workspace --env --provider --net --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --log-limit --json --quiet --help" ;;
+	run) words="--workspace --env --provider --net --resolve --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --log-limit --json --quiet --help" ;;
 	exec) words="--shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --log-limit --json --quiet --help $(_airlock_runs)" ;;
-	shell) words="--workspace --env --provider --net --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --log-limit --json --quiet --help $(_airlock_runs)" ;;
+	shell) words="--workspace --env --provider --net --resolve --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --log-limit --json --quiet --help $(_airlock_runs)" ;;
 	ps) words="--all --json --help" ;;
 	logs) words="--follow --raw --help $(_airlock_runs)" ;;
 	stop) words="--help $(_airlock_runs)" ;;

@@ -139,6 +139,14 @@
 #define H2_NOISE_BURST 1000	  /* cheap frames (resets count tenfold) at once: GOAWAY */
 #define H2_NOISE_RATE 100	  /* cheap frames in a second, in the long run */
 
+/* Network of a sandbox: --net allow= */
+#define PROXY_CONNS_MAX 256	  /* connections of one run at once; further ones are closed */
+#define PROXY_LOOKUPS_MAX 8	  /* names of one run asked for at once; further ones: 503 */
+#define PROXY_HEAD_MS 30000	  /* a request head, and the first message of a TLS client */
+#define PROXY_CONNECT_MS 8000	  /* one address of a server; then the next */
+#define PROXY_IDLE_MS 900000	  /* a connection on which nothing moves */
+#define PROXY_HALF_MS 60000	  /* ... of which one side has ended */
+
 /* clang-format on */
 
 /* clang-format on */

@@ -45,6 +45,8 @@ int audit_format(struct buf *out, const struct audit_entry *a)
 		r = put_text(out, "transport", a->transport);
 	if (r == 0)
 		r = put_text(out, "route", a->route_id);
+	if (r == 0 && a->target)
+		r = put_text(out, "target", a->target);
 	if (r == 0)
 		r = put_text(out, "method", a->method);
 	(void)buf_putf(out, ",\"status\":%d", a->status);

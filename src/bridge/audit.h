@@ -4,6 +4,9 @@
  *   {"time":"2026-11-29T15:07:41.123Z","run":ID,"upstream":NAME,"transport":"http2","route":ID|null,
  *    "method":M|null,"status":200,"rule":"allow","bytes_in":0,"bytes_out":512,"ms":1.234}
  *
+ * Lines of the network proxy have upstream "net", transport "proxy", the rule of the allow-list as route, and "target":
+ * the host and port that were asked for, in canonical form (policy/netrule.h).
+ *
  * route is the policy's id, never a path, and method a word of the table: nothing that the sandbox chose and nothing
  * secret can stand in a line, no tokens, targets, header values or bodies. rule is "allow" or what refused or
  * failed (docs/bridge.md). bytes_in: request body; bytes_out: response body; ms: from the verdict to the end.
@@ -30,6 +33,7 @@ struct audit_entry {
 	const char *run, *upstream; /* id and name */
 	const char *transport;	    /* "http2", "queue" */
 	const char *route_id;	    /* NULL: none was reached */
+	const char *target;	    /* of the network proxy: host[:port] in canonical form, else NULL */
 	const char *method;	    /* NULL: none was understood */
 	const char *rule;
 	int status; /* as the sandbox saw it; 0: it had gone */

@@ -60,7 +60,9 @@ static void print_line(const char *line, size_t n, struct totals *t)
 	(void)printf("%-24s  %3d  %-18s  %9.3f  %10s  %10s  %-10s  ", text(j, "time"),
 		     (int)json_integer_value(json_object_get(j, "status")), text(j, "rule"),
 		     json_number_value(json_object_get(j, "ms")), in, out, text(j, "upstream"));
-	if (json_is_string(json_object_get(j, "route")))
+	if (json_is_string(json_object_get(j, "target")))
+		ui_print_name(text(j, "target"));
+	else if (json_is_string(json_object_get(j, "route")))
 		ui_print_name(text(j, "route"));
 	else
 		(void)printf("%s (no route)", text(j, "method"));

@@ -220,6 +220,8 @@ static int adopt_lease(struct request *q, const struct lease_row *l, struct err 
 		return r;
 	q->net = s.net;
 	(void)snprintf(q->net_source, sizeof(q->net_source), "lease %s", l->id);
+	q->net_allow = TAKE_PTR(s.net_allow);
+	q->net_pins = TAKE_PTR(s.net_pins);
 	q->memory.v = s.limits.memory_bytes;
 	q->pids.v = s.limits.pids;
 	q->cpu.v = s.limits.cpu_milli;

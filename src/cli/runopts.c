@@ -10,9 +10,11 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "base/str.h"
+#include "bridge/proxy_proto.h"
 #include "cli/cli.h"
 #include "engine/maps.h"
 #include "policy/envvars.h"
+#include "policy/netrule.h"
 #include "store/env.h"
 
 enum id {
@@ -20,6 +22,7 @@ enum id {
 	O_ENV,
 	O_PROVIDER,
 	O_NET,
+	O_RESOLVE,
 	O_SHELL,
 	O_SETENV,
 	O_ENV_FILE,
@@ -58,7 +61,12 @@ const struct opt opts_run[] = {
      O_ENV},
     {"provider", 0, "native|local",
      "where the command runs (default native; local has no isolation)", O_PROVIDER},
-    {"net", 0, "none|host", "network of the sandbox (default none)", O_NET},
+    {"net", 0, "none|host|allow=HOST[:PORT],...",
+     "network of the sandbox (default none); allow: through a proxy to these hosts alone; may be repeated",
+     O_NET},
+    {"resolve", 0, "HOST:PORT:ADDRESS",
+     "with --net allow: the address of a host, not looked up and not judged; may be repeated",
+     O_RESOLVE},
     {"keep", 0, NULL, "keep the sandbox afterwards, for 'airlock exec' and 'airlock shell'",
      O_KEEP},
     {"strict", 0, NULL, "any refused member rejects all results", O_STRICT},
@@ -190,7 +198,7 @@ static int pick(struct err *e, const struct opt *o, const char *v, const char *c
 
 static int set_choice(struct runopts *o, const struct opt *opt, const char *v, struct err *e)
 {
-	static const char *const nets[] = {"none", "host"}, *const shells[] = {"sh", "bash"};
+	static const char *const shells[] = {"sh", "bash"};
 	static const char *const gits[] = {"shallow", "none", "full"}, *const conflicts[] = {
 									   "keep-host",
 									   "take-sandbox"};
@@ -199,12 +207,6 @@ static int set_choice(struct runopts *o, const struct opt *opt, const char *v, s
 	int k;
 
 	switch (opt->id) {
-	case O_NET:
-		k = pick(e, opt, v, nets, ARRAY_LEN(nets));
-		o->req.net = k == 1 ? NET_HOST : NET_NONE;
-		o->net_given = true;
-		source(o, opt, o->req.net_source);
-		return k < 0 ? k : 0;
 	case O_SHELL:
 		k = pick(e, opt, v, shells, ARRAY_LEN(shells));
 		o->req.bash = k == 1;
@@ -243,6 +245,47 @@ static int replace(char **to, const char *v, struct err *e)
 static int add(char ***to, const char *v, struct err *e)
 {
 	return strv_add(to, v) < 0 ? err_set(e, ERR_NOMEM, "options: out of memory") : 0;
+}
+
+/* none and host are a new beginning; allow adds to an allow-list that is there. */
+static int set_net(struct runopts *o, const struct opt *opt, const char *v, struct err *e)
+{
+	_cleanup_free_ char *list = NULL;
+	char *at, *word;
+	int r = 0;
+
+	o->net_given = true;
+	source(o, opt, o->req.net_source);
+	o->req.net = strcmp(v, "host") == 0 ? NET_HOST : NET_NONE;
+	if (strcmp(v, "host") == 0 || strcmp(v, "none") == 0) {
+		strv_free(TAKE_PTR(o->req.net_allow));
+		return 0;
+	}
+	if (!str_starts(v, "allow=") || !v[6])
+		return bad(e, opt, v, "give none, host or allow=HOST[:PORT],...");
+	list = strdup(v + 6);
+	if (!list)
+		return err_set(e, ERR_NOMEM, "options: out of memory");
+	for (at = list; r == 0 && (word = strsep(&at, ",")) != NULL;) {
+		struct net_rule rule;
+
+		r = net_rule_parse(word, &rule, e);
+		if (r == 0)
+			r = add(&o->req.net_allow, word, e);
+	}
+	if (r == 0 && strv_len(o->req.net_allow) > PROXY_RULES_MAX)
+		r = err_set(e, ERR_LIMIT, "--net allow: more than %d hosts", PROXY_RULES_MAX);
+	return r;
+}
+
+static int add_pin(struct runopts *o, const char *v, struct err *e)
+{
+	struct net_pin pin;
+	int r = net_pin_parse(v, &pin, e);
+
+	if (r == 0 && strv_len(o->req.net_pins) == PROXY_RULES_MAX)
+		r = err_set(e, ERR_LIMIT, "--resolve: more than %d", PROXY_RULES_MAX);
+	return r < 0 ? r : add(&o->req.net_pins, v, e);
 }
 
 static int set(void *arg, const struct opt *opt, const char *v, struct err *e)
@@ -285,6 +328,10 @@ static int set(void *arg, const struct opt *opt, const char *v, struct err *e)
 		return replace(&o->req.api.run_id, v, e);
 	case O_POLICY:
 		return replace(&o->req.api.policy, v, e);
+	case O_NET:
+		return set_net(o, opt, v, e);
+	case O_RESOLVE:
+		return add_pin(o, v, e);
 	case O_TTY:
 		o->req.tty = true;
 		return 0;
@@ -530,6 +577,14 @@ static int resolve(struct runopts *o, const struct state *st, struct err *e)
 		q->net = NET_HOST;
 		(void)snprintf(q->net_source, sizeof(q->net_source), "provider local has no other");
 	}
+	if (!q->provider->isolates && q->net_allow)
+		return err_set(
+		    e, ERR_USAGE,
+		    "--net allow: provider %s uses the network of this host, which nothing limits: use "
+		    "another one",
+		    q->provider->name);
+	if (q->net_pins && !q->net_allow)
+		return err_set(e, ERR_USAGE, "--resolve belongs to --net allow=HOST");
 	if (q->review && q->provider->in_place)
 		return err_set(
 		    e, ERR_USAGE,

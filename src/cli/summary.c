@@ -8,6 +8,7 @@
 #include "base/path.h"
 #include "base/str.h"
 #include "cli/cli.h"
+#include "engine/netproxy.h"
 
 struct word {
 	const char *token, *words;
@@ -291,6 +292,7 @@ static void isolation(const struct request *q, const struct run_outcome *o)
 		on += strcmp(o->isolation[i].state, "in force") == 0;
 	cli_say("isolation: %zu of %zu layers in force; network %s", on, o->isolation_len,
 		q->net == NET_HOST ? "HOST (the command can reach everything this host can)"
+		: q->net_allow	   ? "by allow-list"
 				   : "none");
 	for (size_t i = 0; i < o->isolation_len; i++)
 		if (strcmp(o->isolation[i].state, "switched off") == 0)
@@ -318,6 +320,43 @@ static void bridge(const struct run_outcome *o)
 		cli_say(
 		    "bridge: of %llu requests that failed it is not known whether they had their effect",
 		    (unsigned long long)c->indeterminate);
+}
+
+static void network_refused(const struct run_outcome *o)
+{
+	char *const *v = o->net.refused;
+
+	for (size_t i = 0; v && v[i] && v[i + 1]; i += 2) {
+		_cleanup_free_ char *flag = netproxy_flag(v[i], v[i + 1]);
+
+		if (i / 2 == SUMMARY_NAMES) {
+			cli_say("network: ... and %zu more places (airlock audit %s)",
+				strv_len(v) / 2 - i / 2, o->id);
+			return;
+		}
+		if (flag)
+			cli_say("network: REFUSED %s (%s); %s would let it through", v[i],
+				v[i + 1], flag);
+		else
+			cli_say("network: REFUSED %s (%s)", v[i], v[i + 1]);
+	}
+}
+
+static void network(const struct request *q, const struct run_outcome *o)
+{
+	const struct proxy_counts *c = &o->net.counts;
+	char up[32], down[32];
+
+	if (!o->net.used)
+		return;
+	if (o->net.lost)
+		cli_say("network: proxy LOST during the run: %s", o->net.why);
+	str_human_size(c->bytes_up, up, sizeof(up));
+	str_human_size(c->bytes_down, down, sizeof(down));
+	cli_say("network: %zu allowed; %llu connections, %llu refused, %llu failed; %s out, %s in",
+		strv_len(q->net_allow), (unsigned long long)c->connections,
+		(unsigned long long)c->refused, (unsigned long long)c->failed, up, down);
+	network_refused(o);
 }
 
 static void phases(const struct run_outcome *o)
@@ -385,6 +424,7 @@ void summary_print(const struct request *q, const struct run_outcome *o)
 	if (o->command_ran)
 		isolation(q, o);
 	bridge(o);
+	network(q, o);
 	phases(o);
 	where(o);
 }
@@ -397,6 +437,7 @@ void summary_losses(const struct run_outcome *o)
 		summary_results(t, o->run_dir ? o->run_dir : "");
 	else if (t->out_done)
 		losses(&t->out);
+	network_refused(o);
 	if (t->out_done && t->history.outcome == HISTORY_FAILED)
 		history(t, o->run_dir ? o->run_dir : "");
 	review_next(t, o->run_dir ? o->run_dir : "");

@@ -11,68 +11,9 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "os/self.h"
-#include "policy/envvars.h"
-#include "wire/guest.h"
+#include "engine/gateway.h"
 
 #define TRIES 3 /* ports that somebody else may have taken */
-
-/* A port that is free here. In a sandbox with a network of its own nearly every port is. */
-static int free_port(uint16_t *ret, struct err *e)
-{
-	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	_cleanup_fd_ int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	socklen_t len = sizeof(a);
-
-	if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 ||
-	    getsockname(fd, (struct sockaddr *)&a, &len) < 0)
-		return err_sys(e, errno, "find a port for the gateway");
-	*ret = ntohs(a.sin_port);
-	return 0;
-}
-
-static int put_var(char ***env, const char *name, const char *value)
-{
-	_cleanup_buf_ struct buf b = BUF_INIT(8192);
-	int r;
-
-	(void)buf_putf(&b, "%s=%s", name, value);
-	r = b.err ? b.err : envvars_set(env, buf_text(&b));
-	if (b.data)
-		sodium_memzero(b.data, b.len);
-	return r;
-}
-
-static int start_gateway(struct apibridge *b, struct sandbox *sb, int channel, int errors,
-			 struct err *e)
-{
-	_cleanup_free_ char *host_path = NULL;
-	_cleanup_strv_ char **env = NULL, **argv = NULL;
-	struct exec_spec x = {.in = channel, .out = channel, .err = errors, .cwd = "/"};
-	char port[8];
-	int r;
-
-	if (!sb->ops->isolates) {
-		r = self_helper("airlock-gateway", &host_path, e);
-		if (r < 0)
-			return r;
-	}
-	(void)snprintf(port, sizeof(port), "%u", b->port);
-	r = strv_add(&argv, host_path ? host_path : GATEWAY_PATH);
-	if (r == 0)
-		r = put_var(&env, "PAPERCLIP_API_BRIDGE_MODE", bridge_transport_mode(BRIDGE_HTTP2));
-	if (r == 0)
-		r = put_var(&env, "PAPERCLIP_BRIDGE_HOST", "127.0.0.1");
-	if (r == 0)
-		r = put_var(&env, "PAPERCLIP_BRIDGE_PORT", port);
-	if (r == 0)
-		r = put_var(&env, "PAPERCLIP_BRIDGE_NONCE", b->in.nonce);
-	if (r < 0)
-		return err_set(e, ERR_NOMEM, "gateway: out of memory");
-	x.argv = argv;
-	x.env = env;
-	return sb->ops->exec(sb, &x, &b->gateway, e);
-}
 
 static struct view view_of(const char *s)
 {
@@ -111,24 +52,6 @@ static int start_helper(struct apibridge *b, const struct apibridge_opts *o, cha
 	return bridge_client_start(&b->client, &s, channel, channel, o->audit, e);
 }
 
-/* What the gateway had to say before it ended. */
-static void add_errors(int fd, struct err *e)
-{
-	_cleanup_buf_ struct buf b = BUF_INIT(2048);
-	char text[400];
-	ssize_t n;
-
-	(void)fcntl(fd, F_SETFL, O_NONBLOCK);
-	n = read(fd, text, sizeof(text));
-	while (n > 0 && text[n - 1] == '\n')
-		n--;
-	if (n <= 0 || !e)
-		return;
-	(void)str_printable(&b, text, (size_t)n);
-	(void)snprintf(e->text + strlen(e->text), sizeof(e->text) - strlen(e->text), " (%s)",
-		       buf_text(&b));
-}
-
 static int try_start(struct apibridge *b, struct sandbox *sb, const struct apibridge_opts *o,
 		     char *const *env, struct err *e)
 {
@@ -143,20 +66,28 @@ static int try_start(struct apibridge *b, struct sandbox *sb, const struct apibr
 		return err_sys(e, errno, "bridge channel");
 	errors = pair[0];
 	errors_in = pair[1];
-	r = free_port(&b->port, e);
+	r = gateway_port(&b->port, e);
 	if (r == 0)
 		r = start_helper(b, o, env, ours, e);
 	cleanup_fd(&ours);
 	/* Safe because: what travels into the sandbox is its own end of a socket pair, and a pipe to write into. */
 	if (r == 0)
-		r = start_gateway(b, sb, theirs, errors_in, e);
+		r = gateway_start(sb,
+				  &(struct gateway_spec){
+				      .mode = bridge_transport_mode(BRIDGE_HTTP2),
+				      .nonce = b->in.nonce,
+				      .port = b->port,
+				      .channel = theirs,
+				      .errors = errors_in,
+				  },
+				  &b->gateway, e);
 	cleanup_fd(&theirs);
 	cleanup_fd(&errors_in);
 	if (r < 0)
 		return r;
 	r = bridge_client_ready(&b->client, e);
 	if (r < 0)
-		add_errors(errors, e);
+		gateway_errors(errors, e);
 	return r;
 }
 
@@ -186,13 +117,13 @@ int apibridge_start(struct apibridge *b, struct sandbox *sb, const struct apibri
 	}
 	b->up = true;
 	(void)snprintf(url, sizeof(url), "http://127.0.0.1:%u", b->port);
-	r = put_var(env, "PAPERCLIP_API_URL", url);
+	r = gateway_setvar(env, "PAPERCLIP_API_URL", url);
 	if (r == 0)
-		r = put_var(env, "PAPERCLIP_API_KEY", b->in.token);
+		r = gateway_setvar(env, "PAPERCLIP_API_KEY", b->in.token);
 	if (r == 0)
-		r = put_var(env, "PAPERCLIP_API_BRIDGE_MODE", bridge_transport_mode(BRIDGE_HTTP2));
+		r = gateway_setvar(env, "PAPERCLIP_API_BRIDGE_MODE", bridge_transport_mode(BRIDGE_HTTP2));
 	if (r == 0)
-		r = put_var(env, "PAPERCLIP_RUN_ID", o->run_id);
+		r = gateway_setvar(env, "PAPERCLIP_RUN_ID", o->run_id);
 	return r < 0 ? err_set(e, ERR_NOMEM, "bridge: out of memory") : 0;
 }
 

@@ -38,7 +38,7 @@ int leasespec_from_request(struct lease_spec *s, const struct request *q, struct
 	    .without = q->without,
 	    .limits = {.memory_bytes = q->memory.v, .pids = q->pids.v, .cpu_milli = q->cpu.v},
 	    .keep = q->keep,
-	    .gateway = q->api.url || q->keep,
+	    .gateway = q->api.url || q->keep || q->net_allow,
 	    .strict = q->strict,
 	    .by_tar = q->by_tar,
 	    .review = q->review,
@@ -51,6 +51,10 @@ int leasespec_from_request(struct lease_spec *s, const struct request *q, struct
 		r = copy_vector(&s->exclude, q->exclude);
 	if (r == 0)
 		r = copy_vector(&s->maps, q->maps);
+	if (r == 0)
+		r = copy_vector(&s->net_allow, q->net_allow);
+	if (r == 0)
+		r = copy_vector(&s->net_pins, q->net_pins);
 	for (size_t i = 0; r == 0 && i < q->binds_len; i++)
 		r = add_bind(s, q->binds[i].src, q->binds[i].dst);
 	if (r < 0)
@@ -64,6 +68,8 @@ void leasespec_done(struct lease_spec *s)
 	strv_free(s->include);
 	strv_free(s->exclude);
 	strv_free(s->maps);
+	strv_free(s->net_allow);
+	strv_free(s->net_pins);
 	free(s->manifest);
 	free(s->head);
 	free(s->branch);
@@ -163,6 +169,10 @@ int leasespec_put(const struct lease_spec *s, char **ret, struct err *e)
 	    s->root_boot);
 	if (j)
 		(void)json_object_set_new(j, "gateway", json_boolean(s->gateway));
+	if (j && s->net_allow)
+		(void)json_object_set_new(j, "net_allow", vector_json(s->net_allow));
+	if (j && s->net_pins)
+		(void)json_object_set_new(j, "net_pins", vector_json(s->net_pins));
 	if (j && s->review)
 		(void)json_object_set_new(j, "review", json_true());
 	*ret = j ? json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
@@ -202,6 +212,10 @@ int leasespec_get(const char *text, struct lease_spec *s, struct err *e)
 		r = json_vector(json_object_get(j, "exclude"), &s->exclude);
 	if (r == 0)
 		r = json_vector(json_object_get(j, "maps"), &s->maps);
+	if (r == 0)
+		r = json_vector(json_object_get(j, "net_allow"), &s->net_allow);
+	if (r == 0)
+		r = json_vector(json_object_get(j, "net_pins"), &s->net_pins);
 	if (r == 0 && strv_len(s->maps) % 3)
 		r = -EINVAL;
 	s->manifest = json_bytes(json_object_get(j, "manifest"));

@@ -29,6 +29,7 @@ struct lease_spec {
 	char *head, *branch; /* owned: commit that was sent, "" unborn; its branch, NULL detached */
 	char **include, **exclude; /* owned */
 	char **maps;		   /* owned: maps.h */
+	char **net_allow, **net_pins; /* owned: as in the request */
 };
 
 int leasespec_from_request(struct lease_spec *s, const struct request *q, struct err *e);

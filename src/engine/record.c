@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/path.h"
+#include "engine/netproxy.h"
 
 #define TEXT_MAX ((size_t)1 << 20)
 
@@ -117,7 +118,7 @@ static json_t *isolation(const struct request *q, const struct run_outcome *o)
 		    a, json_pack("{s:s,s:s,s:s}", "layer", o->isolation[i].layer, "state",
 				 o->isolation[i].state, "detail", o->isolation[i].detail));
 	return json_pack("{s:b,s:s,s:s,s:s,s:o}", "isolated", q->provider->isolates, "statement",
-			 q->provider->statement, "network", q->net == NET_HOST ? "host" : "none",
+			 q->provider->statement, "network", q->net == NET_HOST ? "host" : q->net_allow ? "allow" : "none",
 			 "network_source", q->net_source, "layers", a);
 }
 
@@ -196,6 +197,29 @@ static json_t *bridge(const struct run_outcome *o)
 			 o->bridge.lost ? text(o->bridge.why) : json_null());
 }
 
+static json_t *network(const struct request *q, const struct run_outcome *o)
+{
+	const struct proxy_counts *c = &o->net.counts;
+	json_t *refused;
+
+	if (!o->net.used)
+		return json_null();
+	refused = json_array();
+	for (char *const *v = o->net.refused; v && v[0] && v[1]; v += 2) {
+		_cleanup_free_ char *flag = netproxy_flag(v[0], v[1]);
+
+		(void)json_array_append_new(refused,
+					    json_pack("{s:o,s:o,s:o}", "place", text(v[0]), "rule",
+						      text(v[1]), "allowed_by", text(flag)));
+	}
+	return json_pack("{s:o,s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:o}", "allow", vector(q->net_allow),
+			 "resolve", vector(q->net_pins), "connections", (json_int_t)c->connections,
+			 "allowed", (json_int_t)c->allowed, "refused", (json_int_t)c->refused,
+			 "failed", (json_int_t)c->failed, "bytes_up", (json_int_t)c->bytes_up,
+			 "bytes_down", (json_int_t)c->bytes_down, "refused_places", refused, "lost",
+			 o->net.lost ? text(o->net.why) : json_null());
+}
+
 char *record_text(const struct request *q, const struct run_outcome *o)
 {
 	json_t *error = json_null(), *j;
@@ -218,6 +242,7 @@ char *record_text(const struct request *q, const struct run_outcome *o)
 	    sync_out_json(&o->xfer), "phases", phases(o));
 	if (j) {
 		(void)json_object_set_new(j, "bridge", bridge(o));
+		(void)json_object_set_new(j, "network", network(q, o));
 		(void)json_object_set_new(j, "history", record_history(&o->xfer.history));
 		(void)json_object_set_new(j, "error", error);
 		(void)json_object_set_new(j, "stopped_by_signal", json_integer(o->stop_signo));

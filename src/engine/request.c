@@ -28,6 +28,8 @@ void request_done(struct request *q)
 	strv_free(q->argv);
 	strv_free(q->vars);
 	strv_free(q->clis);
+	strv_free(q->net_allow);
+	strv_free(q->net_pins);
 	strv_free(q->include);
 	strv_free(q->exclude);
 	strv_free(q->maps);

@@ -37,6 +37,8 @@ struct request {
 	const struct provider_ops *provider;
 	enum net_mode net;
 	char net_source[SOURCE_MAX];
+	char **net_allow; /* owned: rules of policy/netrule.h; with them net is NET_NONE */
+	char **net_pins;  /* owned: HOST:PORT:ADDRESS */
 	bool bash;
 	char **vars; /* owned: NAME=VALUE, checked */
 	struct bind_ro binds[32];

@@ -248,6 +248,16 @@ static int bridge_phase(struct runner *r, struct err *e)
 	return k < 0 ? k : phase_end(r, runner_bridge_start(r, e));
 }
 
+static int network_phase(struct runner *r, struct err *e)
+{
+	int k;
+
+	if (!r->q->net_allow)
+		return 0;
+	k = phase_begin(r, "network", true, e);
+	return k < 0 ? k : phase_end(r, runner_net_start(r, e));
+}
+
 static int execute_phase(struct runner *r, struct err *e)
 {
 	int k = phase_begin(r, "execute", true, e);
@@ -416,6 +426,9 @@ static int forward(struct runner *r, struct err *e)
 		k = sync_in_phase(r, e);
 	if (k == 0)
 		k = start_phase(r, e);
+	/* An install command may need it. */
+	if (k == 0)
+		k = network_phase(r, e);
 	if (k == 0)
 		k = probe_phase(r, e);
 	if (k == 0)
@@ -423,6 +436,7 @@ static int forward(struct runner *r, struct err *e)
 	if (k == 0)
 		k = execute_phase(r, e);
 	runner_bridge_end(r);
+	runner_net_end(r);
 	return k;
 }
 
@@ -500,6 +514,7 @@ void runner_exec(struct state *st, const struct lease_row *lease, const struct r
 void run_outcome_done(struct run_outcome *o)
 {
 	transfer_done(&o->xfer);
+	strv_free(TAKE_PTR(o->net.refused));
 	free(o->run_dir);
 	free(o->log_path);
 	o->run_dir = o->log_path = NULL;

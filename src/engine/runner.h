@@ -9,6 +9,7 @@
 #define AIRLOCK_ENGINE_RUNNER_H
 
 #include "bridge/bridge_proto.h"
+#include "bridge/proxy_proto.h"
 #include "engine/command.h"
 #include "engine/state.h"
 #include "engine/transfer.h"
@@ -27,6 +28,13 @@ struct bridge_outcome {
 	struct bridge_counts counts;
 };
 
+struct net_outcome {
+	bool used, lost;
+	char why[256];
+	char **refused; /* owned: place, rule, place, rule ... */
+	struct proxy_counts counts;
+};
+
 struct run_outcome {
 	char id[ID_LEN + 1], lease_id[ID_LEN + 1];
 	int exit_status;
@@ -36,6 +44,7 @@ struct run_outcome {
 	size_t phases_len;
 	struct transfer xfer;
 	struct bridge_outcome bridge;
+	struct net_outcome net;
 	struct isolation isolation[24];
 	size_t isolation_len;
 	enum lease_state lease_state;

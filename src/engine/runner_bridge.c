@@ -7,19 +7,27 @@
 #include "bridge/audit.h"
 #include "engine/runner_internal.h"
 
+int runner_audit(struct runner *r, struct err *e)
+{
+	_cleanup_free_ char *path = path_join(r->o->run_dir, AUDIT_FILE);
+	int fd =
+	    path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
+
+	return fd < 0 ? err_sys(e, errno, "file for the bridge's decisions in %s", r->o->run_dir)
+		      : fd;
+}
+
 int runner_bridge_start(struct runner *r, struct err *e)
 {
 	struct apibridge_opts o = {
 	    .q = r->q,
 	    .run_id = r->q->api.run_id ? r->q->api.run_id : r->run.id,
 	};
-	_cleanup_free_ char *path = path_join(r->o->run_dir, AUDIT_FILE);
-	_cleanup_fd_ int fd =
-	    path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
+	_cleanup_fd_ int fd = runner_audit(r, e);
 	int k;
 
 	if (fd < 0)
-		return err_sys(e, errno, "file for the bridge's decisions in %s", r->o->run_dir);
+		return fd;
 	o.audit = fd;
 	if (!r->spec.gateway)
 		return err_set(

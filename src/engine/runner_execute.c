@@ -130,6 +130,7 @@ static int command_failed(struct runner *r, struct err *e)
 static void tick(void *arg)
 {
 	runner_bridge_watch(arg);
+	runner_net_watch(arg);
 	runner_renew(arg);
 }
 

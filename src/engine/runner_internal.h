@@ -1,11 +1,12 @@
 /*
  * runner_internal.h: one run between its files: runner.c drives, runner_lease.c keeps the rows and decides
- * where the lease goes, runner_bridge.c holds the bridge, runner_execute.c runs the command and says how it ended.
+ * where the lease goes, runner_bridge.c holds the bridge, runner_net.c the network proxy, runner_execute.c runs the command and says how it ended.
  */
 #ifndef AIRLOCK_ENGINE_RUNNER_INTERNAL_H
 #define AIRLOCK_ENGINE_RUNNER_INTERNAL_H
 
 #include "engine/apibridge.h"
+#include "engine/netproxy.h"
 #include "engine/runner.h"
 
 struct runner {
@@ -19,6 +20,7 @@ struct runner {
 	struct runlog log;
 	struct sandbox *sb;
 	struct apibridge bridge;
+	struct netproxy net;
 	char *lease_dir, *cwd;
 	char **env;
 	int64_t phase_began, renewed;
@@ -53,6 +55,14 @@ int runner_bridge_start(struct runner *r, struct err *e);
 void runner_bridge_watch(struct runner *r);
 /* The end of the command is the bridge's: what still runs inside has no API any more. */
 void runner_bridge_end(struct runner *r);
+
+/* The file for decisions, for appending; every helper gets a descriptor of its own. Negative: errno, with e. */
+int runner_audit(struct runner *r, struct err *e);
+
+/* runner_net.c: the same for the network proxy. */
+int runner_net_start(struct runner *r, struct err *e);
+void runner_net_watch(struct runner *r);
+void runner_net_end(struct runner *r);
 
 /* runner_execute.c: the command, and a line for whatever was unusual about its end. */
 int runner_execute(struct runner *r, struct err *e);

@@ -43,3 +43,10 @@ int seccomp_install_bridge(bool tcp)
 
 	return r < 0 ? r : install(bridge_filter, ARRAY_LEN(bridge_filter));
 }
+
+int seccomp_install_proxy(void)
+{
+	int r = install(bridge_tcp_filter, ARRAY_LEN(bridge_tcp_filter));
+
+	return r < 0 ? r : install(proxy_filter, ARRAY_LEN(proxy_filter));
+}

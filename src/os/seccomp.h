@@ -15,5 +15,7 @@ int seccomp_install_guest(void);
 int seccomp_install_monitor(void);
 /* For airlock-bridge: a list, and sockets of one kind only: TCP, or unix streams. */
 int seccomp_install_bridge(bool tcp);
+/* For airlock-proxy: the bridge's list over TCP, and pairs of connected unix sockets. */
+int seccomp_install_proxy(void);
 
 #endif

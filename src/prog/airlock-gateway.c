@@ -5,6 +5,8 @@
  * PAPERCLIP_BRIDGE_HOST, _PORT, _NONCE. It binds exactly that port or exits with 1, then says READY on standard output;
  * from there on these are the bytes of the channel, and only the standard error is for people. When the channel is lost it
  * goes on answering 503 for a while, so that clients hear why; when the host ends it in order, so does this program.
+ *
+ * With the mode "forward" it is the port of the network proxy instead (guest/forward.h): standard input is that channel.
  */
 #include <errno.h>
 #include <signal.h>
@@ -16,6 +18,7 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "base/version.h"
+#include "guest/forward.h"
 #include "guest/gate.h"
 #include "guest/gate_h2.h"
 
@@ -122,10 +125,12 @@ int main(int argc, char **argv)
 	if (version_asked(argc, argv, "airlock-gateway", AIRLOCK_VERSION))
 		return 0;
 	(void)signal(SIGPIPE, SIG_IGN);
-	if (!mode || strcmp(mode, "http2_v1") != 0)
+	if (!mode || (strcmp(mode, "http2_v1") != 0 && strcmp(mode, GATEWAY_MODE_FORWARD) != 0))
 		return bad("PAPERCLIP_API_BRIDGE_MODE", "give http2_v1");
 	if (!port || str_to_u64(port, PORT_MAX, &p) < 0 || p == 0)
 		return bad("PAPERCLIP_BRIDGE_PORT", "give a port, 1 to 65535");
+	if (strcmp(mode, GATEWAY_MODE_FORWARD) == 0)
+		return forward_serve(host && *host ? host : "127.0.0.1", (uint16_t)p, STDIN_FILENO);
 	if (!nonce || !is_nonce(nonce))
 		return bad("PAPERCLIP_BRIDGE_NONCE", "give the nonce of the run");
 	return serve(&w, host && *host ? host : "127.0.0.1", (uint16_t)p, nonce);

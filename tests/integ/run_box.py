@@ -9,7 +9,7 @@ import threading
 import time
 
 DEADLINE = 60
-PROGRAMS = "airlock", "airlock-launch", "airlock-unpack", "airlock-guest", "airlock-bridge", "airlock-gateway"
+PROGRAMS = "airlock", "airlock-launch", "airlock-unpack", "airlock-guest", "airlock-bridge", "airlock-gateway", "airlock-proxy"
 
 
 def until(what, cond, seconds=DEADLINE):

@@ -221,8 +221,8 @@ static int family_filter(const char *name, uint32_t a, uint32_t b)
 }
 
 struct lists {
-	const char *const *allow, *const *refuse, *const *kill;
-	size_t nallow, nrefuse, nkill;
+	const char *const *allow, *const *more, *const *refuse, *const *kill;
+	size_t nallow, nmore, nrefuse, nkill;
 };
 
 static int profile(const char *name, uint32_t def, const struct lists *l,
@@ -239,6 +239,8 @@ static int profile(const char *name, uint32_t def, const struct lists *l,
 		r = seccomp_attr_set(ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
 	if (r == 0)
 		r = add(ctx, SCMP_ACT_ALLOW, l->allow, l->nallow);
+	if (r == 0)
+		r = add(ctx, SCMP_ACT_ALLOW, l->more, l->nmore);
 	if (r == 0)
 		r = add(ctx, SCMP_ACT_ERRNO(EPERM), l->refuse, l->nrefuse);
 	if (r == 0)
@@ -263,6 +265,7 @@ int main(void)
 					   .nallow = ARRAY_LEN(bridge_allow),
 					   .kill = bridge_deadly,
 					   .nkill = ARRAY_LEN(bridge_deadly)};
+	struct lists proxy_lists = bridge_lists;
 	int r;
 
 	guest_prelude(&guest);
@@ -273,6 +276,10 @@ int main(void)
 		r = profile("monitor_filter", SCMP_ACT_KILL_PROCESS, &monitor_lists, &none);
 	if (r == 0)
 		r = profile("bridge_filter", SCMP_ACT_ERRNO(EPERM), &bridge_lists, &bridge);
+	proxy_lists.more = proxy_allow;
+	proxy_lists.nmore = ARRAY_LEN(proxy_allow);
+	if (r == 0)
+		r = profile("proxy_filter", SCMP_ACT_ERRNO(EPERM), &proxy_lists, &bridge);
 	if (r == 0)
 		r = family_filter("bridge_tcp_filter", AF_INET, AF_INET6);
 	if (r == 0)

@@ -454,6 +454,9 @@ static const char *const bridge_allow[] = {
     "gettid",	     "tgkill",	     "sched_yield",
 };
 
+/* Beside these, for the network proxy: it hands ends of pairs into the sandbox. */
+static const char *const proxy_allow[] = {"socketpair"};
+
 /* An attempt at one of these is an attack in progress, not a missing feature: end at once. */
 static const char *const bridge_deadly[] = {
     "execve",		"execveat",	     "fork",	    "vfork", "ptrace",

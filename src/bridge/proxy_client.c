@@ -1,0 +1,153 @@
+#include "bridge/proxy_client.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "os/self.h"
+
+#define WAIT_MS 15000
+#define STOP_MS 3000
+
+static void lose(struct proxy_client *c, const char *why)
+{
+	if (c->lost)
+		return;
+	c->lost = true;
+	(void)snprintf(c->why, sizeof(c->why), "%s", why);
+}
+
+static void take_refused(struct proxy_client *c, struct cursor cur)
+{
+	_cleanup_free_ char *place = cursor_strdup(&cur, 512), *rule = cursor_strdup(&cur, 64);
+
+	if (place && rule && strv_len(c->refused) < 2 * (size_t)PROXY_REFUSED_MAX &&
+	    strv_add(&c->refused, place) == 0)
+		(void)strv_add(&c->refused, rule);
+}
+
+static void take(struct proxy_client *c, const struct frame *f)
+{
+	_cleanup_free_ char *text = NULL;
+	struct cursor cur;
+
+	cursor_init(&cur, f->payload.p, f->payload.n);
+	if (f->type == PF_READY) {
+		c->ready = true;
+	} else if (f->type == PF_REFUSED) {
+		take_refused(c, cur);
+	} else if (f->type == PF_DONE) {
+		c->done = proxy_get_counts(f->payload, &c->counts) == 0;
+		lose(c, "stopped");
+	} else if (f->type == PF_LOST || f->type == PF_ERROR) {
+		if (f->type == PF_ERROR)
+			(void)cursor_u32(&cur);
+		text = cursor_strdup(&cur, 4096);
+		lose(c, text ? text : "airlock-proxy sent a malformed message");
+	}
+}
+
+/* One frame, or the end. False: nothing until the deadline. */
+static bool wait_frame(struct proxy_client *c, int64_t deadline, struct frame *f)
+{
+	int r = chan_recv(&c->ch, deadline, f, NULL, NULL);
+
+	if (r == -EAGAIN)
+		return false;
+	if (r > 0)
+		take(c, f);
+	else
+		lose(c, "airlock-proxy ended");
+	return r > 0;
+}
+
+int proxy_client_start(struct proxy_client *c, const struct proxy_setup *s, int channel, int audit,
+		       struct err *e)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(FRAME_MAX);
+	const int fds[2] = {channel, audit};
+	int64_t deadline = clock_mono_ns() + WAIT_MS * NS_PER_MS;
+	struct frame f;
+	int r, sv[2];
+
+	*c = (struct proxy_client){.popts = PROCESS_OPTS_INIT};
+	chan_init(&c->ch, -1, false);
+	r = self_helper("airlock-proxy", &c->helper, e);
+	if (r < 0)
+		return r;
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv) < 0)
+		return err_sys(e, errno, "make a channel to airlock-proxy");
+	chan_init(&c->ch, sv[0], false);
+	c->argv[0] = c->helper;
+	c->popts.argv = c->argv;
+	c->popts.envp = c->envp;
+	c->popts.in_fd = sv[1];
+	r = process_start(&c->proc, &c->popts, e);
+	(void)close(sv[1]);
+	c->started = r == 0;
+	if (r == 0)
+		r = proxy_put_setup(&b, s);
+	if (r == 0)
+		r = chan_send(&c->ch, PF_SETUP, b.data, b.len, fds, audit >= 0 ? 2 : 1, deadline,
+			      e);
+	if (r < 0)
+		return r;
+	if (!wait_frame(c, deadline, &f) && !c->lost)
+		return err_set(e, ERR_TIMEOUT, "airlock-proxy was not ready within %d ms", WAIT_MS);
+	if (c->lost)
+		return err_set(e, ERR_UNAVAILABLE, "network proxy: %s", c->why);
+	return f.type == PF_CONFINED
+		   ? 0
+		   : err_set(e, ERR_PROTOCOL,
+			     "airlock-proxy speaks another version: install Airlock again");
+}
+
+int proxy_client_ready(struct proxy_client *c, struct err *e)
+{
+	int64_t deadline = clock_mono_ns() + WAIT_MS * NS_PER_MS;
+	struct frame f;
+
+	while (!c->ready && !c->lost)
+		if (!wait_frame(c, deadline, &f) && !c->lost)
+			lose(c, "the port inside was not ready in time");
+	return c->ready && !c->lost ? 0
+				    : err_set(e, ERR_UNAVAILABLE, "network proxy: %s", c->why);
+}
+
+void proxy_client_poll(struct proxy_client *c)
+{
+	struct frame f;
+
+	while (c->started && wait_frame(c, 0, &f))
+		;
+}
+
+void proxy_client_stop(struct proxy_client *c)
+{
+	int64_t deadline = clock_mono_ns() + STOP_MS * NS_PER_MS;
+	struct frame f;
+
+	if (!c->started)
+		return;
+	if (chan_send(&c->ch, PF_STOP, NULL, 0, NULL, 0, deadline, NULL) == 0)
+		while (!c->done && wait_frame(c, deadline, &f))
+			;
+	chan_done(&c->ch);
+	process_kill(&c->proc);
+	free(c->helper);
+	c->helper = NULL;
+	c->started = false;
+}
+
+void proxy_client_done(struct proxy_client *c)
+{
+	proxy_client_stop(c);
+	strv_free(c->refused);
+	c->refused = NULL;
+}
