@@ -272,7 +272,9 @@ int chlist_get(const struct chlist *l, uint64_t i, struct change *ret)
 	return read_record(&l->data, off, ret);
 }
 
-int chlist_find(const struct chlist *l, const char *path, size_t n, struct change *ret)
+/* 1: *ret_i is the path's, and *ret it; 0: it would be there; errno. */
+static int bisect(const struct chlist *l, const char *path, size_t n, struct change *ret,
+		  uint64_t *ret_i)
 {
 	uint64_t lo = 0, hi = l->count;
 
@@ -283,12 +285,30 @@ int chlist_find(const struct chlist *l, const char *path, size_t n, struct chang
 		if (r < 0)
 			return r;
 		r = manifest_path_cmp(ret->path, ret->path_len, path, n);
-		if (r == 0)
+		if (r == 0) {
+			*ret_i = mid;
 			return 1;
+		}
 		if (r < 0)
 			lo = mid + 1;
 		else
 			hi = mid;
 	}
+	*ret_i = lo;
 	return 0;
+}
+
+int chlist_find(const struct chlist *l, const char *path, size_t n, struct change *ret)
+{
+	uint64_t i;
+
+	return bisect(l, path, n, ret, &i);
+}
+
+int chlist_seek(const struct chlist *l, const char *path, size_t n, uint64_t *ret_i)
+{
+	struct change c;
+	int r = bisect(l, path, n, &c, ret_i);
+
+	return r < 0 ? r : 0;
 }

@@ -23,6 +23,8 @@
 	8u /* file: content is that of the member whose path is the staged link's target */
 #define CH_ALONE \
 	16u /* deleted directory: those below it are listed themselves, or are decided already */
+#define CH_TREE \
+	32u /* staged in its place of a new tree (unpack_tree.c); id: bytes of path that name the top */
 
 struct change {
 	uint8_t kind; /* enum merge_kind of the sandbox's side */
@@ -50,5 +52,7 @@ uint64_t chlist_count(const struct chlist *l);
 int chlist_get(const struct chlist *l, uint64_t i, struct change *ret);
 /* 1 found, 0 not, negative errno. */
 int chlist_find(const struct chlist *l, const char *path, size_t n, struct change *ret);
+/* *ret_i: the first entry that is `path` or comes after it. 0 or negative errno. */
+int chlist_seek(const struct chlist *l, const char *path, size_t n, uint64_t *ret_i);
 
 #endif

@@ -30,6 +30,7 @@ enum intent_op {
 	IN_CLEAR,      /* as IN_DELETE, but before the puts: something else takes the path */
 	IN_RMDIR,      /* path goes if empty */
 	IN_COMMIT,     /* size: number of records before this one */
+	IN_TREE,       /* a staged tree becomes the new directory `path` */
 };
 
 /* Identity of what an intent expects at its path. */

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,14 @@
 #include "base/cleanup.h"
 
 #define MEM_MAX (128 << 10) /* bytes kept in memory; above: one write each */
+#define WINDOW (32 << 10)   /* of the file, for who reads on */
+#define LITTLE 512	    /* beyond what was asked, for who does not */
+
+struct spool_window {
+	uint64_t at;
+	size_t len;
+	char data[WINDOW + LITTLE];
+};
 
 void spool_init(struct spool *s, int dir, uint64_t max)
 {
@@ -20,6 +29,7 @@ void spool_done(struct spool *s)
 {
 	cleanup_fd(&s->fd);
 	free(s->mem);
+	free(s->win);
 	spool_init(s, s->dir, s->max);
 }
 
@@ -48,10 +58,23 @@ static int open_file(struct spool *s)
 	return -errno;
 }
 
+static long read_at(int fd, char *p, size_t n, uint64_t off)
+{
+	ssize_t k;
+
+	do {
+		k = pread(fd, p, n, (off_t)off);
+	} while (k < 0 && errno == EINTR);
+	return k < 0 ? -errno : k == 0 ? -EIO : k;
+}
+
 static int flush(struct spool *s)
 {
 	size_t off = 0;
 	int r = s->fd < 0 ? open_file(s) : 0;
+
+	if (!s->win)
+		s->win = calloc(1, sizeof(*s->win)); /* without one it is slower, no worse */
 
 	while (r == 0 && off < s->mem_len) {
 		ssize_t k =
@@ -96,21 +119,40 @@ int spool_put(struct spool *s, const void *p, size_t n)
 	return 0;
 }
 
+/* Bytes of the file at off: how many, at least one; errno. */
+static long read_file(const struct spool *s, uint64_t off, char *p, size_t n)
+{
+	struct spool_window *w = s->win;
+	size_t want = n > s->flushed - off ? (size_t)(s->flushed - off) : n;
+
+	if (!w || want >= WINDOW)
+		return read_at(s->fd, p, want, off);
+	if (off < w->at || off - w->at >= w->len) {
+		/* A bisection jumps about and wants no more than it asked for. */
+		bool on = w->len && off >= w->at && off - w->at < 2 * WINDOW;
+		long k = read_at(s->fd, w->data, on ? WINDOW : want + LITTLE, off);
+
+		w->at = off;
+		w->len = k < 0 ? 0 : (size_t)k;
+		if (k < 0)
+			return k;
+	}
+	if (want > w->len - (size_t)(off - w->at))
+		want = w->len - (size_t)(off - w->at);
+	memcpy(p, w->data + (off - w->at), want);
+	return (long)want;
+}
+
 long spool_get(const struct spool *s, uint64_t off, void *p, size_t n)
 {
 	size_t got = 0;
 
 	while (got < n && off + got < s->flushed) {
-		size_t want = n - got;
-		ssize_t k;
+		long k = read_file(s, off + got, (char *)p + got, n - got);
 
-		if (want > s->flushed - off - got)
-			want = (size_t)(s->flushed - off - got);
-		k = pread(s->fd, (char *)p + got, want, (off_t)(off + got));
-		if (k > 0)
-			got += (size_t)k;
-		else if (k == 0 || errno != EINTR)
-			return k == 0 ? -EIO : -errno;
+		if (k < 0)
+			return k;
+		got += (size_t)k;
 	}
 	if (got < n && off + got >= s->flushed && off + got < spool_len(s)) {
 		size_t at = (size_t)(off + got - s->flushed), want = n - got;

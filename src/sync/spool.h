@@ -15,8 +15,9 @@ struct spool {
 	int fd;	   /* owned, -1 while in memory */
 	char *mem; /* the tail not yet in the file */
 	size_t mem_len, mem_cap;
-	uint64_t flushed; /* bytes in the file */
-	uint64_t max;	  /* -E2BIG beyond */
+	uint64_t flushed;	  /* bytes in the file */
+	uint64_t max;		  /* -E2BIG beyond */
+	struct spool_window *win; /* owned: what was read last of the file, for who reads on */
 };
 
 void spool_init(struct spool *s, int dir, uint64_t max);

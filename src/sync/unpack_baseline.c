@@ -34,6 +34,7 @@
 #define CONTENTS_0 2 /* offset in `contents` plus this */
 
 /* flags of a note; chlist.h's own are not used here */
+/* CH_TREE of chlist.h too */
 #define BN_MERGEABLE 1u
 #define BN_CONFLICT 2u
 
@@ -110,7 +111,7 @@ int baseline_note(struct unpack *u, const struct change *c, const struct manifes
 		return err_set(e, ERR_NOMEM, "out of memory");
 	memcpy(n, c, offsetof(struct change, path) + c->path_len + 1);
 	n->mode = (c->mode & 0777) | (host_mode & 0777) << MODE_BITS;
-	n->flags = mergeable ? BN_MERGEABLE : 0;
+	n->flags = (uint8_t)((c->flags & CH_TREE) | (mergeable ? BN_MERGEABLE : 0));
 	r = add(u->baseline.notes, n, &u->baseline.seq, e);
 	/* Nothing is below a file. Below what is gone each path has its own note. */
 	if (r == 0 && b && b->kind == 'd' && (c->kind == MK_FILE || c->kind == MK_LINK))
@@ -124,16 +125,15 @@ static int keep_content(struct unpack *u, const struct change *c, uint64_t *ret,
 	struct baseline *b = &u->baseline;
 	uint64_t at = b->contents_len;
 	_cleanup_fd_ int in = -1;
-	char buf[32 << 10], name[20];
+	char buf[32 << 10];
 	ssize_t n;
 
 	*ret = NO_CONTENT;
 	if (!c->id || c->size > MERGE_TEXT_MAX || at + c->size > BASELINE_CONTENTS_MAX)
 		return 0;
-	stage_name(c->id, name);
-	in = openat(u->st.content, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	in = staged_open(u, c);
 	if (in < 0)
-		return err_sys(e, errno, "read the staged content of %s", c->path);
+		return err_sys(e, -in, "read the staged content of %s", c->path);
 	while ((n = read(in, buf, sizeof(buf))) > 0) {
 		ssize_t w = write(b->contents, buf, (size_t)n);
 
@@ -158,7 +158,6 @@ static int new_entry(struct unpack *u, const struct change *c, struct manifest_e
 		     struct err *e)
 {
 	uint64_t content = NO_CONTENT;
-	char name[20];
 	ssize_t n;
 	int r = 0;
 
@@ -183,10 +182,9 @@ static int new_entry(struct unpack *u, const struct change *c, struct manifest_e
 	memcpy(m->path, c->path, c->path_len + 1);
 	if (c->kind != MK_LINK)
 		return 1;
-	stage_name(c->id, name);
-	n = readlinkat(u->st.content, name, m->target, LINK_TARGET_MAX);
+	n = staged_readlink(u, c, m->target, LINK_TARGET_MAX);
 	if (n <= 0)
-		return err_sys(e, n < 0 ? errno : EINVAL, "read the staged link %s", c->path);
+		return err_sys(e, n < 0 ? (int)-n : EINVAL, "read the staged link %s", c->path);
 	m->target[n] = '\0';
 	m->target_len = (size_t)n;
 	return 1;

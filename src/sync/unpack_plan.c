@@ -36,6 +36,11 @@ struct plan {
 	struct host h;
 	struct merge_side side_b, side_s;
 	char detail[DETAIL_MAX];
+	uint64_t
+	    ids; /* numbers for the entries of trees that go one by one: this and the entry's index */
+	char tree[PATH_MEMBER_MAX + 1]; /* top of the new tree whose inside was in work last */
+	bool whole;			/* it goes as a whole */
+	bool emptied;			/* directories of trees are to be dropped */
 	char **cleared; /* owned: files and links that this publish turns into directories */
 };
 
@@ -176,6 +181,25 @@ static int stage_copy(struct plan *p, int from, uint64_t *ret_id, struct err *e)
 	return 0;
 }
 
+/* The file of a tree, wherever it lies by now. */
+static int open_in_tree(struct plan *p, const struct change *c)
+{
+	struct unpack *u = p->u;
+	struct beneath content = {.root = u->st.content, .stepwise = u->root.stepwise};
+	char at[PATH_MEMBER_MAX + 1];
+	int fd = tree_open_staged(u, c->path, c->path_len, (size_t)c->id, O_RDONLY);
+	uint64_t i;
+
+	if (fd != -ENOENT)
+		return fd;
+	tree_path(c->path, c->path_len, (size_t)c->id, TREE_APART, at);
+	fd = beneath_open(&content, at, O_RDONLY, 0);
+	if (fd != -ENOENT || chlist_seek(u->list, c->path, c->path_len, &i) < 0)
+		return fd;
+	stage_name(p->ids + i, at);
+	return beneath_open(&content, at, O_RDONLY, 0);
+}
+
 /* A hard link of the stream becomes a file of its own: the bytes of the member that it names. */
 static int resolve_hardlink(struct plan *p, struct err *e)
 {
@@ -202,7 +226,9 @@ static int resolve_hardlink(struct plan *p, struct err *e)
 		p->c.id = p->other.id; /* only looked at */
 		return 0;
 	}
-	if (p->other.id) {
+	if (p->other.flags & CH_TREE) {
+		from = open_in_tree(p, &p->other);
+	} else if (p->other.id) {
 		stage_name(p->other.id, name);
 		from = openat(u->st.content, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	} else if (u->m && manifest_find(u->m, target, (size_t)n, &p->below) > 0) {
@@ -589,6 +615,169 @@ static int decide_here(struct plan *p, struct err *e)
 	return settle(p, v, e);
 }
 
+/* --- new trees -------------------------------------------------------------------------- */
+
+static bool in_last_tree(const struct plan *p, size_t top)
+{
+	return !memcmp(p->c.path, p->tree, top) && !p->tree[top];
+}
+
+static bool tree_is_whole(struct plan *p, size_t top)
+{
+	char name[TREE_NAME];
+
+	if (in_last_tree(p, top))
+		return p->whole;
+	tree_name(p->c.path, top, TREE_WHOLE, name);
+	return faccessat(p->u->st.content, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* The tree of p->c goes as a whole if the host still has nothing there; else its entries are apart from now on. */
+static int judge_tree(struct plan *p, size_t top, bool skipped, struct err *e)
+{
+	struct intent in = {.op = IN_TREE, .action = UA_ACTION_COUNT};
+	char whole[TREE_NAME], apart[TREE_NAME], path[PATH_MEMBER_MAX + 1];
+	int r;
+
+	memcpy(path, p->c.path, top);
+	path[top] = '\0';
+	r = host_look(p->u, path, &p->h, e);
+	if (r < 0)
+		return r;
+	if (!skipped && p->h.side.kind == MK_ABSENT && !p->h.blocked)
+		return intend(p, &in, path, top, e);
+	tree_name(path, top, TREE_WHOLE, whole);
+	tree_name(path, top, TREE_APART, apart);
+	if (renameat2(p->u->st.content, whole, p->u->st.content, apart, RENAME_NOREPLACE) < 0)
+		return err_sys(e, errno, "take the staged tree of %s apart", path);
+	return 0;
+}
+
+/* Once per tree, at the first of its entries: is it one? skipped: the entry does not come in. */
+static int meet_tree(struct plan *p, bool skipped, struct err *e)
+{
+	size_t top = (size_t)p->c.id;
+	int r;
+
+	if (p->c.path_len == top)
+		return judge_tree(p, top, skipped, e);
+	if (in_last_tree(p, top))
+		return 0;
+	/* Its own entry, where a member declared it, came before what is in it. */
+	r = chlist_find(p->u->list, p->c.path, top, &p->other);
+	if (r < 0)
+		return err_sys(e, -r, "look up %s", p->c.path);
+	r = r > 0 && p->other.flags & CH_TREE ? 0 : judge_tree(p, top, false, e);
+	if (r < 0)
+		return r;
+	p->whole = tree_is_whole(p, top);
+	memcpy(p->tree, p->c.path, top);
+	p->tree[top] = '\0';
+	return 0;
+}
+
+/* p->c has left its tree: directories on its way that no member declared were there for it only. */
+static int drop_implied(struct plan *p, struct err *e)
+{
+	struct beneath content = {.root = p->u->st.content, .stepwise = p->u->root.stepwise};
+	size_t top = (size_t)p->c.id, n = p->c.path_len;
+	char at[PATH_MEMBER_MAX + 1];
+	int r = 0;
+
+	while (r == 0 && n > top) {
+		while (n > top && p->c.path[--n] != '/')
+			;
+		r = chlist_find(p->u->list, p->c.path, n, &p->other);
+		if (r != 0)
+			return r < 0 ? err_sys(e, -r, "look up %s", p->c.path) : 0;
+		tree_path(p->c.path, n, top, TREE_WHOLE, at);
+		r = beneath_rmdir(&content, at);
+	}
+	return r == 0 || r == -ENOTEMPTY || r == -ENOENT
+		   ? 0
+		   : err_sys(e, -r, "take %s out of its tree", p->c.path);
+}
+
+/* p->c, entry i, does not come in: it leaves the tree. Directories do once all is decided. */
+static int leave_tree(struct plan *p, uint64_t i, struct err *e)
+{
+	struct beneath content = {.root = p->u->st.content, .stepwise = p->u->root.stepwise};
+	char at[PATH_MEMBER_MAX + 1];
+	_cleanup_fd_ int dir = -1;
+	const char *base;
+
+	if (!(p->c.flags & CH_TREE) || !tree_is_whole(p, (size_t)p->c.id))
+		return 0;
+	p->u->skip[i / 8] |= (uint8_t)(1u << (i % 8));
+	if (p->c.kind == MK_DIR) {
+		p->emptied = true;
+		return 0;
+	}
+	tree_path(p->c.path, p->c.path_len, (size_t)p->c.id, TREE_WHOLE, at);
+	dir = beneath_parent(&content, at, &base);
+	if (dir < 0 || unlinkat(dir, base, 0) < 0)
+		return err_sys(e, dir < 0 ? -dir : errno, "take %s out of its tree", p->c.path);
+	return drop_implied(p, e);
+}
+
+/* What is left in such a directory comes in all the same, and then so does the directory. */
+static int drop_emptied(struct plan *p, struct err *e)
+{
+	struct beneath content = {.root = p->u->st.content, .stepwise = p->u->root.stepwise};
+	char at[PATH_MEMBER_MAX + 1];
+	int r = 0;
+
+	for (uint64_t i = chlist_count(p->u->list); p->emptied && r == 0 && i-- > 0;) {
+		if (!change_skipped(p->u, i))
+			continue;
+		r = chlist_get(p->u->list, i, &p->c);
+		if (r < 0)
+			return err_sys(e, -r, "read the list of changes");
+		if (p->c.kind != MK_DIR || !(p->c.flags & CH_TREE))
+			continue;
+		tree_path(p->c.path, p->c.path_len, (size_t)p->c.id, TREE_WHOLE, at);
+		r = beneath_rmdir(&content, at);
+		if (r == 0)
+			r = drop_implied(p, e);
+		else if (r != -ENOTEMPTY && r != -ENOENT)
+			return err_sys(e, -r, "take %s out of its tree", p->c.path);
+		else
+			r = 0;
+	}
+	return 0;
+}
+
+/* An accepted entry. 1: it comes with its tree; 0: it is an entry like others from now on; errno. */
+static int with_tree(struct plan *p, uint64_t i, struct err *e)
+{
+	struct beneath content = {.root = p->u->st.content, .stepwise = p->u->root.stepwise};
+	uint32_t mode = p->c.kind == MK_LINK ? 0 : new_mode(p, p->c.mode);
+	char at[PATH_MEMBER_MAX + 1], name[20];
+	_cleanup_fd_ int dir = -1;
+	const char *base;
+	int r;
+
+	if (!(p->c.flags & CH_TREE))
+		return 0;
+	if (tree_is_whole(p, (size_t)p->c.id)) {
+		if (p->c.kind == MK_DIR)
+			mode |= 0700;
+		r = baseline_note(p->u, &p->c, NULL, mode, true, e);
+		return r < 0 ? r : 1;
+	}
+	tree_path(p->c.path, p->c.path_len, (size_t)p->c.id, TREE_APART, at);
+	p->c.flags &= (uint8_t)~CH_TREE;
+	p->c.id = 0;
+	if (p->c.kind == MK_DIR)
+		return 0;
+	p->c.id = p->ids + i;
+	stage_name(p->c.id, name);
+	dir = beneath_parent(&content, at, &base);
+	if (dir < 0 || renameat2(dir, base, p->u->st.content, name, RENAME_NOREPLACE) < 0)
+		return err_sys(e, dir < 0 ? -dir : errno, "take %s out of its tree", p->c.path);
+	return 0;
+}
+
 static int decide(struct plan *p, uint64_t i, struct err *e)
 {
 	struct unpack *u = p->u;
@@ -601,8 +790,12 @@ static int decide(struct plan *p, uint64_t i, struct err *e)
 		return err_sys(e, -r, "read the list of changes");
 	if (p->c.kind == MK_UNKNOWN)
 		return 0;
-	if (u->skip && (u->skip[i / 8] >> (i % 8) & 1))
-		return note(p, UA_IGNORE, "ignored", NULL, e);
+	if (p->c.flags & CH_TREE && (r = meet_tree(p, change_skipped(u, i), e)) < 0)
+		return r;
+	if (change_skipped(u, i)) {
+		r = leave_tree(p, i, e);
+		return r < 0 ? r : note(p, UA_IGNORE, "ignored", NULL, e);
+	}
 	n = p->c.path_len;
 	memcpy(path, p->c.path, n + 1);
 	r = p->c.kind == MK_ABSENT ? 0 : gitdir_refuses(u, path, n, &p->other);
@@ -616,8 +809,13 @@ static int decide(struct plan *p, uint64_t i, struct err *e)
 			       "it writes into what git takes for a repository");
 		return err_set(e, ERR_HOSTILE, "%s", u->rule_text);
 	}
-	if (r > 0)
-		return note(p, UA_REFUSE, "git_metadata", NULL, e);
+	if (r > 0) {
+		r = leave_tree(p, i, e);
+		return r < 0 ? r : note(p, UA_REFUSE, "git_metadata", NULL, e);
+	}
+	r = with_tree(p, i, e);
+	if (r != 0)
+		return r < 0 ? r : 0;
 	p->have_b = u->m && !(p->c.flags & CH_NEW);
 	if (p->have_b) {
 		r = manifest_find(u->m, path, n, &p->b);
@@ -643,6 +841,8 @@ int plan_paths(struct unpack *u, struct journal *j, struct err *e)
 	p->u = u;
 	p->j = j;
 	p->preview = u->s.dry_run || u->s.mode == UM_REVIEW;
+	p->ids = u->st.next_id;
+	u->st.next_id += chlist_count(u->list);
 	if (u->s.full_tree) {
 		r = chlist_find(u->list, "", 0, &p->other);
 		if (r == 0) /* an opaque root in the stream says the same */
@@ -652,6 +852,8 @@ int plan_paths(struct unpack *u, struct journal *j, struct err *e)
 	}
 	for (uint64_t i = 0; i < chlist_count(u->list) && r == 0; i++)
 		r = decide(p, i, e);
+	if (r == 0)
+		r = drop_emptied(p, e);
 	if (r == 0 && u->m && u->baseline.dir >= 0)
 		r = gone_unmarked(p, e);
 	strv_free(p->cleared);

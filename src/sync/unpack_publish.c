@@ -1,10 +1,8 @@
 /*
  * Phase 2b of door 1: the journal is made durable, then carried out; and again after a kill.
  *
- * Policy: nothing in the host tree changes before the commit record is on disk. Every step says in
- * the journal what it expects to find; what is there is compared right before the step and, where
- * the kernel lets us swap, right after it too: what a person saved in between is put back and
- * counts as a conflict. No link is followed, nothing outside the root is named.
+ * Policy: nothing in the host tree changes before the commit record is on disk, and with it everything
+ * that it promises. The steps themselves and what they may do are in unpack_steps.c.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -19,344 +17,12 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/path.h"
-#include "sync/unpack_server.h"
+#include "sync/unpack_steps.h"
 
 #define EXT4_MAGIC 0xef53    /* statfs(2) */
 #define XFS_MAGIC 0x58465342 /* statfs(2) */
 #define WRITE_AND_WAIT \
 	(SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER)
-
-/* Outcomes of a step beside negative errno. */
-enum {
-	DONE = 0,
-	NOTHING, /* it was done before, or there is nothing left to do it to */
-	RACED,	 /* the host changed the path meanwhile: it stays as it is */
-};
-
-static bool as_expected(const struct stat *st, const struct intent_old *old, bool with_ctime)
-{
-	int64_t m = (int64_t)st->st_mtim.tv_sec * NS_PER_S + st->st_mtim.tv_nsec;
-	int64_t c = (int64_t)st->st_ctim.tv_sec * NS_PER_S + st->st_ctim.tv_nsec;
-
-	if (st->st_ino != old->ino)
-		return false;
-	if (S_ISDIR(st->st_mode)) /* its own times change with what is put into it */
-		return true;
-	return (uint64_t)st->st_size == old->size && m == old->mtime_ns &&
-	       (!with_ctime || c == old->ctime_ns);
-}
-
-/* Right before a step. Where only the ctime moved since the plan, the bytes of the file decide. */
-static bool untouched(int dir, const char *base, const struct stat *st,
-		      const struct intent_old *old)
-{
-	static const uint8_t none[INTENT_HASH];
-	_cleanup_fd_ int fd = -1;
-	uint8_t hash[MANIFEST_HASH];
-	struct stat now;
-	uint64_t size;
-
-	_Static_assert(MANIFEST_HASH == INTENT_HASH, "one kind of hash");
-	if (as_expected(st, old, true))
-		return true;
-	if (!as_expected(st, old, false) || !memcmp(old->hash, none, sizeof(none)))
-		return false;
-	fd = openat(dir, base, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-	return fd >= 0 && hash_fd(fd, hash, &size) == 0 && fstat(fd, &now) == 0 &&
-	       as_expected(&now, old, false) && !memcmp(hash, old->hash, sizeof(hash));
-}
-
-/* Not replacing; for file systems without RENAME_NOREPLACE by a second name, which cannot replace either. */
-static int rename_new(int from, const char *a, int to, const char *b)
-{
-	if (renameat2(from, a, to, b, RENAME_NOREPLACE) == 0)
-		return 0;
-	if (errno != EINVAL)
-		return -errno;
-	if (linkat(from, a, to, b, 0) < 0)
-		return -errno;
-	return unlinkat(from, a, 0) < 0 ? -errno : 0;
-}
-
-static int parent_of(struct unpack *u, const char *path, const char **ret_base)
-{
-	int dir = beneath_parent(&u->root, path, ret_base);
-
-	if (dir != -ENOENT)
-		return dir;
-	/* The host deleted the directory, the sandbox edited in it: the edit is kept. */
-	dir = beneath_mkparents(&u->root, path, 0755 & ~u->s.umask);
-	return dir < 0 ? dir : beneath_parent(&u->root, path, ret_base);
-}
-
-static int replace(struct unpack *u, const struct intent *in, const char *name, int dir,
-		   const char *base)
-{
-	struct stat st;
-
-	if (fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return errno == ENOENT ? RACED : -errno;
-	if (!untouched(dir, base, &st, &in->old))
-		return RACED;
-	/* Safe because: both names are resolved from descriptors, neither is followed, the old one is kept. */
-	if (renameat2(u->st.content, name, dir, base, RENAME_EXCHANGE) < 0) {
-		if (errno != EINVAL)
-			return -errno;
-		return renameat(u->st.content, name, dir, base) < 0 ? -errno : DONE;
-	}
-	if (fstatat(u->st.content, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return -errno;
-	if (as_expected(&st, &in->old, false))
-		return DONE;
-	return renameat2(u->st.content, name, dir, base, RENAME_EXCHANGE) < 0 ? -errno : RACED;
-}
-
-static int do_put(struct unpack *u, const struct intent *in)
-{
-	_cleanup_fd_ int dir = -1;
-	const char *base;
-	struct stat st;
-	char name[20];
-	int r;
-
-	stage_name(in->id, name);
-	if (fstatat(u->st.content, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return errno == ENOENT ? NOTHING : -errno;
-	if (st.st_ino != in->new_ino) {
-		/* Swapped before a kill. If what came out is not what was expected, a person's save was swapped out. */
-		if (as_expected(&st, &in->old, false))
-			return NOTHING;
-		dir = beneath_parent(&u->root, in->path, &base);
-		if (dir < 0 || fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-		    st.st_ino != in->new_ino)
-			return NOTHING;
-		return renameat2(u->st.content, name, dir, base, RENAME_EXCHANGE) < 0 ? -errno
-										      : RACED;
-	}
-	/* Most were made with their mode; and after a power cut it may not have come as far as the contents. */
-	if (S_ISREG(st.st_mode) && (st.st_mode & 07777) != (in->mode & 0777) &&
-	    fchmodat(u->st.content, name, in->mode & 0777, 0) < 0)
-		return -errno;
-	dir = parent_of(u, in->path, &base);
-	if (dir == -ELOOP || dir == -ENOTDIR)
-		return RACED;
-	if (dir < 0)
-		return dir;
-	if (in->old.ino)
-		return replace(u, in, name, dir, base);
-	r = rename_new(u->st.content, name, dir, base);
-	return r == -EEXIST ? RACED : r;
-}
-
-static int do_mkdir(struct unpack *u, const struct intent *in)
-{
-	_cleanup_fd_ int dir = -1;
-	const char *base;
-	struct stat st;
-
-	dir = parent_of(u, in->path, &base);
-	if (dir == -ELOOP || dir == -ENOTDIR)
-		return RACED;
-	if (dir < 0)
-		return dir;
-	if (mkdirat(dir, base, 0700) == 0) {
-		/* Safe because: the directory is new and empty, and not followed. */
-		give_to(dir, base, u->root_st.st_uid, u->root_st.st_gid);
-		return DONE;
-	}
-	if (errno != EEXIST)
-		return -errno;
-	if (fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return -errno;
-	return S_ISDIR(st.st_mode) ? NOTHING : RACED;
-}
-
-/* The mode that a new directory gets once everything is in it. */
-static int finish_dir(struct unpack *u, const struct intent *in)
-{
-	_cleanup_fd_ int fd = beneath_open(&u->root, in->path, O_RDONLY | O_DIRECTORY, 0);
-	struct stat st;
-
-	if (fd < 0 || fstat(fd, &st) < 0 || (st.st_mode & 07777) != 0700 || in->mode == 0700)
-		return NOTHING;
-	return fchmod(fd, in->mode & 0777) < 0 ? -errno : DONE;
-}
-
-static int do_mode(struct unpack *u, const struct intent *in)
-{
-	_cleanup_fd_ int fd = beneath_open(&u->root, in->path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
-	struct stat st;
-
-	if (fd == -EACCES)
-		fd = beneath_open(&u->root, in->path, O_WRONLY | O_NONBLOCK | O_NOCTTY, 0);
-	if (fd == -ENOENT || fd == -ELOOP || fd == -ENOTDIR)
-		return RACED;
-	if (fd < 0)
-		return fd;
-	if (fstat(fd, &st) < 0)
-		return -errno;
-	if (!as_expected(&st, &in->old, false))
-		return RACED;
-	if ((st.st_mode & 0777) == (in->mode & 0777))
-		return NOTHING;
-	/* Set-id and sticky bits of the host's own file stay: the sandbox decides about 0777 only. */
-	return fchmod(fd, (st.st_mode & 07000) | (in->mode & 0777)) < 0 ? -errno : DONE;
-}
-
-static int do_delete(struct unpack *u, const struct intent *in)
-{
-	_cleanup_fd_ int dir = -1;
-	const char *base;
-	struct stat st;
-	char name[20];
-	int r;
-
-	stage_name(in->id, name);
-	if (fstatat(u->st.trash, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
-		return NOTHING;
-	dir = beneath_parent(&u->root, in->path, &base);
-	if (dir == -ENOENT || dir == -ELOOP || dir == -ENOTDIR)
-		return NOTHING;
-	if (dir < 0)
-		return dir;
-	if (fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return errno == ENOENT ? NOTHING : -errno;
-	if (!untouched(dir, base, &st, &in->old))
-		return RACED;
-	/* Safe because: it moves one name into the private trash on the same file system; nothing is destroyed. */
-	r = rename_new(dir, base, u->st.trash, name);
-	if (r < 0)
-		return r;
-	if (fstatat(u->st.trash, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return -errno;
-	if (as_expected(&st, &in->old, false))
-		return DONE;
-	r = rename_new(u->st.trash, name, dir, base);
-	return r < 0 ? r : RACED;
-}
-
-static int do_rmdir(struct unpack *u, const struct intent *in)
-{
-	_cleanup_fd_ int dir = -1;
-	const char *base;
-
-	dir = beneath_parent(&u->root, in->path, &base);
-	if (dir == -ENOENT || dir == -ELOOP || dir == -ENOTDIR)
-		return NOTHING;
-	if (dir < 0)
-		return dir;
-	if (unlinkat(dir, base, AT_REMOVEDIR) == 0)
-		return DONE;
-	/* What is left in it is the host's own, or was kept: then the directory stays as well. */
-	return errno == ENOTEMPTY || errno == EEXIST || errno == ENOENT || errno == ENOTDIR
-		   ? NOTHING
-		   : -errno;
-}
-
-static const char *fail_rule(int err)
-{
-	switch (err) {
-	case EACCES:
-	case EPERM:
-	case EROFS:
-		return "permission_denied";
-	case EXDEV:
-		return "other_filesystem";
-	case ENOSPC:
-	case EDQUOT:
-		return "no_space";
-	case EBUSY:
-	case ETXTBSY:
-		return "busy";
-	default:
-		return "io_error";
-	}
-}
-
-/* Reports a step that did not happen; the sandbox's version is kept beside the run. */
-static int settle(struct unpack *u, const struct intent *in, int r, struct err *e)
-{
-	char detail[PATH_MEMBER_MAX + 128] = "";
-	size_t n;
-
-	if (in->op == IN_PUT) {
-		char name[20];
-		struct stat st;
-		int s;
-
-		/* It has its final mode already, which may keep even its owner from reading. */
-		stage_name(in->id, name);
-		if (fstatat(u->st.content, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-		    S_ISREG(st.st_mode) && fchmodat(u->st.content, name, 0600, 0) < 0)
-			return err_sys(e, errno, "open up the staged version of %s", in->path);
-		s = save_staged(u, in->id, in->path, detail, sizeof(detail), e);
-
-		if (s < 0)
-			return s;
-	}
-	baseline_not_published(u, in->path, r == RACED);
-	if (r == RACED)
-		return tell(u, UA_CONFLICT, in->path, "changed_meanwhile", detail, e);
-	n = strlen(detail);
-	(void)snprintf(detail + n, sizeof(detail) - n, "%s%s", n ? ": " : "", strerror(-r));
-	return tell(u, UA_FAIL, in->path, fail_rule(-r), detail, e);
-}
-
-/* A directory that a file replaces went as a whole: what was in it is named one by one. */
-static int cleared(struct unpack *u, const struct intent *in, struct err *e)
-{
-	struct beneath trash = {.root = u->st.trash, .stepwise = u->root.stepwise};
-	char name[20];
-
-	stage_name(in->id, name);
-	return tell_gone(u, &trash, name, in->path, e);
-}
-
-/* One intent in the forward or the backward pass. */
-static int carry_out(struct unpack *u, const struct intent *in, bool forward, struct err *e)
-{
-	const char *rule = in->op == IN_MKDIR || in->op == IN_RMDIR ? "dir" : "";
-	int r = NOTHING;
-
-	if (!path_is_member(in->path, in->path_len) || strlen(in->path) != in->path_len)
-		return err_set(e, ERR_PROTOCOL, "the journal in %s names an unusable path",
-			       u->st.path);
-	switch (in->op) {
-	case IN_PUT:
-		r = forward ? do_put(u, in) : NOTHING;
-		break;
-	case IN_MKDIR:
-		if (!forward) {
-			(void)finish_dir(u, in); /* stays private where the host refuses: no loss */
-			return 0;
-		}
-		r = do_mkdir(u, in);
-		break;
-	case IN_MODE:
-		r = forward ? do_mode(u, in) : NOTHING;
-		break;
-	case IN_CLEAR:
-		r = forward ? do_delete(u, in) : NOTHING;
-		break;
-	case IN_DELETE:
-		r = forward ? NOTHING : do_delete(u, in);
-		break;
-	case IN_RMDIR:
-		r = forward ? NOTHING : do_rmdir(u, in);
-		break;
-	default:
-		break;
-	}
-	if (r == NOTHING)
-		return 0;
-	if (r != DONE)
-		return settle(u, in, r, e);
-	if (in->op == IN_PUT)
-		u->bytes_written += in->size;
-	if (in->op == IN_CLEAR)
-		return cleared(u, in, e);
-	return in->action < UA_ACTION_COUNT ? tell(u, in->action, in->path, rule, NULL, e) : 0;
-}
 
 static int carry_all(struct unpack *u, uint64_t end, struct err *e)
 {
@@ -366,12 +32,12 @@ static int carry_all(struct unpack *u, uint64_t end, struct err *e)
 	int r, s;
 
 	while ((r = journal_next(u->st.journal, &k, &pos, end, &in)) > 0) {
-		s = in.op == IN_HEADER ? 0 : carry_out(u, &in, true, e);
+		s = in.op == IN_HEADER ? 0 : step_carry_out(u, &in, true, e);
 		if (s < 0)
 			return s;
 	}
 	while (r == 0 && (r = journal_prev(u->st.journal, &k, &pos, &in)) > 0) {
-		s = in.op == IN_HEADER ? 0 : carry_out(u, &in, false, e);
+		s = in.op == IN_HEADER ? 0 : step_carry_out(u, &in, false, e);
 		if (s < 0)
 			return s;
 		r = 0;
@@ -389,6 +55,8 @@ static int next_content(struct unpack *u, struct journal_cache *k, uint64_t *pos
 	int r;
 
 	while ((r = journal_next(u->st.journal, k, pos, end, in)) > 0) {
+		if (in->op == IN_TREE)
+			return 1;
 		if (in->op != IN_PUT)
 			continue;
 		stage_name(in->id, name);
@@ -413,6 +81,35 @@ static bool one_log(const struct unpack *u)
 	return fstatfs(u->st.dir, &f) == 0 && (f.f_type == EXT4_MAGIC || f.f_type == XFS_MAGIC);
 }
 
+/* Starts and awaits the write-back of a tree's files. 1: they are too many for that, 0, errno. */
+static int push_tree(struct unpack *u, const struct intent *in, uint64_t *n)
+{
+	char below[PATH_MEMBER_MAX + 2];
+	size_t len = in->path_len + 1;
+	struct change c;
+	uint64_t i;
+	int r;
+
+	(void)snprintf(below, sizeof(below), "%s/", in->path);
+	r = chlist_seek(u->list, below, len, &i);
+	for (; r == 0 && i < chlist_count(u->list); i++) {
+		_cleanup_fd_ int fd = -1;
+
+		r = chlist_get(u->list, i, &c);
+		if (r < 0 || c.path_len <= len || memcmp(c.path, below, len) != 0)
+			break;
+		if (!(c.flags & CH_TREE) || c.kind != MK_FILE || change_skipped(u, i))
+			continue;
+		if (++*n > PUSH_EACH_MAX)
+			return 1;
+		fd = tree_open_staged(u, c.path, c.path_len, in->path_len, O_RDWR);
+		if (fd < 0)
+			return fd;
+		r = sync_file_range(fd, 0, 0, WRITE_AND_WAIT) < 0 ? -errno : 0;
+	}
+	return r;
+}
+
 /* Contents, then the directories that lead to them. Modes are set when a file is put in its place. */
 static int sync_contents(struct unpack *u, uint64_t end, struct err *e)
 {
@@ -420,17 +117,27 @@ static int sync_contents(struct unpack *u, uint64_t end, struct err *e)
 	bool shared = one_log(u), many = false;
 	uint64_t pos = 0, n = 0;
 	struct intent in;
-	int fd, r;
+	int fd = -1, r;
 
 	while (!many && (r = next_content(u, &k, &pos, end, &in, &fd)) > 0) {
-		many = ++n > (shared ? PUSH_EACH_MAX : SYNC_EACH_MAX);
+		if (in.op == IN_TREE) {
+			r = shared ? push_tree(u, &in, &n) : 1;
+			many = r > 0;
+			fd = -1;
+		} else {
+			many = ++n > (shared ? PUSH_EACH_MAX : SYNC_EACH_MAX);
+		}
+		if (r < 0)
+			break;
 		if (many)
-			r = syncfs(fd) < 0 ? -errno : 0;
+			r = syncfs(u->st.dir) < 0 ? -errno : 0;
+		else if (in.op == IN_TREE)
+			continue;
 		else if (shared)
 			r = sync_file_range(fd, 0, 0, WRITE_AND_WAIT) < 0 ? -errno : 0;
 		else
 			r = fsync(fd) < 0 ? -errno : 0;
-		(void)close(fd);
+		cleanup_fd(&fd);
 		if (r < 0)
 			break;
 	}

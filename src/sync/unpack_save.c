@@ -101,8 +101,8 @@ static int copy_entry(int from_dir, const char *from, struct beneath *to, const 
 	return copy_fd(in, out);
 }
 
-static int save(struct unpack *u, const char *place, int from_dir, const char *from,
-		const char *path, char *detail, size_t n, struct err *e)
+int save_entry(struct unpack *u, const char *place, int from_dir, const char *from,
+	       const char *path, char *detail, size_t n, struct err *e)
 {
 	char name[PATH_MEMBER_MAX + 1];
 	_cleanup_fd_ int fd = -1;
@@ -126,7 +126,7 @@ int save_staged(struct unpack *u, uint64_t id, const char *path, char *detail, s
 	if (!id)
 		return 0;
 	stage_name(id, from);
-	return save(u, "conflicts/sandbox", u->st.content, from, path, detail, n, e);
+	return save_entry(u, "conflicts/sandbox", u->st.content, from, path, detail, n, e);
 }
 
 int save_host(struct unpack *u, const char *path, char *detail, size_t n, struct err *e)
@@ -137,7 +137,7 @@ int save_host(struct unpack *u, const char *path, char *detail, size_t n, struct
 	dir = beneath_parent(&u->root, path, &base);
 	if (dir < 0)
 		return err_sys(e, -dir, "keep the host version of %s", path);
-	return save(u, "conflicts/host", dir, base, path, detail, n, e);
+	return save_entry(u, "conflicts/host", dir, base, path, detail, n, e);
 }
 
 static int copy_dir(int from_dir, const char *from, struct beneath *to, const char *name,

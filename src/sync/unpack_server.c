@@ -327,6 +327,7 @@ int unpack_serve(int fd)
 			   .manifest_fd = -1,
 			   .stream_fd = -1,
 			   .lock_fd = -1,
+			   .trees = {.fd = -1},
 			   .baseline = {.dir = -1, .contents = -1},
 			   .st = {.dir = -1, .content = -1, .trash = -1, .journal = -1}};
 	struct err e = ERR_INIT;

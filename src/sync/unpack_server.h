@@ -49,6 +49,16 @@ struct baseline {     /* of a kept sandbox: unpack_baseline.c */
 	bool ready; /* manifest.new is whole */
 };
 
+struct trees { /* unpack_tree.c */
+	bool on, gives;
+	char dir[PATH_MEMBER_MAX + 1]; /* directory in work, if known */
+	size_t dir_len;
+	bool known;
+	size_t top; /* bytes of dir that name the new tree it lies in; 0: in none */
+	int fd;	    /* owned: dir in the staging place; -1: not there */
+	uint64_t files;
+};
+
 struct unpack {
 	struct chan ch;
 	struct unpack_setup s;
@@ -60,6 +70,7 @@ struct unpack {
 	size_t layers_len;
 	struct stage st;
 	struct baseline baseline;
+	struct trees trees;
 	struct manifest *m;
 	struct chlist *list;
 	uint8_t *skip;	  /* bit per list entry */
@@ -87,6 +98,34 @@ int stage_space(const struct unpack *u, uint64_t need, struct err *e);
 /* New content of path under number *ret_id: descriptor or negative errno. */
 int stage_create(struct unpack *u, const char *path, uint32_t mode, uint64_t *ret_id,
 		 struct err *e);
+
+/*
+ * unpack_tree.c. A new tree lies in c/ as TREE_WHOLE and the hash of its top's path, or, when its entries go
+ * one by one after all, TREE_APART and that hash.
+ */
+#define TREE_WHOLE 't'
+#define TREE_APART 'x'
+#define TREE_HASH 16
+#define TREE_NAME (1 + 2 * TREE_HASH + 1)
+void tree_open(struct unpack *u);
+void tree_close(struct unpack *u);
+void tree_name(const char *top, size_t n, char state, char out[TREE_NAME]);
+/* Below c/, of a path in the tree of its first `top` bytes. */
+void tree_path(const char *path, size_t n, size_t top, char state, char out[PATH_MEMBER_MAX + 1]);
+/* The staged entry of a whole tree: descriptor or negative errno. */
+int tree_open_staged(struct unpack *u, const char *path, size_t n, size_t top, int flags);
+/* The bytes, or the target, that are staged for c, a file or link. Or negative errno. */
+int staged_open(struct unpack *u, const struct change *c);
+ssize_t staged_readlink(struct unpack *u, const struct change *c, char *out, size_t max);
+/* Stage a member into the new tree where it lies, if it does: then it has CH_TREE. */
+int tree_dir(struct unpack *u, struct change *c, struct err *e);
+/* Descriptor; -ENOENT: not in a new tree; errno. */
+int tree_create(struct unpack *u, struct change *c, uint32_t mode, struct err *e);
+/* 1, 0: not in a new tree, errno. */
+int tree_link(struct unpack *u, struct change *c, const char *target, const struct timespec ts[2],
+	      struct err *e);
+/* What came of the path before, as a file or link of a tree, does not count. */
+int tree_drop(struct unpack *u, const struct change *c, struct err *e);
 
 /* unpack_stage.c: phase 1. -EBADMSG: rejected (u->rule, u->rule_text). */
 int stage_stream(struct unpack *u, struct err *e);
@@ -116,6 +155,9 @@ int hash_fd(int fd, uint8_t ret[MANIFEST_HASH], uint64_t *ret_size);
 int save_staged(struct unpack *u, uint64_t id, const char *path, char *detail, size_t n,
 		struct err *e);
 int save_host(struct unpack *u, const char *path, char *detail, size_t n, struct err *e);
+/* Copies the entry of a directory to `place`/path of the run; detail gets the place. */
+int save_entry(struct unpack *u, const char *place, int from_dir, const char *from,
+	       const char *path, char *detail, size_t n, struct err *e);
 /* A deleted entry to trash/<path> of the run: by rename, or also by copying files. 0 or negative errno. */
 int save_trash(struct unpack *u, uint64_t id, const char *path, bool copy);
 /* The same for what the staged number id was swapped for. */
@@ -158,6 +200,12 @@ int tell_gone(struct unpack *u, struct beneath *in, const char *as, const char *
 int publish_journal(struct unpack *u, struct err *e);
 /* Walks the staging places below root; *ret_n: how many cut publishes were repaired. */
 int publish_recover(struct unpack *u, uint64_t *ret_n, struct err *e);
+
+/* Entry i of the list does not come in: it is ignored, or was refused when it was planned. */
+static inline bool change_skipped(const struct unpack *u, uint64_t i)
+{
+	return u->skip && u->skip[i / 8] >> (i % 8) & 1;
+}
 
 /* One line of the report. Failures to send end phase 1 but not a publish. */
 int tell(struct unpack *u, enum unpack_action a, const char *path, const char *rule,

@@ -117,7 +117,11 @@ static int make_staged(struct intake *k, struct err *e)
 	mode = k->c.mode & ~k->u->s.umask;
 	if (k->have_base || (mode & 0600) != 0600)
 		mode = 0600;
-	k->fd = stage_create(k->u, k->c.path, mode, &k->c.id, e);
+	k->fd = mode == (k->c.mode & ~k->u->s.umask) ? tree_create(k->u, &k->c, mode, e) : -ENOENT;
+	if (k->fd == -ENOENT) {
+		r = tree_drop(k->u, &k->c, e);
+		k->fd = r < 0 ? r : stage_create(k->u, k->c.path, mode, &k->c.id, e);
+	}
 	if (k->fd < 0)
 		return k->fd;
 	/* small is contiguous from 0 unless the file is sparse, and sparse files are never small. */
@@ -239,8 +243,10 @@ static int take_link(struct intake *k, const struct tar_member *m, struct err *e
 	    k->base.target_len == m->target.n && !memcmp(k->base.target, target, m->target.n))
 		return add(k, e);
 	r = stage_ready(k->u, e);
-	if (r < 0)
-		return r;
+	if (r == 0)
+		r = tree_link(k->u, &k->c, target, ts, e);
+	if (r != 0)
+		return r < 0 ? r : add(k, e);
 	k->c.id = k->u->st.next_id++;
 	stage_name(k->c.id, name);
 	/* Safe because: it lies in the private staging directory and nothing follows links there. */
@@ -273,6 +279,9 @@ static int refuse(struct intake *k, const char *rule, struct view target, struct
 	if (target.n)
 		(void)snprintf(detail, sizeof(detail), "%.*s",
 			       (int)(target.n < 255 ? target.n : 255), target.p);
+	r = tree_drop(k->u, &k->c, e);
+	if (r < 0)
+		return r;
 	k->c.kind = MK_UNKNOWN;
 	k->c.flags |= CH_REFUSED;
 	k->u->unknown++;
@@ -372,7 +381,8 @@ static int take_member(struct intake *k, const struct tar_member *m, struct err 
 		if (!k->c.path_len && !(k->c.flags & CH_OPAQUE))
 			return 0; /* "." : the root's own metadata is the host's business */
 		k->c.kind = MK_DIR;
-		return add(k, e);
+		r = tree_dir(k->u, &k->c, e);
+		return r < 0 ? r : add(k, e);
 	case TAR_SYMLINK:
 		k->c.kind = MK_LINK;
 		k->c.mode = 0;
@@ -623,6 +633,7 @@ int stage_stream(struct unpack *u, struct err *e)
 	if (!k)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	*k = (struct intake){.u = u, .raw = -1, .fd = -1, .late = e};
+	tree_open(u);
 	r = start(k, e);
 	if (r == 0)
 		r = read_stream(k, e);
@@ -641,6 +652,7 @@ int stage_stream(struct unpack *u, struct err *e)
 	}
 	if (r == 0 && (r = chlist_seal(u->list)) < 0)
 		(void)err_sys(e, -r, "sort the list of changes");
+	tree_close(u);
 	tar_reader_free(k->tar);
 	members_free(k->judge);
 	cleanup_fd(&k->raw);

@@ -3,6 +3,7 @@ import json
 import os
 import shutil
 import subprocess
+import tarfile
 import tempfile
 import time
 
@@ -244,3 +245,23 @@ class FaultBox(Box):
         out = subprocess.run(list(wrap) + [self.driver, "recover", self.root], stdout=subprocess.PIPE, timeout=60,
                              check=False)
         return json.loads(out.stdout)
+
+
+# New trees and what is special in them: names that sort between a directory and its inside, directories that no
+# member declares, a member that comes twice or is taken back, a file whose owner may not read it, links of both kinds.
+TREES = {"nt/a": b"a", "nt/deep/b": b"second b", "nt/deep/er/c": b"c" * 70000, "nt/implied/by/d": b"d", "nt-x/e": b"e",
+         "nt.d/f": b"f", "nt/odd": b"owner may not write", "nt/hard": b"a", "nt/z/hard": b"r" * 100, "taken/g": b"g",
+         "taken/in/h": b"h", "d/nt/i": b"i", "nt/r": b"r" * 100, "lone/only/way/j": b"j"}
+TREE_LINKS = {"nt/l": b"deep/b", "nt/deep/up": b"../a"}
+
+
+def tree_stream():
+    s = Stream()
+    s.dir("nt", 0o750).file("nt/a", TREES["nt/a"]).dir("nt/deep").file("nt/deep/b", "first b")
+    s.file("nt/deep/er/c", TREES["nt/deep/er/c"]).file("nt/deep/b", TREES["nt/deep/b"])
+    s.file("nt/implied/by/d", TREES["nt/implied/by/d"]).link("nt/l", TREE_LINKS["nt/l"].decode())
+    s.link("nt/deep/up", TREE_LINKS["nt/deep/up"].decode()).dir("nt-x").file("nt-x/e", "e").dir("nt.d", 0o700).file("nt.d/f", "f")
+    s.file("nt/odd", TREES["nt/odd"], 0o444).hard("nt/hard", "nt/a").file("nt/r", TREES["nt/r"]).hard("nt/z/hard", "nt/r")
+    s.dir("taken").file("taken/g", "g").dir("taken/in").file("taken/in/h", "h").file("d/nt/i", "i")
+    s.file("nt/unsure", "u").unreadable("nt/unsure").add("nt/fifo", tarfile.FIFOTYPE)
+    return s.file("lone/only/way/j", "j")

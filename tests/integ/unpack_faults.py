@@ -3,7 +3,7 @@ import os
 import subprocess
 import sys
 
-from fault_box import FaultBox, flat, spread
+from fault_box import TREE_LINKS, TREES, FaultBox, flat, spread, tree_stream
 from unpack_box import Stream, main, tree
 
 LONG = "--long" in sys.argv
@@ -135,6 +135,74 @@ class Apply(FaultBox):
                     self.assert_clean()
                 self.kept = kept
         self.assertGreater(broken, 0)
+
+
+class Trees(FaultBox):
+    """New directories, which are published by one rename each; one of them is on the host by then."""
+    git = False
+
+    def place(self):
+        return SHM
+
+    def before(self):
+        self.write("d/kept", "old")
+
+    def meanwhile(self):
+        self.write("taken/mine", "not the sandbox's\n")
+
+    def stream(self):
+        return tree_stream().bytes()
+
+    def setUp(self):
+        super().setUp()
+        want = {p: b for p, b in TREES.items()}
+        self.assertEqual({p: w[2] for p, w in self.new.items() if w[0] == "f" and p not in self.old}, want)
+        self.assertEqual({p: w[1] for p, w in self.new.items() if w[0] == "l"}, TREE_LINKS)
+        made = tree(self.root)
+        self.assertEqual([made[p][1] for p in ("nt", "nt.d", "nt/implied", "nt/odd", "nt/deep/er")],
+                         [0o750, 0o700, 0o755, 0o444, 0o755])
+        self.assertEqual(self.counts["add"], len(TREES) + len(TREE_LINKS) + 5)
+        self.assertEqual(self.counts["refuse"], 2)
+
+    def test_E7_new_trees_killed(self):
+        points = self.kill_points(self.calls(), some(20))
+        self.sweep(points, len(points) * 9 // 10)
+
+    def test_E7_new_trees_with_errors(self):
+        calls = self.calls()
+        points = self.error_points(calls, some(14))
+        # The rename of each tree in any case: then its entries go one by one.
+        n = sum(name == "renameat2" for name, _ in calls)
+        points += [("renameat2:%d=%s" % (i + 1, f), f) for i in range(n) for f in ("EIO", "ENOSPC")]
+        self.sweep(points, len(points) * 9 // 10)
+
+    def test_E7_new_trees_on_a_full_disk(self):
+        n = sum(1 for name, _ in self.calls() if name in ("write", "pwrite64", "mkdirat", "symlinkat", "ftruncate", "fsync"))
+        points = [("full:%d=ENOSPC+" % (i + 1), "ENOSPC") for i in spread(range(n), some(8))]
+        self.sweep(points, len(points) // 2)
+
+    def test_E7_host_takes_the_name_after_the_kill(self):
+        """Promised and not yet put: recovery finds the directory taken and puts what has its name free."""
+        n = sum(name == "renameat2" for name, _ in self.calls())
+        seen = 0
+        for k in spread(range(1, n + 1), some(6)):
+            self.fresh()
+            res = self.go(*self.fault("renameat2:%d=kill" % k), args=["--no-recover"])
+            if res["ret"] == 0 or os.path.lexists(self.path("nt")):
+                continue
+            with self.subTest("rename %d" % k):
+                self.write("nt/a", "the host's a")
+                self.write("nt/deep", "the host's file")
+                rec = self.recover()
+                now = flat(tree(self.root))
+                self.assertEqual((now["nt/a"][2], now["nt/deep"][2]), (b"the host's a", b"the host's file"))
+                if rec["ret"] == 1:
+                    seen += 1
+                    self.assertEqual(now["nt/implied/by/d"][2], b"d")
+                    kept = self.bytes_below(self.path(".airlock-staging/conflicts"))
+                    for p in "nt/a", "nt/deep/b", "nt/deep/er/c":
+                        self.assertIn(TREES[p], kept, "%s is lost" % p)
+        self.assertGreater(seen, 0)
 
 
 class Twice(FaultBox):

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 
-from fault_box import FaultBox, flat
+from fault_box import TREE_LINKS, TREES, FaultBox, flat, tree_stream
 from unpack_box import Stream, main, tree
 
 LONG = "--long" in sys.argv
@@ -149,6 +149,55 @@ class Races(FaultBox):
             self.recover()
             self.assert_clean()
         self.each(script, 10, check)
+
+
+class TreeRaces(Races):
+    """The host makes what the sandbox made, of a kind that is in the way or not, at any moment of the publish."""
+    test_B14_directories_become_links = test_B14_the_staging_place_becomes_a_link = None
+    test_B15_the_workspace_itself_is_moved_away = test_I7_host_saves_in_every_phase = None
+    test_I1_another_run_publishes_meanwhile = None
+
+    def stream(self):
+        return tree_stream().bytes()
+
+    def meanwhile(self):
+        self.write("taken/mine", "not the sandbox's\n")
+
+    def assert_there_or_kept(self, res, start):
+        """What the sandbox made is in its place, or is a conflict whose bytes are kept; and counted as what it is."""
+        self.assertEqual(res["ret"], 0, res["text"])
+        now = flat(tree(self.root))
+        kept = [b for d in self.run_dirs(start) for b in self.bytes_below(os.path.join(d, "conflicts", "sandbox"))]
+        said = {c["path"]: c["action"] for c in res["changes"]}
+        for p, b in TREES.items():
+            if now.get(p, ("",))[0] == "f" and now[p][2] == b:
+                continue
+            self.assertEqual(said.get(p), "conflict", p)
+            self.assertIn(b, kept, "%s is lost" % p)
+        for p, to in TREE_LINKS.items():
+            # Refused: where the host's own link led was part of the judgement.
+            self.assertTrue(now.get(p) == ("l", to) or said.get(p) in ("conflict", "refuse"), p)
+
+    def test_I7_host_makes_the_directory(self):
+        def check(res):
+            self.assertIn(self.read("nt/a"), ("host a\n", "a"))
+            self.assertEqual(self.read("nt/deep/host"), "host\n")
+            self.assert_there_or_kept(res, self.runs - 1)
+            self.assert_clean()
+        self.each('mkdir -p nt/deep; echo host >nt/deep/host; if [ ! -e nt/a ]; then echo "host a" >nt/a; fi', 12, check)
+
+    def test_B14_a_link_is_planted_where_a_tree_goes(self):
+        def check(res):
+            self.assert_there_or_kept(res, self.runs - 1)
+            self.recover()
+            self.assertEqual(self.look_outside(), self.outer)
+        self.each('for d in nt nt-x d/nt lone; do if [ ! -e $d ]; then ln -s "$OUT" $d; fi; done; true', 10, check)
+
+    def test_B14_a_file_is_planted_where_a_tree_goes(self):
+        def check(res):
+            self.assert_there_or_kept(res, self.runs - 1)
+            self.assert_clean()
+        self.each('for d in nt nt-x d/nt lone; do if [ ! -e $d ]; then echo host >$d; fi; done; true', 8, check)
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ static void test_small(void **state)
 	_cleanup_fd_ int dir = open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct chlist *l;
 	struct change c;
+	uint64_t at;
 
 	(void)state;
 	assert_int_equal(chlist_new(dir, &l), 0);
@@ -53,6 +54,11 @@ static void test_small(void **state)
 	assert_int_equal(c.seq, 7);
 	assert_int_equal(chlist_find(l, "", 0, &c), 1);
 	assert_int_equal(chlist_find(l, "a/", 2, &c), 0);
+	assert_int_equal(chlist_seek(l, "b", 1, &at), 0);
+	assert_int_equal(chlist_get(l, at, &c), 0);
+	assert_string_equal(c.path, "b");
+	assert_int_equal(chlist_seek(l, "\xff", 1, &at), 0);
+	assert_int_equal(at, chlist_count(l));
 	chlist_free(l);
 	assert_int_equal(chlist_new(dir, &l), 0);
 	assert_int_equal(chlist_seal(l), 0);

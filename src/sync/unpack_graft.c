@@ -1,0 +1,180 @@
+/*
+ * A staged tree is put into the host tree: by one rename, or, where something is in the way by then, entry by
+ * entry. Part of door 1.
+ *
+ * Policy: the rename replaces nothing. What the host made of the same name since the plan stays: each
+ * entry of the tree then has to find its own name free, and what does not is a conflict whose bytes are kept.
+ * An entry leaves the staging place only by the rename that puts it, so a kill at any point leaves each in
+ * one of the two, and carrying out again takes up what is still staged.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/path.h"
+#include "sync/unpack_steps.h"
+
+static int tell_entry(struct unpack *u, const struct change *c, size_t top, struct err *e)
+{
+	if (!(c->flags & CH_TREE) || c->id != top)
+		return 0;
+	if (c->kind != MK_DIR)
+		u->bytes_written += c->size;
+	return tell(u, UA_ADD, c->path, c->kind == MK_DIR ? "dir" : "", NULL, e);
+}
+
+/* Every entry that came with the tree. After a kill nobody reads this report. */
+static int tell_tree(struct unpack *u, const struct intent *in, struct err *e)
+{
+	char below[PATH_MEMBER_MAX + 2];
+	size_t n = in->path_len + 1;
+	uint64_t i;
+	struct change c;
+	int r;
+
+	if (!u->list)
+		return 0;
+	r = chlist_seek(u->list, in->path, in->path_len, &i);
+	if (r == 0 && i < chlist_count(u->list) && !change_skipped(u, i) &&
+	    chlist_get(u->list, i, &c) == 0 && c.path_len == in->path_len)
+		r = tell_entry(u, &c, in->path_len, e);
+	/* Others sort between a directory and what is in it: "a", "a.c", "a/b". */
+	(void)snprintf(below, sizeof(below), "%s/", in->path);
+	if (r == 0)
+		r = chlist_seek(u->list, below, n, &i);
+	for (; r == 0 && i < chlist_count(u->list); i++) {
+		r = chlist_get(u->list, i, &c);
+		if (r < 0 || c.path_len <= n || memcmp(c.path, below, n) != 0)
+			break;
+		if (!change_skipped(u, i))
+			r = tell_entry(u, &c, in->path_len, e);
+	}
+	return r < 0 ? err_sys(e, -r, "read the list of changes") : 0;
+}
+
+/* --- entry by entry ----------------------------------------------------------------------- */
+
+struct walk {
+	struct unpack *u;
+	char path[PATH_MEMBER_MAX + 1]; /* of the directory in work */
+	size_t n;
+	unsigned depth;
+};
+
+static int walk_dir(struct walk *w, int parent, const char *name, struct err *e);
+
+static int put_leaf(struct walk *w, int from, const char *name, const struct stat *st,
+		    struct err *e)
+{
+	char detail[PATH_MEMBER_MAX + 128];
+	struct unpack *u = w->u;
+	_cleanup_fd_ int dir = -1;
+	const char *base;
+	int r, s;
+
+	dir = step_parent(u, w->path, &base);
+	if (dir == -ELOOP || dir == -ENOTDIR)
+		r = RACED;
+	else if (dir < 0)
+		r = dir;
+	else
+		r = step_rename_new(from, name, dir, base);
+	if (r == -EEXIST)
+		r = RACED;
+	if (r == DONE) {
+		u->bytes_written += (uint64_t)st->st_size;
+		return tell(u, UA_ADD, w->path, "", NULL, e);
+	}
+	s = save_entry(u, "conflicts/sandbox", from, name, w->path, detail, sizeof(detail), e);
+	return s < 0 ? s : step_lost(u, w->path, r, detail, e);
+}
+
+/* w->path is that of the entry `name` in directory `from` of the staged tree. */
+static int put_entry(struct walk *w, int from, const char *name, struct err *e)
+{
+	struct intent in = {.op = IN_MKDIR, .path_len = (uint32_t)w->n};
+	struct stat st;
+	int r;
+
+	if (fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : err_sys(e, errno, "look at the staged %s", w->path);
+	if (!S_ISDIR(st.st_mode))
+		return put_leaf(w, from, name, &st, e);
+	memcpy(in.path, w->path, w->n + 1);
+	in.mode = st.st_mode & 0777;
+	r = step_mkdir(w->u, &in);
+	if (r == DONE)
+		r = tell(w->u, UA_ADD, in.path, "dir", NULL, e);
+	else if (r != NOTHING)
+		r = step_lost(w->u, in.path, r, "", e);
+	if (r == NOTHING)
+		r = 0;
+	if (r == 0)
+		r = walk_dir(w, from, name, e);
+	if (r < 0)
+		return r;
+	(void)step_finish_dir(w->u, &in); /* stays private where the host refuses: no loss */
+	(void)unlinkat(from, name, AT_REMOVEDIR);
+	return 0;
+}
+
+static int walk_dir(struct walk *w, int parent, const char *name, struct err *e)
+{
+	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), r = 0;
+	_cleanup_dir_ DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	size_t n = w->n;
+	struct dirent *de;
+
+	if (!d) {
+		r = err_sys(e, errno, "open the staged directory %s", w->path);
+		if (fd >= 0)
+			(void)close(fd);
+		return r;
+	}
+	if (w->depth++ >= PATH_DEPTH_MAX)
+		return err_set(e, ERR_PROTOCOL, "the staged tree in %s is too deep", w->u->st.path);
+	while (r == 0 && (errno = 0, de = readdir(d))) {
+		size_t k = strlen(de->d_name);
+
+		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
+			continue;
+		if (n + 1 + k > PATH_MEMBER_MAX)
+			return err_set(e, ERR_PROTOCOL,
+				       "the staged tree in %s has an unusable name", w->u->st.path);
+		w->path[n] = '/';
+		memcpy(w->path + n + 1, de->d_name, k + 1);
+		w->n = n + 1 + k;
+		r = put_entry(w, dirfd(d), de->d_name, e);
+		w->path[n] = '\0';
+		w->n = n;
+	}
+	if (r == 0 && errno)
+		r = err_sys(e, errno, "list the staged directory %s", w->path);
+	w->depth--;
+	return r;
+}
+
+int tree_graft(struct unpack *u, const struct intent *in, struct err *e)
+{
+	struct walk w = {.u = u, .n = in->path_len};
+	_cleanup_fd_ int dir = -1;
+	char name[TREE_NAME];
+	const char *base;
+	struct stat st;
+
+	tree_name(in->path, in->path_len, TREE_WHOLE, name);
+	if (fstatat(u->st.content, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0
+				       : err_sys(e, errno, "find the staged tree of %s", in->path);
+	dir = step_parent(u, in->path, &base);
+	/* Safe because: both names are resolved from descriptors, neither is followed, nothing is replaced. */
+	if (dir >= 0 && renameat2(u->st.content, name, dir, base, RENAME_NOREPLACE) == 0)
+		return tell_tree(u, in, e);
+	memcpy(w.path, in->path, in->path_len + 1);
+	return put_entry(&w, u->st.content, name, e);
+}

@@ -1,0 +1,351 @@
+/*
+ * Phase 2b of door 1, step by step: each says in the journal what it expects to find.
+ *
+ * Policy: what is there is compared right before the step and, where the kernel lets us swap, right
+ * after it too: what a person saved in between is put back and counts as a conflict. No link is followed,
+ * nothing outside the root is named, nothing is destroyed.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/path.h"
+#include "sync/unpack_steps.h"
+
+static bool as_expected(const struct stat *st, const struct intent_old *old, bool with_ctime)
+{
+	int64_t m = (int64_t)st->st_mtim.tv_sec * NS_PER_S + st->st_mtim.tv_nsec;
+	int64_t c = (int64_t)st->st_ctim.tv_sec * NS_PER_S + st->st_ctim.tv_nsec;
+
+	if (st->st_ino != old->ino)
+		return false;
+	if (S_ISDIR(st->st_mode)) /* its own times change with what is put into it */
+		return true;
+	return (uint64_t)st->st_size == old->size && m == old->mtime_ns &&
+	       (!with_ctime || c == old->ctime_ns);
+}
+
+/* Right before a step. Where only the ctime moved since the plan, the bytes of the file decide. */
+static bool untouched(int dir, const char *base, const struct stat *st,
+		      const struct intent_old *old)
+{
+	static const uint8_t none[INTENT_HASH];
+	_cleanup_fd_ int fd = -1;
+	uint8_t hash[MANIFEST_HASH];
+	struct stat now;
+	uint64_t size;
+
+	_Static_assert(MANIFEST_HASH == INTENT_HASH, "one kind of hash");
+	if (as_expected(st, old, true))
+		return true;
+	if (!as_expected(st, old, false) || !memcmp(old->hash, none, sizeof(none)))
+		return false;
+	fd = openat(dir, base, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	return fd >= 0 && hash_fd(fd, hash, &size) == 0 && fstat(fd, &now) == 0 &&
+	       as_expected(&now, old, false) && !memcmp(hash, old->hash, sizeof(hash));
+}
+
+/* Not replacing; for file systems without RENAME_NOREPLACE by a second name, which cannot replace either. */
+int step_rename_new(int from, const char *a, int to, const char *b)
+{
+	if (renameat2(from, a, to, b, RENAME_NOREPLACE) == 0)
+		return 0;
+	if (errno != EINVAL)
+		return -errno;
+	if (linkat(from, a, to, b, 0) < 0)
+		return -errno;
+	return unlinkat(from, a, 0) < 0 ? -errno : 0;
+}
+
+int step_parent(struct unpack *u, const char *path, const char **ret_base)
+{
+	int dir = beneath_parent(&u->root, path, ret_base);
+
+	if (dir != -ENOENT)
+		return dir;
+	/* The host deleted the directory, the sandbox edited in it: the edit is kept. */
+	dir = beneath_mkparents(&u->root, path, 0755 & ~u->s.umask);
+	return dir < 0 ? dir : beneath_parent(&u->root, path, ret_base);
+}
+
+static int replace(struct unpack *u, const struct intent *in, const char *name, int dir,
+		   const char *base)
+{
+	struct stat st;
+
+	if (fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? RACED : -errno;
+	if (!untouched(dir, base, &st, &in->old))
+		return RACED;
+	/* Safe because: both names are resolved from descriptors, neither is followed, the old one is kept. */
+	if (renameat2(u->st.content, name, dir, base, RENAME_EXCHANGE) < 0) {
+		if (errno != EINVAL)
+			return -errno;
+		return renameat(u->st.content, name, dir, base) < 0 ? -errno : DONE;
+	}
+	if (fstatat(u->st.content, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	if (as_expected(&st, &in->old, false))
+		return DONE;
+	return renameat2(u->st.content, name, dir, base, RENAME_EXCHANGE) < 0 ? -errno : RACED;
+}
+
+static int do_put(struct unpack *u, const struct intent *in)
+{
+	_cleanup_fd_ int dir = -1;
+	const char *base;
+	struct stat st;
+	char name[20];
+	int r;
+
+	stage_name(in->id, name);
+	if (fstatat(u->st.content, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? NOTHING : -errno;
+	if (st.st_ino != in->new_ino) {
+		/* Swapped before a kill. If what came out is not what was expected, a person's save was swapped out. */
+		if (as_expected(&st, &in->old, false))
+			return NOTHING;
+		dir = beneath_parent(&u->root, in->path, &base);
+		if (dir < 0 || fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+		    st.st_ino != in->new_ino)
+			return NOTHING;
+		return renameat2(u->st.content, name, dir, base, RENAME_EXCHANGE) < 0 ? -errno
+										      : RACED;
+	}
+	/* Most were made with their mode; and after a power cut it may not have come as far as the contents. */
+	if (S_ISREG(st.st_mode) && (st.st_mode & 07777) != (in->mode & 0777) &&
+	    fchmodat(u->st.content, name, in->mode & 0777, 0) < 0)
+		return -errno;
+	dir = step_parent(u, in->path, &base);
+	if (dir == -ELOOP || dir == -ENOTDIR)
+		return RACED;
+	if (dir < 0)
+		return dir;
+	if (in->old.ino)
+		return replace(u, in, name, dir, base);
+	r = step_rename_new(u->st.content, name, dir, base);
+	return r == -EEXIST ? RACED : r;
+}
+
+int step_mkdir(struct unpack *u, const struct intent *in)
+{
+	_cleanup_fd_ int dir = -1;
+	const char *base;
+	struct stat st;
+
+	dir = step_parent(u, in->path, &base);
+	if (dir == -ELOOP || dir == -ENOTDIR)
+		return RACED;
+	if (dir < 0)
+		return dir;
+	if (mkdirat(dir, base, 0700) == 0) {
+		/* Safe because: the directory is new and empty, and not followed. */
+		give_to(dir, base, u->root_st.st_uid, u->root_st.st_gid);
+		return DONE;
+	}
+	if (errno != EEXIST)
+		return -errno;
+	if (fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	return S_ISDIR(st.st_mode) ? NOTHING : RACED;
+}
+
+/* The mode that a new directory gets once everything is in it. */
+int step_finish_dir(struct unpack *u, const struct intent *in)
+{
+	_cleanup_fd_ int fd = beneath_open(&u->root, in->path, O_RDONLY | O_DIRECTORY, 0);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || (st.st_mode & 07777) != 0700 || in->mode == 0700)
+		return NOTHING;
+	return fchmod(fd, in->mode & 0777) < 0 ? -errno : DONE;
+}
+
+static int do_mode(struct unpack *u, const struct intent *in)
+{
+	_cleanup_fd_ int fd = beneath_open(&u->root, in->path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+	struct stat st;
+
+	if (fd == -EACCES)
+		fd = beneath_open(&u->root, in->path, O_WRONLY | O_NONBLOCK | O_NOCTTY, 0);
+	if (fd == -ENOENT || fd == -ELOOP || fd == -ENOTDIR)
+		return RACED;
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (!as_expected(&st, &in->old, false))
+		return RACED;
+	if ((st.st_mode & 0777) == (in->mode & 0777))
+		return NOTHING;
+	/* Set-id and sticky bits of the host's own file stay: the sandbox decides about 0777 only. */
+	return fchmod(fd, (st.st_mode & 07000) | (in->mode & 0777)) < 0 ? -errno : DONE;
+}
+
+static int do_delete(struct unpack *u, const struct intent *in)
+{
+	_cleanup_fd_ int dir = -1;
+	const char *base;
+	struct stat st;
+	char name[20];
+	int r;
+
+	stage_name(in->id, name);
+	if (fstatat(u->st.trash, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		return NOTHING;
+	dir = beneath_parent(&u->root, in->path, &base);
+	if (dir == -ENOENT || dir == -ELOOP || dir == -ENOTDIR)
+		return NOTHING;
+	if (dir < 0)
+		return dir;
+	if (fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? NOTHING : -errno;
+	if (!untouched(dir, base, &st, &in->old))
+		return RACED;
+	/* Safe because: it moves one name into the private trash on the same file system; nothing is destroyed. */
+	r = step_rename_new(dir, base, u->st.trash, name);
+	if (r < 0)
+		return r;
+	if (fstatat(u->st.trash, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	if (as_expected(&st, &in->old, false))
+		return DONE;
+	r = step_rename_new(u->st.trash, name, dir, base);
+	return r < 0 ? r : RACED;
+}
+
+static int do_rmdir(struct unpack *u, const struct intent *in)
+{
+	_cleanup_fd_ int dir = -1;
+	const char *base;
+
+	dir = beneath_parent(&u->root, in->path, &base);
+	if (dir == -ENOENT || dir == -ELOOP || dir == -ENOTDIR)
+		return NOTHING;
+	if (dir < 0)
+		return dir;
+	if (unlinkat(dir, base, AT_REMOVEDIR) == 0)
+		return DONE;
+	/* What is left in it is the host's own, or was kept: then the directory stays as well. */
+	return errno == ENOTEMPTY || errno == EEXIST || errno == ENOENT || errno == ENOTDIR
+		   ? NOTHING
+		   : -errno;
+}
+
+static const char *fail_rule(int err)
+{
+	switch (err) {
+	case EACCES:
+	case EPERM:
+	case EROFS:
+		return "permission_denied";
+	case EXDEV:
+		return "other_filesystem";
+	case ENOSPC:
+	case EDQUOT:
+		return "no_space";
+	case EBUSY:
+	case ETXTBSY:
+		return "busy";
+	default:
+		return "io_error";
+	}
+}
+
+int step_lost(struct unpack *u, const char *path, int r, const char *detail, struct err *e)
+{
+	char why[PATH_MEMBER_MAX + 256];
+
+	baseline_not_published(u, path, r == RACED);
+	if (r == RACED)
+		return tell(u, UA_CONFLICT, path, "changed_meanwhile", detail, e);
+	(void)snprintf(why, sizeof(why), "%s%s%s", detail, *detail ? ": " : "", strerror(-r));
+	return tell(u, UA_FAIL, path, fail_rule(-r), why, e);
+}
+
+/* Reports a step that did not happen; the sandbox's version is kept beside the run. */
+static int settle(struct unpack *u, const struct intent *in, int r, struct err *e)
+{
+	char detail[PATH_MEMBER_MAX + 128] = "";
+
+	if (in->op == IN_PUT) {
+		char name[20];
+		struct stat st;
+		int s;
+
+		/* It has its final mode already, which may keep even its owner from reading. */
+		stage_name(in->id, name);
+		if (fstatat(u->st.content, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+		    S_ISREG(st.st_mode) && fchmodat(u->st.content, name, 0600, 0) < 0)
+			return err_sys(e, errno, "open up the staged version of %s", in->path);
+		s = save_staged(u, in->id, in->path, detail, sizeof(detail), e);
+
+		if (s < 0)
+			return s;
+	}
+	return step_lost(u, in->path, r, detail, e);
+}
+
+/* A directory that a file replaces went as a whole: what was in it is named one by one. */
+static int cleared(struct unpack *u, const struct intent *in, struct err *e)
+{
+	struct beneath trash = {.root = u->st.trash, .stepwise = u->root.stepwise};
+	char name[20];
+
+	stage_name(in->id, name);
+	return tell_gone(u, &trash, name, in->path, e);
+}
+
+/* One intent in the forward or the backward pass. */
+int step_carry_out(struct unpack *u, const struct intent *in, bool forward, struct err *e)
+{
+	const char *rule = in->op == IN_MKDIR || in->op == IN_RMDIR ? "dir" : "";
+	int r = NOTHING;
+
+	if (!path_is_member(in->path, in->path_len) || strlen(in->path) != in->path_len)
+		return err_set(e, ERR_PROTOCOL, "the journal in %s names an unusable path",
+			       u->st.path);
+	switch (in->op) {
+	case IN_PUT:
+		r = forward ? do_put(u, in) : NOTHING;
+		break;
+	case IN_MKDIR:
+		if (!forward) {
+			(void)step_finish_dir(
+			    u, in); /* stays private where the host refuses: no loss */
+			return 0;
+		}
+		r = step_mkdir(u, in);
+		break;
+	case IN_MODE:
+		r = forward ? do_mode(u, in) : NOTHING;
+		break;
+	case IN_CLEAR:
+		r = forward ? do_delete(u, in) : NOTHING;
+		break;
+	case IN_DELETE:
+		r = forward ? NOTHING : do_delete(u, in);
+		break;
+	case IN_RMDIR:
+		r = forward ? NOTHING : do_rmdir(u, in);
+		break;
+	case IN_TREE:
+		return forward ? tree_graft(u, in, e) : 0;
+	default:
+		break;
+	}
+	if (r == NOTHING)
+		return 0;
+	if (r != DONE)
+		return settle(u, in, r, e);
+	if (in->op == IN_PUT)
+		u->bytes_written += in->size;
+	if (in->op == IN_CLEAR)
+		return cleared(u, in, e);
+	return in->action < UA_ACTION_COUNT ? tell(u, in->action, in->path, rule, NULL, e) : 0;
+}

@@ -1,0 +1,32 @@
+/*
+ * unpack_steps.h: one intent of the journal carried out, now or again after a kill. Part of door 1.
+ */
+#ifndef AIRLOCK_SYNC_UNPACK_STEPS_H
+#define AIRLOCK_SYNC_UNPACK_STEPS_H
+
+#include "sync/unpack_server.h"
+
+/* Outcomes of a step beside negative errno. */
+enum {
+	DONE = 0,
+	NOTHING, /* it was done before, or there is nothing left to do it to */
+	RACED,	 /* the host changed the path meanwhile: it stays as it is */
+};
+
+/* One intent in the forward or the backward pass; what did not happen is reported and its bytes are kept. */
+int step_carry_out(struct unpack *u, const struct intent *in, bool forward, struct err *e);
+
+/* Parts of it that a tree is made of when it cannot be put as a whole (unpack_graft.c). */
+/* The directory that holds path, made where the host deleted it. */
+int step_parent(struct unpack *u, const char *path, const char **ret_base);
+/* Not replacing. 0 or negative errno. */
+int step_rename_new(int from, const char *a, int to, const char *b);
+int step_mkdir(struct unpack *u, const struct intent *in);
+int step_finish_dir(struct unpack *u, const struct intent *in);
+/* Reports a path whose step ended with r (RACED or negative errno); detail: what was kept of it. */
+int step_lost(struct unpack *u, const char *path, int r, const char *detail, struct err *e);
+
+/* unpack_graft.c: a staged tree becomes the directory of in->path. 0 or negative errno. */
+int tree_graft(struct unpack *u, const struct intent *in, struct err *e);
+
+#endif
