@@ -119,8 +119,11 @@
 #define HTTP1_TRAILER_MAX 4096		      /* bytes of trailers after a chunked body, dropped: 431 */
 #define QUEUE_WINDOW 4096		      /* newest request numbers of a file queue that are told apart; older ones count as run */
 #define AUDIT_LINE_MAX 4096		      /* bytes of one audit line: fields are cut */
-#define AUDIT_FILE_MAX (16 << 20)	      /* bytes of one audit file before the next is begun */
-#define AUDIT_FILES_MAX 4		      /* audit files of one run; beyond them the oldest goes */
+#define AUDIT_FILE_MAX (64 << 20)	      /* bytes of the audit file of one run; when it is full, no request is forwarded: 503 */
+#define AUDIT_REFUSED_MAX (16 << 20)	      /* bytes of it for refused requests; what does not fit is counted, and the count written at the end */
+#define AUDIT_CLOSE_ROOM (256 << 10)	      /* bytes of it for the counts that are written at the end */
+#define AUDIT_BURST 5000		      /* audit lines at once, of refused requests and of others; what comes faster shares lines */
+#define AUDIT_RATE 100			      /* audit lines in a second, in the long run */
 
 
 /* Door 2: the channel */

@@ -1,5 +1,5 @@
 /*
- * audit.h: what door 2 decided, one JSON line a decision.
+ * audit.h: what door 2 decided, one JSON line a decision; many alike share one when they come too fast.
  *
  *   {"time":"2026-11-29T15:07:41.123Z","run":ID,"upstream":NAME,"transport":"http2","route":ID|null,
  *    "method":M|null,"status":200,"rule":"allow","bytes_in":0,"bytes_out":512,"ms":1.234}
@@ -11,10 +11,16 @@
  * secret can stand in a line, no tokens, targets, header values or bodies. rule is "allow" or what refused or
  * failed (docs/bridge.md). bytes_in: request body; bytes_out: response body; ms: from the verdict to the end.
  *
- * Lines go to audit.jsonl in the run's directory. With the directory at hand it becomes audit.1.jsonl at AUDIT_FILE_MAX,
- * that one audit.2.jsonl, and so on; beyond AUDIT_FILES_MAX files the oldest goes. A confined helper has the one file
- * alone: it takes AUDIT_FILE_MAX * AUDIT_FILES_MAX bytes, and what comes later is counted as lost. Lines are gathered:
- * they are in the file after audit_flush, or when AUDIT_BUFFER bytes have come together.
+ * A sandbox must not be able to hide what it did behind what it was refused. So:
+ *   - Refused requests have AUDIT_REFUSED_MAX bytes of the file, the forwarded ones the rest.
+ *   - Each kind has a rate (AUDIT_BURST lines at once, AUDIT_RATE a second). What comes faster is counted, by route, method,
+ *     status and rule, and written as lines with "count":N every AUDIT_SUM_MS; their bytes are sums, their ms the mean.
+ *     When the room gets short (half of it is used), everything is.
+ *   - What there is no room for stays in those counts, which are written when the run ends: AUDIT_CLOSE_ROOM is kept for them.
+ *   - audit_ready says whether one more forwarded request would find room. If not, or if the last write failed, none may be
+ *     forwarded: there is no unaudited request.
+ * Lines are gathered: they are in the file after audit_flush, or when AUDIT_BUFFER bytes have come together; a write that
+ * failed is tried again with the next flush. Only what not even that keeps is counted as lost.
  */
 #ifndef AIRLOCK_BRIDGE_AUDIT_H
 #define AIRLOCK_BRIDGE_AUDIT_H
@@ -24,46 +30,62 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/limits.h"
 
 #define AUDIT_FILE "audit.jsonl"
 #define AUDIT_BUFFER 32768 /* bytes */
+#define AUDIT_PENDING_MAX (512 << 10)
+#define AUDIT_SUMS 64 /* kinds that are told apart; beyond them the rest is "several" */
+#define AUDIT_SUM_MS 10000
+#define AUDIT_TEXT_MAX 256 /* bytes of a route's id in a count */
 
 struct audit_entry {
 	int64_t real_ns;	    /* CLOCK_REALTIME of the verdict */
 	const char *run, *upstream; /* id and name */
 	const char *transport;	    /* "http2", "queue" */
 	const char *route_id;	    /* NULL: none was reached */
-	const char *target;	    /* of the network proxy: host[:port] in canonical form, else NULL */
-	const char *method;	    /* NULL: none was understood */
+	const char *target; /* of the network proxy: host[:port] in canonical form, else NULL */
+	const char *method; /* NULL: none was understood */
 	const char *rule;
 	int status; /* as the sandbox saw it; 0: it had gone */
 	uint64_t bytes_in, bytes_out;
 	int64_t duration_ns;
+	bool forwarded; /* it was handed to the upstream's side */
+	uint64_t count; /* 0 and 1: one request; else so many alike */
+};
+
+struct audit_sum {
+	struct audit_entry e; /* its texts but these are static, or live as long as the audit */
+	char route[AUDIT_TEXT_MAX], method[32];
 };
 
 struct audit {
-	int dir; /* owned, or -1 */
-	int fd;	 /* owned; -1: open at the next flush, or nothing is kept */
-	uint64_t size;
-	bool torn;	    /* the file ends within a line */
-	struct buf pending; /* owned */
-	uint64_t lost;	    /* lines that could not be kept */
+	int fd;		       /* owned; -1: nothing is kept, nothing is lost */
+	uint64_t size;	       /* of the file */
+	uint64_t refused;      /* bytes of it that are lines of refused requests */
+	bool torn;	       /* the file ends within a line */
+	bool stuck;	       /* the last write failed */
+	struct buf pending;    /* owned */
+	uint64_t lost;	       /* requests whose line could not be kept */
+	struct audit_sum *sum; /* owned */
+	size_t sums;
+	int64_t sums_ns;  /* the oldest count is that old (clock_mono_ns) */
+	double tokens[2]; /* of refused, of forwarded */
+	int64_t tokens_ns;
 };
 
 /* Appends one line with its LF. 0, or as buf_put. */
 int audit_format(struct buf *out, const struct audit_entry *a);
 
-/*
- * Both descriptors are taken over, whatever happens. dir: of the run's directory, or -1; fd: the open file (O_APPEND), or
- * -1 to open it in dir. Both -1: nothing is kept and nothing is lost.
- */
-int audit_open(struct audit *a, int dir, int fd, struct err *e);
-/* Never fails: what cannot be kept is counted as lost. */
+/* fd (O_APPEND) is taken over, whatever happens; -1: nothing is kept. */
+int audit_open(struct audit *a, int fd, struct err *e);
+/* Whether a request may be forwarded: its line will find room. Always, where nothing is kept. */
+bool audit_ready(const struct audit *a);
+/* Never fails. run, upstream, transport and rule must live as long as the audit. A count has no target. */
 void audit_add(struct audit *a, const struct audit_entry *entry);
-void audit_flush(struct audit *a);
-/* Flushes and closes. */
+/* Writes what waits, and the counts if they are due. True: there is more to be written later. */
+bool audit_flush(struct audit *a);
+/* Writes everything and closes. */
 void audit_close(struct audit *a);
-/* Name of the i-th file, newest first, into out (at least 32 bytes). */
-void audit_file_name(unsigned i, char *out, size_t n);
 
 #endif

@@ -62,7 +62,8 @@ int bridge_put_counts(struct buf *b, const struct bridge_counts *c)
 	(void)buf_u64(b, c->failed);
 	(void)buf_u64(b, c->indeterminate);
 	(void)buf_u64(b, c->bytes_in);
-	return buf_u64(b, c->bytes_out);
+	(void)buf_u64(b, c->bytes_out);
+	return buf_u64(b, c->audit_lost);
 }
 
 int bridge_get_counts(struct view v, struct bridge_counts *ret)
@@ -77,5 +78,6 @@ int bridge_get_counts(struct view v, struct bridge_counts *ret)
 	ret->indeterminate = cursor_u64(&c);
 	ret->bytes_in = cursor_u64(&c);
 	ret->bytes_out = cursor_u64(&c);
+	ret->audit_lost = cursor_u64(&c);
 	return cursor_end(&c) ? 0 : -EPROTO;
 }

@@ -20,7 +20,7 @@ struct exchange {
 	struct buf body;
 	uint64_t in, out;
 	struct upstream_call *call;
-	bool collecting, headed, ended, sent;
+	bool collecting, headed, ended, sent, forwarded;
 	int status;
 	enum guard_cause why; /* why we gave the answer up; GUARD_CAUSE_COUNT: we did not */
 	const char *rule;     /* of the audit line */
@@ -40,6 +40,7 @@ static void audit(struct exchange *x)
 	    .bytes_out = x->out,
 	    .began_ns = x->began_real_ns,
 	    .took_ns = clock_mono_ns() - x->began_ns,
+	    .forwarded = x->forwarded,
 	};
 
 	x->b->counts.bytes_in += x->in;
@@ -232,6 +233,11 @@ void exchange_body_end(struct exchange *x)
 	/* A method that may have one says so with a length of zero. */
 	q.has_body = x->body.len || x->v.method == METHOD_POST || x->v.method == METHOD_PUT ||
 		     x->v.method == METHOD_PATCH;
+	if (x->b->audit_ready && !x->b->audit_ready(x->b->audit_arg)) {
+		exchange_fail(x, GUARD_AUDIT);
+		return;
+	}
+	x->forwarded = true;
 	x->call = upstream_start(x->b->upstream, &q);
 	if (!x->call)
 		exchange_fail(x, GUARD_MEMORY);

@@ -23,6 +23,7 @@ struct bridge_counts {
 	uint64_t requests; /* judged */
 	uint64_t forwarded, refused, failed, indeterminate;
 	uint64_t bytes_in, bytes_out; /* bodies: from the sandbox, to it */
+	uint64_t audit_lost;	      /* decisions that no audit line tells of */
 };
 
 struct exchange_audit {
@@ -31,6 +32,7 @@ struct exchange_audit {
 	int status;
 	uint64_t bytes_in, bytes_out;
 	int64_t began_ns, took_ns;
+	bool forwarded; /* it was handed to the upstream's side */
 };
 
 struct bridge {
@@ -42,6 +44,8 @@ struct bridge {
 	bool stopping;
 	/* One decision, for the audit file. May be NULL. */
 	void (*audit)(void *arg, const struct exchange_audit *a);
+	/* Whether a decision could be recorded; NULL: always. If not, nothing is forwarded. */
+	bool (*audit_ready)(void *arg);
 	void *audit_arg;
 };
 

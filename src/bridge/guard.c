@@ -495,6 +495,10 @@ static const struct {
     [GUARD_STOPPED] = {"bridge.stopped", "the bridge ends", 503, false},
     [GUARD_OVERLOAD] = {"bridge.overload", "too many requests wait", 503, false},
     [GUARD_MEMORY] = {"bridge.memory", "there is no room for this request now", 503, false},
+    [GUARD_AUDIT] = {"audit.full",
+		     "the record of this run's requests is full or cannot be written, and none is "
+		     "sent without one",
+		     503, false},
     [GUARD_UNREACHABLE] = {"upstream.unreachable", "the API cannot be reached", 503, false},
     [GUARD_BODY_IDLE] = {"body.time", "the request body came too slowly", 408, false},
     [GUARD_UPSTREAM_LOST] = {"upstream.lost", "the API ended the connection", 502, true},
@@ -522,7 +526,7 @@ void guard_fault(const struct guard_verdict *v, enum guard_cause cause, bool sen
 	}
 	reply(ret, causes[cause].status, rule,
 	      "{\"error\":\"%s\",\"code\":\"%s\",\"retryable\":%s}", error, rule,
-	      cause == GUARD_RESPONSE_SIZE ? "false" : "true");
+	      cause == GUARD_RESPONSE_SIZE || cause == GUARD_AUDIT ? "false" : "true");
 }
 
 /* A path of our own origin, or an empty view. */

@@ -126,6 +126,7 @@ enum guard_cause {
 	GUARD_STOPPED,	   /* the bridge ends: nothing was sent upstream */
 	GUARD_OVERLOAD,	   /* a queue or stream limit: nothing was sent upstream */
 	GUARD_MEMORY,	   /* no room for the body: nothing was sent upstream */
+	GUARD_AUDIT,	   /* it could not be recorded: nothing was sent upstream */
 	GUARD_UNREACHABLE, /* no connection: nothing was sent upstream */
 	GUARD_BODY_IDLE, /* the request body stalled or took too long: nothing was completed upstream */
 	GUARD_UPSTREAM_LOST, /* the connection ended after the first byte went upstream */

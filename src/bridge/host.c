@@ -32,7 +32,8 @@
 #define NOFILE (3 * BRIDGE_STREAMS_MAX)
 #define SEND_MS 1000
 #define READ_CHUNK 16384
-#define AUDIT_WAIT_MS 250 /* how long a line may wait for others */
+#define AUDIT_WAIT_MS 250   /* how long a line may wait for others */
+#define AUDIT_LATER_MS 1000 /* until a write that failed, or a count, is looked at again */
 
 struct host {
 	struct loop loop;
@@ -86,7 +87,8 @@ static void finish(struct host *h)
 	if (h->h2)
 		h2server_free(h->h2);
 	h->h2 = NULL;
-	audit_flush(&h->audit);
+	audit_close(&h->audit);
+	h->bridge.counts.audit_lost = h->audit.lost;
 	(void)bridge_put_counts(&b, &h->bridge.counts);
 	(void)say(h, BF_DONE, &b);
 }
@@ -125,11 +127,20 @@ static void audit(void *arg, const struct exchange_audit *a)
 	    .bytes_in = a->bytes_in,
 	    .bytes_out = a->bytes_out,
 	    .duration_ns = a->took_ns,
+	    .forwarded = a->forwarded,
 	};
+	int64_t by = clock_mono_ns() + AUDIT_WAIT_MS * NS_PER_MS;
 
 	audit_add(&h->audit, &line);
-	if (h->audit_by_ns == INT64_MAX)
-		h->audit_by_ns = clock_mono_ns() + AUDIT_WAIT_MS * NS_PER_MS;
+	if (by < h->audit_by_ns)
+		h->audit_by_ns = by;
+}
+
+static bool can_audit(void *arg)
+{
+	const struct host *h = arg;
+
+	return audit_ready(&h->audit);
 }
 
 /* The channel. ----------------------------------------------------------------------------- */
@@ -253,8 +264,8 @@ static void on_turn(void *arg, int64_t now)
 	    (now >= h->stop_by_ns || !h->h2 || h2server_under_way(h->h2) == 0))
 		finish(h);
 	if (now >= h->audit_by_ns) {
-		audit_flush(&h->audit);
-		h->audit_by_ns = INT64_MAX;
+		h->audit_by_ns =
+		    audit_flush(&h->audit) ? now + AUDIT_LATER_MS * NS_PER_MS : INT64_MAX;
 	}
 	if (h->audit_by_ns < next)
 		next = h->audit_by_ns;
@@ -333,7 +344,7 @@ static int set_up(struct host *h, const struct frame *f, int fds[FRAME_FDS_MAX],
 
 	h->in = TAKE_FD(fds[0]);
 	h->out = TAKE_FD(fds[1]);
-	r = audit_open(&h->audit, -1, TAKE_FD(fds[2]), e);
+	r = audit_open(&h->audit, TAKE_FD(fds[2]), e);
 	if (r < 0)
 		return r;
 	if (f->type != BF_SETUP || bridge_get_setup(f->payload, &s) < 0 || h->in < 0 || h->out < 0)
@@ -355,6 +366,7 @@ static int set_up(struct host *h, const struct frame *f, int fds[FRAME_FDS_MAX],
 	(void)snprintf(h->run_id, sizeof(h->run_id), "%.*s", (int)s.run_id.n,
 		       s.run_id.n ? s.run_id.p : "");
 	h->bridge.audit = audit;
+	h->bridge.audit_ready = can_audit;
 	h->bridge.audit_arg = h;
 	ready_init(&h->ready, nonce);
 	h->bridge.transport = s.transport == BRIDGE_QUEUE ? "queue" : "http2";
@@ -409,7 +421,7 @@ int bridge_serve(int fd)
 {
 	struct host h = {.in = -1,
 			 .out = -1,
-			 .audit = {.dir = -1, .fd = -1},
+			 .audit = {.fd = -1},
 			 .audit_by_ns = INT64_MAX,
 			 .ctl_watch.fd = -1,
 			 .in_watch.fd = -1,

@@ -80,6 +80,7 @@ static void write_audit(struct proxy_conn *c)
 	    .bytes_in = up,
 	    .bytes_out = down,
 	    .duration_ns = clock_mono_ns() - c->began_ns,
+	    .forwarded = c->state == C_TUNNEL,
 	};
 
 	if (c->req.to.host[0])

@@ -151,7 +151,7 @@ static void finish(struct proxy *p)
 
 	p->done = p->loop.stop = true;
 	proxy_conns_end(p);
-	audit_flush(&p->audit);
+	audit_close(&p->audit);
 	(void)proxy_put_counts(&b, &p->counts);
 	(void)say(p, PF_DONE, &b);
 }
@@ -177,8 +177,7 @@ static void on_turn(void *arg, int64_t now)
 
 	p->loop.wake_ns = proxy_conns_tick(p, now);
 	if (now >= p->audit_by_ns) {
-		audit_flush(&p->audit);
-		p->audit_by_ns = INT64_MAX;
+		p->audit_by_ns = audit_flush(&p->audit) ? now + NS_PER_S : INT64_MAX;
 	}
 	if (p->audit_by_ns < p->loop.wake_ns)
 		p->loop.wake_ns = p->audit_by_ns;
@@ -273,7 +272,7 @@ static int set_up(struct proxy *p, const struct frame *f, int fds[FRAME_FDS_MAX]
 	int r;
 
 	p->channel = TAKE_FD(fds[0]);
-	r = audit_open(&p->audit, -1, TAKE_FD(fds[1]), e);
+	r = audit_open(&p->audit, TAKE_FD(fds[1]), e);
 	if (r < 0)
 		return r;
 	if (f->type != PF_SETUP || proxy_get_setup(f->payload, &s) < 0 || p->channel < 0)
@@ -334,7 +333,7 @@ int proxy_serve(int fd)
 {
 	static struct proxy p = {.channel = -1,
 				 .resolver = -1,
-				 .audit = {.dir = -1, .fd = -1},
+				 .audit = {.fd = -1},
 				 .audit_by_ns = INT64_MAX,
 				 .due_ns = INT64_MAX,
 				 .ctl_watch.fd = -1,

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/limits.h"
+#include "base/path.h"
 #include "base/str.h"
 #include "bridge/audit.h"
 #include "cli/cli.h"
@@ -23,7 +23,7 @@ const struct opt opts_audit[] = {
 static const struct opt *const tables[] = {opts_audit, opts_help, NULL};
 
 struct totals {
-	uint64_t lines, refused;
+	uint64_t requests, refused;
 };
 
 static int set(void *arg, const struct opt *o, const char *value, struct err *e)
@@ -41,9 +41,10 @@ static const char *text(const json_t *j, const char *name)
 	return s ? s : "-";
 }
 
-static void print_line(const char *line, size_t n, struct totals *t)
+static void print_line(const char *line, size_t len, struct totals *t)
 {
-	json_t *j = json_loadb(line, n, 0, NULL);
+	json_t *j = json_loadb(line, len, 0, NULL);
+	uint64_t n = 1;
 	char in[32], out[32];
 
 	/* A line that a crash cut short is no reason to hide the others. */
@@ -51,8 +52,10 @@ static void print_line(const char *line, size_t n, struct totals *t)
 		json_decref(j);
 		return;
 	}
-	t->lines++;
-	t->refused += strcmp(text(j, "rule"), "allow") != 0;
+	if (json_integer_value(json_object_get(j, "count")) > 1)
+		n = (uint64_t)json_integer_value(json_object_get(j, "count"));
+	t->requests += n;
+	t->refused += strcmp(text(j, "rule"), "allow") != 0 ? n : 0;
 	str_human_size((uint64_t)json_integer_value(json_object_get(j, "bytes_in")), in,
 		       sizeof(in));
 	str_human_size((uint64_t)json_integer_value(json_object_get(j, "bytes_out")), out,
@@ -66,6 +69,9 @@ static void print_line(const char *line, size_t n, struct totals *t)
 		ui_print_name(text(j, "route"));
 	else
 		(void)printf("%s (no route)", text(j, "method"));
+	/* They came faster than one line each. */
+	if (n > 1)
+		(void)printf("  x %" PRIu64, n);
 	(void)putchar('\n');
 	json_decref(j);
 }
@@ -85,30 +91,23 @@ static int print_file(FILE *f, bool json, struct totals *t)
 	return ferror(f) ? -errno : 0;
 }
 
-/* Oldest first. 1 if there was a file. */
+/* 1 if there was a file. */
 static int print_all(const char *dir, bool json, struct totals *t, struct err *e)
 {
-	int found = 0;
+	_cleanup_free_ char *path = path_join(dir, AUDIT_FILE);
+	_cleanup_file_ FILE *f = NULL;
+	int fd, r;
 
-	for (unsigned i = AUDIT_FILES_MAX; i-- > 0;) {
-		_cleanup_file_ FILE *f = NULL;
-		char path[4200], name[32];
-		int fd, r;
-
-		audit_file_name(i, name, sizeof(name));
-		(void)snprintf(path, sizeof(path), "%s/%s", dir, name);
-		fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-		if (fd < 0 && errno == ENOENT)
-			continue;
-		f = fd >= 0 ? fdopen(fd, "r") : NULL;
-		if (!f)
-			return err_sys(e, errno, "audit file %s", path);
-		r = print_file(f, json, t);
-		if (r < 0)
-			return err_sys(e, -r, "audit file %s", path);
-		found = 1;
-	}
-	return found;
+	if (!path)
+		return err_set(e, ERR_NOMEM, "audit: out of memory");
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0 && errno == ENOENT)
+		return 0;
+	f = fd >= 0 ? fdopen(fd, "r") : NULL;
+	if (!f)
+		return err_sys(e, errno, "audit file %s", path);
+	r = print_file(f, json, t);
+	return r < 0 ? err_sys(e, -r, "audit file %s", path) : 1;
 }
 
 static int audit(const char *word, bool json, struct err *e)
@@ -131,7 +130,7 @@ static int audit(const char *word, bool json, struct err *e)
 	if (r >= 0 && !json)
 		cli_say(r ? "run %s: %" PRIu64 " requests, %" PRIu64 " of them refused or failed"
 			  : "run %s has no audit file: it had no bridge, or nothing was asked",
-			run.id, t.lines, t.refused);
+			run.id, t.requests, t.refused);
 	run_row_done(&run);
 	return r < 0 ? r : 0;
 }

@@ -320,6 +320,10 @@ static void bridge(const struct run_outcome *o)
 		cli_say(
 		    "bridge: of %llu requests that failed it is not known whether they had their effect",
 		    (unsigned long long)c->indeterminate);
+	if (c->audit_lost)
+		cli_say(
+		    "bridge: %llu decisions are in no audit line: the file could not be written",
+		    (unsigned long long)c->audit_lost);
 }
 
 static void network_refused(const struct run_outcome *o)

@@ -9,7 +9,7 @@ import subprocess
 from api_box import KEY
 
 SETUP, POLICY, STOP, CONFINED, READY, POLICY_SET, POLICY_BAD, LOST, DONE, ERROR = 1, 2, 3, 32, 33, 34, 35, 36, 37, 38
-COUNTS = "requests", "forwarded", "refused", "failed", "indeterminate", "bytes_in", "bytes_out"
+COUNTS = "requests", "forwarded", "refused", "failed", "indeterminate", "bytes_in", "bytes_out", "audit_lost"
 
 
 def text(v):
@@ -18,7 +18,7 @@ def text(v):
 
 
 class Host:
-    def __init__(self, programs, upstream, transport=0, policy="paperclip", policy_text=b"", channel=None, token=None, program="airlock-bridge"):
+    def __init__(self, programs, upstream, transport=0, policy="paperclip", policy_text=b"", channel=None, token=None, program="airlock-bridge", audit=None):
         """channel: descriptor of the queue's directory; None: a socket pair, whose other end is self.channel."""
         self.token, self.nonce = token or secrets.token_urlsafe(24), secrets.token_hex(16)
         self.ctl, theirs = socket.socketpair()
@@ -33,6 +33,7 @@ class Host:
             fds = [ours.fileno(), ours.fileno()]
         else:
             fds = [channel]
+        fds += [audit] if audit is not None else []
         frame = struct.pack("<IBBBB", len(setup), 1, SETUP, len(fds), 0) + setup
         self.ctl.sendmsg([frame], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
         if channel is None:
@@ -75,7 +76,7 @@ class Host:
             if not f:
                 raise AssertionError("it ended without its counts")
             if f[0] == DONE:
-                counts = dict(zip(COUNTS, struct.unpack("<7Q", f[1])))
+                counts = dict(zip(COUNTS, struct.unpack("<%dQ" % len(COUNTS), f[1])))
         self.close()
         return counts
 

@@ -5,11 +5,13 @@ usage: test_bridge_h2.py DIRECTORY_OF_PROGRAMS [TEST...]
 Each test's name carries the cases of the bridge that it shows. What must hold: nothing reaches the API, the helper neither
 dies nor grows, and where the protocol allows it the channel goes on.
 """
+import json
 import os
 import signal
 import socket
 import struct
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
@@ -49,8 +51,8 @@ def field(name, value):
 class Channel:
     """A sandbox's end."""
 
-    def __init__(self, api, ready=True):
-        self.host = Host(PROGRAMS, api.url)
+    def __init__(self, api, ready=True, **kw):
+        self.host = Host(PROGRAMS, api.url, **kw)
         self.s, self.buf, self.next = self.host.channel, b"", 1
         self.s.settimeout(60)
         if ready:
@@ -59,7 +61,6 @@ class Channel:
             self.host.expect(READY)
 
     def say_ready(self, **kw):
-        import json
         self.send(json.dumps({"version": 2, "type": "ready", "nonce": self.host.nonce, **kw}).encode() + b"\n")
 
     def send(self, data):
@@ -427,6 +428,63 @@ class Frames(unittest.TestCase):
         self.assertLess(peak, 64 * 1024)
 
 
+class Audit(unittest.TestCase):
+    """What a sandbox does stands in its audit file, whatever else it does."""
+
+    def setUp(self):
+        self.api = api_box.Server()
+        self.addCleanup(self.api.server_close)
+        self.addCleanup(self.api.shutdown)
+        self.file = tempfile.TemporaryFile()
+        self.addCleanup(self.file.close)
+
+    def channel(self):
+        fd = os.open("/proc/self/fd/%d" % self.file.fileno(), os.O_WRONLY | os.O_APPEND)
+        c = Channel(self.api, audit=fd)
+        os.close(fd)
+        self.addCleanup(c.close)
+        return c
+
+    def lines(self):
+        self.file.seek(0)
+        return [json.loads(l) for l in self.file]
+
+    def test_B10_a_flood_of_refusals_hides_nothing(self):
+        c, n = self.channel(), 12000
+        c.send(frame(WINDOW, 0, 0, struct.pack(">I", 1 << 30)))
+        for k in range(0, n, 60):
+            sids = {c.open(token="wrong" if k % 120 else None, path=b"/api/nothing") for _ in range(60)}
+            while sids:
+                kind, flags, stream, _ = c.read()
+                if kind in (HEADERS, DATA) and flags & END_STREAM:
+                    sids.discard(stream)
+            if k % 3000 == 0:
+                self.assertEqual(c.outcome(c.open()), 200)
+        counts = c.host.stop()
+        self.assertEqual((counts["requests"], counts["refused"], counts["audit_lost"]), (n + 4, n, 0))
+        lines = self.lines()
+        told = {}
+        for l in lines:
+            told[l["rule"]] = told.get(l["rule"], 0) + l.get("count", 1)
+        self.assertEqual(told, {"auth.token": n // 2, "route.path": n // 2, "allow": 4})
+        self.assertEqual(len([l for l in lines if l["rule"] == "allow" and "count" not in l]), 4)
+        self.assertLess(len(lines), n)
+
+    def test_B10_no_request_is_forwarded_that_cannot_be_recorded(self):
+        self.file.truncate(64 << 20)
+        c = self.channel()
+        for method, path in (b"GET", b"/api/agents/me"), (b"POST", b"/api/issues/i/comments"):
+            self.assertEqual(c.outcome(c.open(method, path)), 503)
+        # What is refused anyway hears the same as ever.
+        self.assertEqual(c.outcome(c.open(token="wrong")), 401)
+        counts = c.host.stop()
+        self.assertEqual((counts["requests"], counts["forwarded"], counts["failed"]), (3, 0, 2))
+        self.assertEqual(self.api.take(), [])
+        # The counts of it still found room.
+        self.file.seek(64 << 20)
+        self.assertEqual(sorted((json.loads(l)["rule"], json.loads(l).get("count", 1)) for l in self.file), [("audit.full", 1)] * 2 + [("auth.token", 1)])
+
+
 class Opening(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -442,7 +500,6 @@ class Opening(unittest.TestCase):
         self.addCleanup(self.c.close)
 
     def line(self, **kw):
-        import json
         return json.dumps({"version": 2, "type": "ready", "nonce": self.c.host.nonce, **kw}).encode() + b"\n"
 
     def test_C01_echo_marks_and_single_bytes_before_READY(self):

@@ -1,4 +1,4 @@
-/* Unit tests of src/bridge/audit.c: one line a decision, bounded files, and a full disk costs lines, never the run. */
+/* Unit tests of src/bridge/audit.c: one line a decision, a bounded file, and nothing unaudited. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,6 @@
 
 #include "base/cleanup.h"
 #include "base/limits.h"
-#include "base/path.h"
 #include "bridge/audit.h"
 
 static const struct audit_entry one = {.real_ns = INT64_C(1796051261123456789),
@@ -30,34 +29,56 @@ static const struct audit_entry one = {.real_ns = INT64_C(1796051261123456789),
 				       .bytes_out = UINT64_C(1) << 40,
 				       .duration_ns = 1234567};
 
-static char *made_dir(char *template)
+/* An audit file without a name, and the same file for reading. */
+static int made_file(int *ret_rd)
 {
-	assert_non_null(mkdtemp(template));
-	return template;
+	char path[] = "/tmp/airlock-audit-XXXXXX";
+	int fd = mkostemp(path, O_APPEND | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	*ret_rd = open(path, O_RDWR | O_CLOEXEC);
+	assert_true(*ret_rd >= 0);
+	assert_int_equal(unlink(path), 0);
+	return fd;
 }
 
-static int64_t size_of(const char *dir, unsigned i)
+static int64_t size_of(int fd)
 {
-	char name[32];
-	_cleanup_free_ char *path = NULL;
 	struct stat st;
 
-	audit_file_name(i, name, sizeof(name));
-	path = path_join(dir, name);
-	return stat(path, &st) < 0 ? -1 : st.st_size;
+	assert_int_equal(fstat(fd, &st), 0);
+	return st.st_size;
 }
 
-static void clean(const char *dir)
-{
-	for (unsigned i = 0; i <= AUDIT_FILES_MAX; i++) {
-		char name[32];
-		_cleanup_free_ char *path = NULL;
+struct found {
+	uint64_t lines, requests, several; /* several: requests in lines of more than one */
+};
 
-		audit_file_name(i, name, sizeof(name));
-		path = path_join(dir, name);
-		(void)unlink(path);
+/* Every line but one that a full disk cut is JSON. rule NULL: all. */
+static struct found look(int fd, const char *rule)
+{
+	_cleanup_file_ FILE *f = fdopen(dup(fd), "r");
+	_cleanup_free_ char *line = NULL;
+	struct found t = {0};
+	size_t cap = 0;
+	ssize_t n;
+
+	assert_non_null(f);
+	rewind(f);
+	while ((n = getline(&line, &cap, f)) > 0) {
+		json_t *j = json_loadb(line, (size_t)n, 0, NULL);
+		const char *r = json_string_value(json_object_get(j, "rule"));
+
+		if (r && (!rule || strcmp(r, rule) == 0)) {
+			uint64_t k = (uint64_t)json_integer_value(json_object_get(j, "count"));
+
+			t.lines++;
+			t.requests += k > 1 ? k : 1;
+			t.several += k > 1 ? k : 0;
+		}
+		json_decref(j);
 	}
-	assert_int_equal(rmdir(dir), 0);
+	return t;
 }
 
 static void a_line_is_json(void **state)
@@ -87,100 +108,172 @@ static void a_line_is_json(void **state)
 	json_decref(j);
 }
 
-/* The oldest goes when there are too many; no file is larger than its limit. */
-static void files_rotate(void **state)
+/* A million refusals leave room for what is forwarded, and not one of either is forgotten. */
+static void refusals_do_not_crowd_out_what_is_forwarded(void **state)
 {
-	char template[] = "/tmp/airlock-audit-XXXXXX";
-	const char *dir = made_dir(template);
-	_cleanup_buf_ struct buf line = BUF_INIT(AUDIT_LINE_MAX);
+	struct audit_entry no = one, yes = one;
 	struct audit a;
+	struct found t;
+	int rd, fd = made_file(&rd);
 
 	(void)state;
-	assert_int_equal(audit_format(&line, &one), 0);
-	assert_int_equal(audit_open(&a, open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), -1, NULL),
-			 0);
-	audit_add(&a, &one);
-	audit_flush(&a);
-	assert_int_equal(size_of(dir, 0), line.len);
-	for (uint64_t n = 0; n < (uint64_t)(AUDIT_FILES_MAX + 1) * AUDIT_FILE_MAX; n += line.len)
-		audit_add(&a, &one);
-	audit_close(&a);
-	assert_int_equal(a.lost, 0);
-	for (unsigned i = 0; i < AUDIT_FILES_MAX; i++) {
-		assert_in_range(size_of(dir, i), 1, AUDIT_FILE_MAX);
-		assert_int_equal(size_of(dir, i) % (int64_t)line.len, 0);
+	no.rule = "route.path";
+	no.route_id = NULL;
+	no.status = 403;
+	yes.forwarded = true;
+	assert_int_equal(audit_open(&a, fd, NULL), 0);
+	for (int i = 0; i < 1000000; i++) {
+		audit_add(&a, &no);
+		if (i % 100000 == 0) {
+			assert_true(audit_ready(&a));
+			audit_add(&a, &yes);
+			(void)audit_flush(&a);
+		}
 	}
-	assert_int_equal(size_of(dir, AUDIT_FILES_MAX), -1);
-	clean(dir);
+	audit_close(&a);
+	assert_int_equal(a.lost, 0);
+	t = look(rd, "route.path");
+	assert_int_equal(t.requests, 1000000);
+	assert_in_range(t.lines, AUDIT_BURST, 100000);
+	t = look(rd, "allow");
+	assert_int_equal(t.lines, 10);
+	assert_in_range(size_of(rd), 1, 2 * AUDIT_REFUSED_MAX);
+	(void)close(rd);
 }
 
-/* A confined helper: one descriptor, a bound, and a count of what did not fit. */
-static void one_file_is_bounded(void **state)
+/* The room of refusals is used up: they are counted, whatever their rate, and told at the end. */
+static void refusals_keep_to_their_room(void **state)
 {
-	char template[] = "/tmp/airlock-audit-XXXXXX";
-	const char *dir = made_dir(template);
-	_cleanup_free_ char *path = path_join(dir, AUDIT_FILE);
-	int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	struct audit_entry no = one;
 	struct audit a;
+	int rd, fd = made_file(&rd);
 
 	(void)state;
-	assert_true(fd >= 0);
-	assert_int_equal(ftruncate(fd, (off_t)AUDIT_FILE_MAX * AUDIT_FILES_MAX - 10), 0);
-	assert_int_equal(audit_open(&a, -1, fd, NULL), 0);
-	for (int i = 0; i < 7; i++)
-		audit_add(&a, &one);
+	no.rule = "route.path";
+	assert_int_equal(audit_open(&a, fd, NULL), 0);
+	a.refused = AUDIT_REFUSED_MAX - 10;
+	for (int i = 0; i < 500; i++)
+		audit_add(&a, &no);
+	(void)audit_flush(&a);
+	assert_int_equal(size_of(rd), 0);
+	assert_true(audit_ready(&a));
 	audit_close(&a);
-	assert_int_equal(a.lost, 7);
-	assert_int_equal(size_of(dir, 0), (int64_t)AUDIT_FILE_MAX * AUDIT_FILES_MAX - 10);
-	/* Nothing to write to: nothing kept, nothing lost. */
-	assert_int_equal(audit_open(&a, -1, -1, NULL), 0);
+	assert_int_equal(a.lost, 0);
+	assert_int_equal(look(rd, "route.path").several, 500);
+	(void)close(rd);
+}
+
+/* More kinds than places: the rest share one, and the sum is right. */
+static void many_kinds_share(void **state)
+{
+	struct audit_entry e = one;
+	struct audit a;
+	int rd, fd = made_file(&rd);
+
+	(void)state;
+	assert_int_equal(audit_open(&a, fd, NULL), 0);
+	a.tokens[0] = a.tokens[1] = -1e9;
+	for (int i = 0; i < 3000; i++) {
+		char route[600];
+
+		memset(route, 'r', sizeof(route));
+		(void)snprintf(route + (i & 1 ? 0 : 300), 20, "%d", i % 300);
+		e.route_id = i % 7 ? route : NULL;
+		e.status = 200 + i % 300;
+		e.forwarded = i & 1;
+		audit_add(&a, &e);
+	}
+	audit_close(&a);
+	assert_int_equal(a.lost, 0);
+	assert_int_equal(look(rd, NULL).requests, 3000);
+	assert_in_range(look(rd, NULL).lines, 2, AUDIT_SUMS);
+	(void)close(rd);
+}
+
+/* When it is full nothing more is forwarded; the counts of what ends then still find room. */
+static void a_full_file_is_said(void **state)
+{
+	struct audit_entry e = one;
+	struct audit a;
+	int rd, fd = made_file(&rd);
+
+	(void)state;
+	e.forwarded = true;
+	assert_int_equal(ftruncate(rd, AUDIT_FILE_MAX - AUDIT_CLOSE_ROOM - 1), 0);
+	assert_int_equal(audit_open(&a, fd, NULL), 0);
+	assert_true(audit_ready(&a));
+	audit_add(&a, &e);
+	(void)audit_flush(&a);
+	assert_true(audit_ready(&a));
+	assert_int_equal(ftruncate(rd, AUDIT_FILE_MAX - AUDIT_CLOSE_ROOM), 0);
+	a.size++;
+	assert_false(audit_ready(&a));
+	for (int i = 0; i < 1000; i++)
+		audit_add(&a, &e);
+	audit_close(&a);
+	assert_int_equal(a.lost, 0);
+	assert_in_range(size_of(rd), AUDIT_FILE_MAX - AUDIT_CLOSE_ROOM, AUDIT_FILE_MAX);
+	(void)close(rd);
+	/* Nothing to write to: nothing kept, nothing lost, and nothing stopped. */
+	assert_int_equal(audit_open(&a, -1, NULL), 0);
+	assert_true(audit_ready(&a));
 	audit_add(&a, &one);
 	audit_close(&a);
 	assert_int_equal(a.lost, 0);
-	clean(dir);
 }
 
-/* A write that a limit cuts short: the next line begins on a line of its own. */
-static void a_torn_line_is_ended(void **state)
+/*
+ * A write that a limit cuts short: nothing more is forwarded until it can be written; the line that was cut is written again, whole, on
+ * a line of its own; what never can is counted.
+ */
+static void a_torn_line_is_written_again(void **state)
 {
-	char template[] = "/tmp/airlock-audit-XXXXXX", text[2048];
-	const char *dir = made_dir(template);
-	_cleanup_free_ char *path = path_join(dir, AUDIT_FILE);
-	int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600), rd = dup(fd);
-	struct rlimit was, small = {.rlim_cur = 100};
+	struct rlimit was, small = {.rlim_cur = 300};
+	struct audit_entry e = one;
 	struct audit a;
-	ssize_t n;
+	int rd, fd = made_file(&rd);
 
 	(void)state;
-	assert_true(fd >= 0 && rd >= 0);
+	e.forwarded = true;
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
 	small.rlim_max = was.rlim_max;
 	(void)signal(SIGXFSZ, SIG_IGN);
-	assert_int_equal(audit_open(&a, -1, fd, NULL), 0);
-	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-	audit_add(&a, &one);
-	audit_flush(&a);
-	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
-	assert_int_equal(a.lost, 1);
-	audit_add(&a, &one);
-	audit_close(&a);
-	n = pread(rd, text, sizeof(text) - 1, 0);
-	assert_true(n > 101);
-	text[n] = '\0';
-	assert_int_equal(text[100], '\n');
-	assert_memory_equal(text + 101, "{\"time\":", 8);
-	assert_int_equal(text[n - 1], '\n');
+	for (int later = 0; later < 2; later++) {
+		assert_int_equal(ftruncate(rd, 0), 0);
+		assert_int_equal(audit_open(&a, later ? fd : dup(fd), NULL), 0);
+		for (int i = 0; i < 3; i++)
+			audit_add(&a, &e);
+		assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+		assert_true(audit_flush(&a));
+		assert_false(audit_ready(&a));
+		assert_int_equal(size_of(rd), 300);
+		audit_add(&a, &e);
+		audit_add(&a, &e);
+		if (later) {
+			audit_close(&a);
+			assert_int_equal(a.lost, 4);
+			assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+			continue;
+		}
+		assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+		(void)audit_flush(&a);
+		assert_true(audit_ready(&a));
+		audit_close(&a);
+		assert_int_equal(a.lost, 0);
+		assert_int_equal(look(rd, NULL).requests, 5);
+	}
 	(void)close(rd);
-	clean(dir);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_line_is_json),
-	    cmocka_unit_test(files_rotate),
-	    cmocka_unit_test(one_file_is_bounded),
-	    cmocka_unit_test(a_torn_line_is_ended),
+	    cmocka_unit_test(refusals_do_not_crowd_out_what_is_forwarded),
+	    cmocka_unit_test(refusals_keep_to_their_room),
+	    cmocka_unit_test(many_kinds_share),
+	    cmocka_unit_test(a_full_file_is_said),
+	    cmocka_unit_test(a_torn_line_is_written_again),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
