@@ -111,6 +111,9 @@ _airlock() {
 		mapfile -t COMPREPLY < <(compgen -W 'NAME FILE' -- "$cur")
 		return
 		;;
+	run:--upstream)
+		return
+		;;
 	run:--log-limit)
 		return
 		;;
@@ -147,6 +150,9 @@ _airlock() {
 		;;
 	exec:--policy)
 		mapfile -t COMPREPLY < <(compgen -W 'NAME FILE' -- "$cur")
+		return
+		;;
+	exec:--upstream)
 		return
 		;;
 	exec:--log-limit)
@@ -245,6 +251,9 @@ _airlock() {
 		mapfile -t COMPREPLY < <(compgen -W 'NAME FILE' -- "$cur")
 		return
 		;;
+	shell:--upstream)
+		return
+		;;
 	shell:--log-limit)
 		return
 		;;
@@ -319,9 +328,9 @@ _airlock() {
 		;;
 	esac
 	case $verb in
-	run) words="--workspace --env --provider --net --resolve --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --log-limit --json --quiet --help" ;;
-	exec) words="--shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --log-limit --json --quiet --help $(_airlock_runs)" ;;
-	shell) words="--workspace --env --provider --net --resolve --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --log-limit --json --quiet --help $(_airlock_runs)" ;;
+	run) words="--workspace --env --provider --net --resolve --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --upstream --log-limit --json --quiet --help" ;;
+	exec) words="--shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --upstream --log-limit --json --quiet --help $(_airlock_runs)" ;;
+	shell) words="--workspace --env --provider --net --resolve --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --upstream --log-limit --json --quiet --help $(_airlock_runs)" ;;
 	ps) words="--all --json --help" ;;
 	logs) words="--follow --raw --help $(_airlock_runs)" ;;
 	stop) words="--help $(_airlock_runs)" ;;

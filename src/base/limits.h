@@ -113,6 +113,8 @@
 #define POLICY_ROUTES_MAX 1024		      /* routes of one policy: refused when it is read */
 #define POLICY_HEADERS_MAX 32		      /* names of one header list of a policy: refused when it is read */
 #define POLICY_IDENTITY_MAX 16		      /* headers that a policy sets on each request: refused when it is read */
+#define UPSTREAM_NAME_MAX 32		      /* bytes of the name of a run's upstream: refused */
+#define RUN_UPSTREAMS_MAX 8		      /* named upstreams of one run: refused */
 #define POLICY_UPSTREAMS_MAX 16		      /* named origins of a policy: refused when it is read */
 #define HTTP1_LINE_MAX 12288		      /* bytes of a request line inside a sandbox: 414 */
 #define HTTP1_HEAD_MAX 20480		      /* bytes of the header lines behind it: 431 */

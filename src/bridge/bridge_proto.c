@@ -6,17 +6,20 @@
 
 #define WITHOUT_LANDLOCK_BIT 1u
 #define WITHOUT_SECCOMP_BIT 2u
+#define SETUP_FIELDS 13
 
 const char *bridge_transport_mode(enum bridge_transport t)
 {
 	return t == BRIDGE_QUEUE ? "queue_v2" : "http2_v1";
 }
 
-static void fields(struct bridge_setup *s, struct view *ret[11])
+static void fields(struct bridge_setup *s, struct view *ret[SETUP_FIELDS])
 {
-	struct view *all[11] = {&s->upstream,	 &s->token,	  &s->nonce,	  &s->credential,
-				&s->run_id,	 &s->agent_id,	  &s->company_id, &s->task_id,
-				&s->policy_name, &s->policy_text, &s->ca};
+	struct view *all[SETUP_FIELDS] = {&s->upstream,		&s->token,   &s->nonce,
+					  &s->credential,	&s->run_id,  &s->agent_id,
+					  &s->company_id,	&s->task_id, &s->policy_name,
+					  &s->policy_text,	&s->ca,	     &s->name,
+					  &s->credential_header};
 
 	for (size_t i = 0; i < ARRAY_LEN(all); i++)
 		ret[i] = all[i];
@@ -25,7 +28,7 @@ static void fields(struct bridge_setup *s, struct view *ret[11])
 int bridge_put_setup(struct buf *b, const struct bridge_setup *setup)
 {
 	struct bridge_setup s = *setup;
-	struct view *v[11];
+	struct view *v[SETUP_FIELDS];
 
 	fields(&s, v);
 	(void)buf_u8(b, s.transport);
@@ -38,7 +41,7 @@ int bridge_put_setup(struct buf *b, const struct bridge_setup *setup)
 
 int bridge_get_setup(struct view in, struct bridge_setup *ret)
 {
-	struct view *v[11];
+	struct view *v[SETUP_FIELDS];
 	struct cursor c;
 	uint8_t bits;
 

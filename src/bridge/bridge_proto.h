@@ -50,6 +50,8 @@ struct bridge_setup {
 	struct view run_id, agent_id, company_id, task_id;
 	struct view policy_name, policy_text; /* text empty: the built-in of that name */
 	struct view ca;			      /* PEM bundle, for https */
+	struct view name;		      /* of the upstream, for audit lines; empty: "api" */
+	struct view credential_header;	      /* instead of the policy's; empty: the policy's */
 };
 
 /* 0, -E2BIG, -ENOMEM. */

@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sodium.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -46,7 +47,8 @@ struct host {
 	int in, out; /* owned until the server takes them */
 	struct audit audit;
 	int64_t audit_by_ns; /* lines wait for a common write until then; INT64_MAX: none waits */
-	char run_id[BRIDGE_IDENTITY_MAX + 1];
+	char run_id[BRIDGE_IDENTITY_MAX + 1], name[UPSTREAM_NAME_MAX + 1];
+	char *credential_header; /* owned, or NULL */
 	unsigned streams_max;
 	int64_t ready_by_ns; /* INT64_MAX: not waiting */
 	int64_t stop_by_ns;  /* INT64_MAX: not stopping */
@@ -118,7 +120,7 @@ static void audit(void *arg, const struct exchange_audit *a)
 	const struct audit_entry line = {
 	    .real_ns = a->began_ns,
 	    .run = h->run_id,
-	    .upstream = "api",
+	    .upstream = h->name,
 	    .transport = a->transport,
 	    .route_id = a->route,
 	    .method = a->method,
@@ -208,6 +210,8 @@ static void set_policy(struct host *h, struct view text)
 	struct err e = ERR_INIT;
 	int r = bridge_policy_parse("policy", text.p, text.n, &p, &e);
 
+	if (r == 0 && h->credential_header)
+		r = bridge_policy_credential(p, h->credential_header, &e);
 	if (r == 0)
 		r = guard_set_policy(h->bridge.guard, p, &e);
 	if (r == 0)
@@ -305,6 +309,12 @@ static int make_guard(struct host *h, const struct bridge_setup *s, const struct
 	r = s->policy_text.n
 		? bridge_policy_parse(name, s->policy_text.p, s->policy_text.n, &h->policy, e)
 		: bridge_policy_builtin(name, &h->policy, e);
+	if (r == 0 && s->credential_header.n) {
+		h->credential_header = strndup(s->credential_header.p, s->credential_header.n);
+		r = h->credential_header
+			? bridge_policy_credential(h->policy, h->credential_header, e)
+			: err_set(e, ERR_NOMEM, "bridge: out of memory");
+	}
 	if (r < 0)
 		return r;
 	c.policy = h->policy;
@@ -365,6 +375,8 @@ static int set_up(struct host *h, const struct frame *f, int fds[FRAME_FDS_MAX],
 		memcpy(nonce, s.nonce.p, READY_NONCE_LEN);
 	(void)snprintf(h->run_id, sizeof(h->run_id), "%.*s", (int)s.run_id.n,
 		       s.run_id.n ? s.run_id.p : "");
+	(void)snprintf(h->name, sizeof(h->name), "%.*s", s.name.n ? (int)s.name.n : 3,
+		       s.name.n ? s.name.p : "api");
 	h->bridge.audit = audit;
 	h->bridge.audit_ready = can_audit;
 	h->bridge.audit_arg = h;
@@ -408,6 +420,7 @@ static void clear(struct host *h)
 	upstream_free(h->bridge.upstream);
 	guard_free(h->bridge.guard);
 	bridge_policy_unref(h->policy);
+	free(h->credential_header);
 	ready_done(&h->ready);
 	if (h->out != h->in)
 		cleanup_fd(&h->out);

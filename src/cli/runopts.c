@@ -51,6 +51,7 @@ enum id {
 	O_API_KEY_FILE,
 	O_API_RUN_ID,
 	O_POLICY,
+	O_UPSTREAM,
 	O_HELP,
 };
 
@@ -109,6 +110,9 @@ const struct opt opts_exec[] = {
      O_API_KEY_FILE},
     {"api-run-id", 0, "ID", "run id that the API knows (default: Airlock's own)", O_API_RUN_ID},
     {"policy", 0, "NAME|FILE", "which calls the bridge lets through (default paperclip)", O_POLICY},
+    {"upstream", 0, "NAME=URL,policy=P,...",
+     "a further API behind a bridge of its own, as a model's; its key stays outside; may be repeated",
+     O_UPSTREAM},
     {"log-limit", 0, "SIZE", "output kept in the run log (default 1G, 0: all)", O_LOG_LIMIT},
     {"json", 0, "=FILE",
      "write the run's record as JSON to FILE, or to stdout (the command's stdout then goes to stderr)",
@@ -328,6 +332,8 @@ static int set(void *arg, const struct opt *opt, const char *v, struct err *e)
 		return replace(&o->req.api.run_id, v, e);
 	case O_POLICY:
 		return replace(&o->req.api.policy, v, e);
+	case O_UPSTREAM:
+		return runopts_upstream(&o->req, v, e);
 	case O_NET:
 		return set_net(o, opt, v, e);
 	case O_RESOLVE:
@@ -382,9 +388,10 @@ static int find_workspace(struct runopts *o, struct err *e)
 	if (o->workspace) {
 		given = realpath(o->workspace, NULL);
 		if (!given)
-			return err_sys(e, errno,
-				       "workspace %s cannot be entered; give --workspace an existing directory that is yours to enter",
-				       o->workspace);
+			return err_sys(
+			    e, errno,
+			    "workspace %s cannot be entered; give --workspace an existing directory that is yours to enter",
+			    o->workspace);
 		if (stat(given, &st) < 0 || !S_ISDIR(st.st_mode))
 			return err_set(e, ERR_INVALID, "workspace %s is not a directory",
 				       o->workspace);

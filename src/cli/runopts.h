@@ -34,6 +34,9 @@ void runopts_done(struct runopts *o);
 int runopts_parse(struct runopts *o, struct state *st, const struct opt *const *tables,
 		  const char *verb, int argc, char *const *argv, struct err *e);
 
+/* Adds the upstream of one --upstream word. */
+int runopts_upstream(struct request *q, const char *word, struct err *e);
+
 /* Reads --env-file and --setenv into the request; its provider must be known. */
 int runopts_vars(struct runopts *o, struct err *e);
 

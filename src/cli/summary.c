@@ -301,29 +301,31 @@ static void isolation(const struct request *q, const struct run_outcome *o)
 }
 
 /* A run that was given an API and never called it is worth a look (FR-B064). */
-static void bridge(const struct run_outcome *o)
+static void bridge(const struct bridge_outcome *o)
 {
-	const struct bridge_counts *c = &o->bridge.counts;
+	const struct bridge_counts *c = &o->counts;
+	char who[64] = "bridge";
 
-	if (!o->bridge.used)
+	if (!o->used)
 		return;
-	if (o->bridge.lost)
-		cli_say("bridge: LOST during the run: %s", o->bridge.why);
+	if (o->name[0])
+		(void)snprintf(who, sizeof(who), "upstream %s", o->name);
+	if (o->lost)
+		cli_say("%s: LOST during the run: %s", who, o->why);
 	if (c->requests == 0) {
-		cli_say("bridge: policy %s; no request was made", o->bridge.policy);
+		cli_say("%s: policy %s; no request was made", who, o->policy);
 		return;
 	}
-	cli_say("bridge: policy %s; %llu requests, %llu forwarded, %llu refused, %llu failed",
-		o->bridge.policy, (unsigned long long)c->requests, (unsigned long long)c->forwarded,
+	cli_say("%s: policy %s; %llu requests, %llu forwarded, %llu refused, %llu failed", who,
+		o->policy, (unsigned long long)c->requests, (unsigned long long)c->forwarded,
 		(unsigned long long)c->refused, (unsigned long long)c->failed);
 	if (c->indeterminate)
 		cli_say(
-		    "bridge: of %llu requests that failed it is not known whether they had their effect",
-		    (unsigned long long)c->indeterminate);
+		    "%s: of %llu requests that failed it is not known whether they had their effect",
+		    who, (unsigned long long)c->indeterminate);
 	if (c->audit_lost)
-		cli_say(
-		    "bridge: %llu decisions are in no audit line: the file could not be written",
-		    (unsigned long long)c->audit_lost);
+		cli_say("%s: %llu decisions are in no audit line: the file could not be written",
+			who, (unsigned long long)c->audit_lost);
 }
 
 static void network_refused(const struct run_outcome *o)
@@ -339,8 +341,8 @@ static void network_refused(const struct run_outcome *o)
 			return;
 		}
 		if (flag)
-			cli_say("network: REFUSED %s (%s); %s would let it through", v[i],
-				v[i + 1], flag);
+			cli_say("network: REFUSED %s (%s); %s would let it through", v[i], v[i + 1],
+				flag);
 		else
 			cli_say("network: REFUSED %s (%s)", v[i], v[i + 1]);
 	}
@@ -427,7 +429,9 @@ void summary_print(const struct request *q, const struct run_outcome *o)
 	held_back(&o->xfer);
 	if (o->command_ran)
 		isolation(q, o);
-	bridge(o);
+	bridge(&o->bridge);
+	for (size_t i = 0; i < ARRAY_LEN(o->named); i++)
+		bridge(&o->named[i]);
 	network(q, o);
 	phases(o);
 	where(o);

@@ -1,9 +1,8 @@
 #include "engine/apibridge.h"
 
-#include <arpa/inet.h>
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <sodium.h>
 #include <string.h>
@@ -47,6 +46,8 @@ static int start_helper(struct apibridge *b, const struct apibridge_opts *o, cha
 	    .policy_name = view_of(b->in.policy_name),
 	    .policy_text = {b->in.policy_text, b->in.policy_len},
 	    .ca = {b->in.ca, b->in.ca_len},
+	    .name = view_of(o->api->name),
+	    .credential_header = view_of(o->api->header),
 	};
 
 	return bridge_client_start(&b->client, &s, channel, channel, o->audit, e);
@@ -91,16 +92,65 @@ static int try_start(struct apibridge *b, struct sandbox *sb, const struct apibr
 	return r;
 }
 
+static int tell_api(const struct apibridge *b, const struct apibridge_opts *o, const char *url,
+		    char ***env)
+{
+	int r = gateway_setvar(env, "PAPERCLIP_API_URL", url);
+
+	if (r == 0)
+		r = gateway_setvar(env, "PAPERCLIP_API_KEY", b->in.token);
+	if (r == 0)
+		r = gateway_setvar(env, "PAPERCLIP_API_BRIDGE_MODE",
+				   bridge_transport_mode(BRIDGE_HTTP2));
+	if (r == 0)
+		r = gateway_setvar(env, "PAPERCLIP_RUN_ID", o->run_id);
+	return r;
+}
+
+static int tell_named(const struct apibridge *b, const struct api_request *api, const char *url,
+		      char ***env)
+{
+	char name[UPSTREAM_NAME_MAX + 32], value[1024], upper[UPSTREAM_NAME_MAX + 1] = "";
+	int r;
+
+	for (size_t i = 0; api->name[i] && i < UPSTREAM_NAME_MAX; i++)
+		upper[i] = api->name[i] == '-' ? '_' : (char)toupper((unsigned char)api->name[i]);
+	(void)snprintf(name, sizeof(name), "AIRLOCK_UPSTREAM_%s_URL", upper);
+	r = gateway_setvar(env, name, url);
+	(void)snprintf(name, sizeof(name), "AIRLOCK_UPSTREAM_%s_TOKEN", upper);
+	if (r == 0)
+		r = gateway_setvar(env, name, b->in.token);
+	for (char *const *v = api->url_vars; r == 0 && v && *v; v++) {
+		_cleanup_free_ char *var = strdup(*v);
+		char *path = var ? strchr(var, '=') : NULL;
+
+		if (!var)
+			return -ENOMEM;
+		if (path)
+			*path++ = '\0';
+		(void)snprintf(value, sizeof(value), "%s%s", url, path ? path : "");
+		r = gateway_setvar(env, var, value);
+	}
+	for (char *const *v = api->token_vars; r == 0 && v && *v; v++)
+		r = gateway_setvar(env, *v, b->in.token);
+	return r;
+}
+
 int apibridge_start(struct apibridge *b, struct sandbox *sb, const struct apibridge_opts *o,
 		    char ***env, struct err *e)
 {
-	const struct api_request *api = &o->q->api;
+	const struct api_request *api = o->api;
 	char url[48];
 	int r;
 
 	*b = (struct apibridge){0};
 	r = bridge_inputs_read(&b->in, api->url, api->key_file,
 			       api->policy ? api->policy : "paperclip", e);
+	if (r == 0 && api->key) {
+		b->in.credential = strdup(api->key);
+		if (!b->in.credential)
+			r = err_set(e, ERR_NOMEM, "bridge: out of memory");
+	}
 	for (int i = 0; r == 0 && i < TRIES; i++) {
 		r = try_start(b, sb, o, *env, e);
 		if (r == 0)
@@ -117,13 +167,7 @@ int apibridge_start(struct apibridge *b, struct sandbox *sb, const struct apibri
 	}
 	b->up = true;
 	(void)snprintf(url, sizeof(url), "http://127.0.0.1:%u", b->port);
-	r = gateway_setvar(env, "PAPERCLIP_API_URL", url);
-	if (r == 0)
-		r = gateway_setvar(env, "PAPERCLIP_API_KEY", b->in.token);
-	if (r == 0)
-		r = gateway_setvar(env, "PAPERCLIP_API_BRIDGE_MODE", bridge_transport_mode(BRIDGE_HTTP2));
-	if (r == 0)
-		r = gateway_setvar(env, "PAPERCLIP_RUN_ID", o->run_id);
+	r = api->name ? tell_named(b, api, url, env) : tell_api(b, o, url, env);
 	return r < 0 ? err_set(e, ERR_NOMEM, "bridge: out of memory") : 0;
 }
 

@@ -21,8 +21,9 @@ struct apibridge {
 
 struct apibridge_opts {
 	const struct request *q;
-	const char *run_id; /* identity of the requests */
-	int audit;	    /* descriptor for the decisions, or -1; borrowed */
+	const struct api_request *api; /* of q */
+	const char *run_id;	       /* identity of the requests */
+	int audit;		       /* descriptor for the decisions, or -1; borrowed */
 };
 
 /*

@@ -38,7 +38,7 @@ int leasespec_from_request(struct lease_spec *s, const struct request *q, struct
 	    .without = q->without,
 	    .limits = {.memory_bytes = q->memory.v, .pids = q->pids.v, .cpu_milli = q->cpu.v},
 	    .keep = q->keep,
-	    .gateway = q->api.url || q->keep || q->net_allow,
+	    .gateway = q->api.url || q->keep || q->net_allow || q->upstreams_len,
 	    .strict = q->strict,
 	    .by_tar = q->by_tar,
 	    .review = q->review,

@@ -118,7 +118,10 @@ static json_t *isolation(const struct request *q, const struct run_outcome *o)
 		    a, json_pack("{s:s,s:s,s:s}", "layer", o->isolation[i].layer, "state",
 				 o->isolation[i].state, "detail", o->isolation[i].detail));
 	return json_pack("{s:b,s:s,s:s,s:s,s:o}", "isolated", q->provider->isolates, "statement",
-			 q->provider->statement, "network", q->net == NET_HOST ? "host" : q->net_allow ? "allow" : "none",
+			 q->provider->statement, "network",
+			 q->net == NET_HOST ? "host"
+			 : q->net_allow	    ? "allow"
+					    : "none",
 			 "network_source", q->net_source, "layers", a);
 }
 
@@ -183,19 +186,34 @@ json_t *record_history(const struct history *h)
 						      : "none");
 }
 
-static json_t *bridge(const struct run_outcome *o)
+static json_t *bridge(const struct bridge_outcome *o)
 {
-	const struct bridge_counts *c = &o->bridge.counts;
+	const struct bridge_counts *c = &o->counts;
 
-	if (!o->bridge.used)
+	if (!o->used)
 		return json_null();
 	return json_pack("{s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o}", "policy",
-			 text(o->bridge.policy), "requests", (json_int_t)c->requests, "forwarded",
+			 text(o->policy), "requests", (json_int_t)c->requests, "forwarded",
 			 (json_int_t)c->forwarded, "refused", (json_int_t)c->refused, "failed",
 			 (json_int_t)c->failed, "indeterminate", (json_int_t)c->indeterminate,
 			 "bytes_in", (json_int_t)c->bytes_in, "bytes_out", (json_int_t)c->bytes_out,
 			 "audit_lost", (json_int_t)c->audit_lost, "lost",
-			 o->bridge.lost ? text(o->bridge.why) : json_null());
+			 o->lost ? text(o->why) : json_null());
+}
+
+static json_t *upstreams(const struct run_outcome *o)
+{
+	json_t *a = json_array();
+
+	for (size_t i = 0; i < ARRAY_LEN(o->named); i++) {
+		json_t *j = o->named[i].used ? bridge(&o->named[i]) : NULL;
+
+		if (!j)
+			continue;
+		(void)json_object_set_new(j, "name", text(o->named[i].name));
+		(void)json_array_append_new(a, j);
+	}
+	return a;
 }
 
 static json_t *network(const struct request *q, const struct run_outcome *o)
@@ -242,7 +260,8 @@ char *record_text(const struct request *q, const struct run_outcome *o)
 	    isolation(q, o), "command", command(o), "sync_in", sync_in_json(&o->xfer), "sync_out",
 	    sync_out_json(&o->xfer), "phases", phases(o));
 	if (j) {
-		(void)json_object_set_new(j, "bridge", bridge(o));
+		(void)json_object_set_new(j, "bridge", bridge(&o->bridge));
+		(void)json_object_set_new(j, "upstreams", upstreams(o));
 		(void)json_object_set_new(j, "network", network(q, o));
 		(void)json_object_set_new(j, "history", record_history(&o->xfer.history));
 		(void)json_object_set_new(j, "error", error);

@@ -1,6 +1,8 @@
 #include "engine/request.h"
 
+#include <sodium.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -23,6 +25,22 @@ void request_init(struct request *q)
 	(void)snprintf(q->net_source, sizeof(q->net_source), "built-in default");
 }
 
+void api_request_done(struct api_request *a)
+{
+	if (a->key)
+		sodium_memzero(a->key, strlen(a->key));
+	free(a->key);
+	free(a->url);
+	free(a->key_file);
+	free(a->policy);
+	free(a->run_id);
+	free(a->name);
+	free(a->header);
+	strv_free(a->url_vars);
+	strv_free(a->token_vars);
+	*a = (struct api_request){0};
+}
+
 void request_done(struct request *q)
 {
 	strv_free(q->argv);
@@ -38,10 +56,9 @@ void request_done(struct request *q)
 		free(q->binds[i].dst);
 	}
 	free(q->install);
-	free(q->api.url);
-	free(q->api.key_file);
-	free(q->api.policy);
-	free(q->api.run_id);
+	api_request_done(&q->api);
+	for (size_t i = 0; i < q->upstreams_len; i++)
+		api_request_done(&q->upstreams[i]);
 	*q = (struct request){0};
 }
 

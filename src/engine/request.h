@@ -23,9 +23,16 @@ struct setting {
 	char source[SOURCE_MAX];
 };
 
-/* The one API that the command may call through the bridge. All owned; url NULL: no bridge. */
+/*
+ * An API that the command may call through a bridge of its own. All owned. The one of --api has no name, and url NULL if
+ * there is none; it is told by the PAPERCLIP_* variables. A named one is told by AIRLOCK_UPSTREAM_<NAME>_URL and _TOKEN, and
+ * by those that url_vars ("NAME" or "NAME=/path behind the origin") and token_vars name.
+ */
 struct api_request {
 	char *url, *key_file, *policy, *run_id;
+	char *key; /* instead of key_file; wiped */
+	char *name, *header;
+	char **url_vars, **token_vars;
 };
 
 struct request {
@@ -57,8 +64,11 @@ struct request {
 	unsigned without;
 	enum on_conflict on_conflict;
 	struct api_request api;
+	struct api_request upstreams[RUN_UPSTREAMS_MAX];
+	size_t upstreams_len;
 };
 
+void api_request_done(struct api_request *a);
 /* Defaults of everything. */
 void request_init(struct request *q);
 void request_done(struct request *q);

@@ -242,7 +242,7 @@ static int bridge_phase(struct runner *r, struct err *e)
 {
 	int k;
 
-	if (!r->q->api.url)
+	if (!r->q->api.url && !r->q->upstreams_len)
 		return 0;
 	k = phase_begin(r, "bridge", true, e);
 	return k < 0 ? k : phase_end(r, runner_bridge_start(r, e));

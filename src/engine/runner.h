@@ -24,7 +24,8 @@
 
 struct bridge_outcome {
 	bool used, lost;
-	char policy[128], why[256]; /* why: it was lost */
+	char name[UPSTREAM_NAME_MAX + 1]; /* "": the API's */
+	char policy[128], why[256];	  /* why: it was lost */
 	struct bridge_counts counts;
 };
 
@@ -43,7 +44,7 @@ struct run_outcome {
 	struct phase_row phases[RUN_PHASES_MAX];
 	size_t phases_len;
 	struct transfer xfer;
-	struct bridge_outcome bridge;
+	struct bridge_outcome bridge, named[RUN_UPSTREAMS_MAX];
 	struct net_outcome net;
 	struct isolation isolation[24];
 	size_t isolation_len;

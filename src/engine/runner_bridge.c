@@ -17,53 +17,78 @@ int runner_audit(struct runner *r, struct err *e)
 		      : fd;
 }
 
-int runner_bridge_start(struct runner *r, struct err *e)
+static int start(struct runner *r, const struct api_request *api, struct apibridge *b,
+		 struct bridge_outcome *o, struct err *e)
 {
-	struct apibridge_opts o = {
-	    .q = r->q,
-	    .run_id = r->q->api.run_id ? r->q->api.run_id : r->run.id,
-	};
 	_cleanup_fd_ int fd = runner_audit(r, e);
+	const struct apibridge_opts opts = {
+	    .q = r->q,
+	    .api = api,
+	    .run_id = r->q->api.run_id ? r->q->api.run_id : r->run.id,
+	    .audit = fd,
+	};
 	int k;
 
 	if (fd < 0)
 		return fd;
-	o.audit = fd;
 	if (!r->spec.gateway)
 		return err_set(
 		    e, ERR_UNAVAILABLE,
 		    "the sandbox of this run was made without the gateway program: begin a "
-		    "new run with --api");
-	k = apibridge_start(&r->bridge, r->sb, &o, &r->env, e);
-	r->o->bridge.used = k == 0;
-	(void)snprintf(r->o->bridge.policy, sizeof(r->o->bridge.policy), "%s",
-		       r->q->api.policy ? r->q->api.policy : "paperclip");
+		    "new run with --api or --upstream");
+	k = apibridge_start(b, r->sb, &opts, &r->env, e);
+	o->used = k == 0;
+	(void)snprintf(o->policy, sizeof(o->policy), "%s", api->policy ? api->policy : "paperclip");
+	(void)snprintf(o->name, sizeof(o->name), "%s", api->name ? api->name : "");
+	return api->name ? err_wrap(e, k, "upstream %s", api->name) : k;
+}
+
+int runner_bridge_start(struct runner *r, struct err *e)
+{
+	int k = r->q->api.url ? start(r, &r->q->api, &r->bridge, &r->o->bridge, e) : 0;
+
+	for (size_t i = 0; k == 0 && i < r->q->upstreams_len; i++)
+		k = start(r, &r->q->upstreams[i], &r->named[i], &r->o->named[i], e);
 	return k;
+}
+
+static void watch(struct runner *r, struct apibridge *b, struct bridge_outcome *o)
+{
+	char text[400];
+
+	if (!apibridge_lost(b))
+		return;
+	o->lost = true;
+	(void)snprintf(o->why, sizeof(o->why), "%s", b->client.why);
+	(void)snprintf(
+	    text, sizeof(text),
+	    "the bridge%s%s is lost (%s): the command's API calls fail with 503 from now on",
+	    o->name[0] ? " to " : "", o->name, o->why);
+	runner_note(r, true, text);
 }
 
 void runner_bridge_watch(struct runner *r)
 {
-	char text[400];
+	watch(r, &r->bridge, &r->o->bridge);
+	for (size_t i = 0; i < r->q->upstreams_len; i++)
+		watch(r, &r->named[i], &r->o->named[i]);
+}
 
-	if (!apibridge_lost(&r->bridge))
-		return;
-	r->o->bridge.lost = true;
-	(void)snprintf(r->o->bridge.why, sizeof(r->o->bridge.why), "%s", r->bridge.client.why);
-	(void)snprintf(text, sizeof(text),
-		       "the bridge is lost (%s): the command's API calls fail with 503 from now on",
-		       r->o->bridge.why);
-	runner_note(r, true, text);
+static void stop(struct runner *r, struct apibridge *b, struct bridge_outcome *o)
+{
+	apibridge_stop(b, r->sb);
+	/* It died between the last look and now. */
+	if (o->used && !b->client.done && !o->lost) {
+		o->lost = true;
+		(void)snprintf(o->why, sizeof(o->why), "%s", b->client.why);
+	}
+	o->counts = b->client.counts;
 }
 
 void runner_bridge_end(struct runner *r)
 {
 	runner_bridge_watch(r);
-	apibridge_stop(&r->bridge, r->sb);
-	/* It died between the last look and now. */
-	if (r->o->bridge.used && !r->bridge.client.done && !r->o->bridge.lost) {
-		r->o->bridge.lost = true;
-		(void)snprintf(r->o->bridge.why, sizeof(r->o->bridge.why), "%s",
-			       r->bridge.client.why);
-	}
-	r->o->bridge.counts = r->bridge.client.counts;
+	stop(r, &r->bridge, &r->o->bridge);
+	for (size_t i = 0; i < r->q->upstreams_len; i++)
+		stop(r, &r->named[i], &r->o->named[i]);
 }

@@ -19,7 +19,7 @@ struct runner {
 	struct run_row run;
 	struct runlog log;
 	struct sandbox *sb;
-	struct apibridge bridge;
+	struct apibridge bridge, named[RUN_UPSTREAMS_MAX];
 	struct netproxy net;
 	char *lease_dir, *cwd;
 	char **env;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -299,6 +300,12 @@ int policy_add_identity(struct bridge_policy *p, const char *where, const char *
 	}
 	p->identity[p->identity_len++] = h;
 	return 0;
+}
+
+int bridge_policy_credential(struct bridge_policy *p, const char *header, struct err *e)
+{
+	return policy_set_credential(p, header,
+				     strcasecmp(header, "authorization") == 0 ? "Bearer " : "", e);
 }
 
 int policy_set_credential(struct bridge_policy *p, const char *header, const char *prefix,

@@ -61,6 +61,11 @@ struct bridge_policy {
 
 /* New reference to a built-in policy; ERR_NOT_FOUND names what there is. */
 int bridge_policy_builtin(const char *name, struct bridge_policy **ret, struct err *e);
+/*
+ * The credential goes into this header instead: "authorization" after "Bearer ", any other by itself. Only for a policy
+ * that nobody else holds.
+ */
+int bridge_policy_credential(struct bridge_policy *p, const char *header, struct err *e);
 /* The name of built-in i, or NULL. */
 const char *bridge_policy_builtin_name(size_t i);
 /* The text of a policy file (n <= CONFIG_MAX). what: its name in messages. */

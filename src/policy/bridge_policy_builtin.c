@@ -110,9 +110,55 @@ static const struct builtin builtins[] = {
      paperclip_identity, "POST /runtime-tools/github/credentials", "x-paperclip-github-capability"},
 };
 
+#define STAINLESS                                                                              \
+	"\"x-stainless-arch\",\"x-stainless-async\",\"x-stainless-lang\",\"x-stainless-os\","  \
+	"\"x-stainless-package-version\",\"x-stainless-retry-count\",\"x-stainless-runtime\"," \
+	"\"x-stainless-runtime-version\",\"x-stainless-timeout\",\"x-stainless-helper-method\","
+/* Answers of a model come slowly, in pieces, and whole conversations go there each time. */
+#define MODEL_LIMITS                                                               \
+	"\"limits\":{\"body\":\"32M\",\"response\":\"unlimited\",\"stream\":true," \
+	"\"request_time\":\"600s\",\"idle_time\":\"600s\"}"
+
+/*
+ * Model APIs, for --upstream: what a coding agent asks of a model and nothing of the account (keys, files, batches,
+ * fine-tuning, usage).
+ */
+static const struct {
+	const char *name, *text;
+} texts[] = {
+    {"anthropic",
+     "{\"version\":1,\"name\":\"anthropic\",\"routes\":["
+     "\"POST /v1/messages\",\"POST /v1/messages/count_tokens\",\"GET /v1/models\",\"GET /v1/models/{model}\"],"
+     "\"request_headers\":[\"accept\",\"content-type\",\"user-agent\"," STAINLESS
+     "\"anthropic-version\",\"anthropic-beta\",\"anthropic-dangerous-direct-browser-access\",\"x-app\"],"
+     "\"response_headers\":[\"content-type\",\"retry-after\",\"retry-after-ms\",\"request-id\",\"x-should-retry\"],"
+     "\"token_headers\":[\"authorization\",\"x-api-key\"],"
+     "\"credential\":{\"header\":\"x-api-key\",\"prefix\":\"\"}," MODEL_LIMITS "}"},
+    {"openai",
+     "{\"version\":1,\"name\":\"openai\",\"routes\":["
+     "\"POST /v1/responses\",\"POST /v1/responses/compact\",\"GET /v1/responses/{response}\",\"POST /v1/responses/{response}/cancel\","
+     "\"POST /v1/chat/completions\",\"GET /v1/models\",\"GET /v1/models/{model}\"],"
+     "\"request_headers\":[\"accept\",\"content-type\",\"user-agent\"," STAINLESS
+     "\"openai-beta\",\"originator\",\"session_id\",\"conversation_id\",\"version\",\"x-client-request-id\"],"
+     "\"response_headers\":[\"content-type\",\"retry-after\",\"retry-after-ms\",\"x-request-id\",\"x-should-retry\"],"
+     "\"token_headers\":[\"authorization\"]," MODEL_LIMITS "}"},
+    {"google",
+     "{\"version\":1,\"name\":\"google\",\"routes\":["
+     "\"POST /v1beta/models/{model}:generateContent\",\"POST /v1beta/models/{model}:streamGenerateContent\","
+     "\"POST /v1beta/models/{model}:countTokens\",\"POST /v1beta/models/{model}:embedContent\","
+     "\"GET /v1beta/models\",\"GET /v1beta/models/{model}\"],"
+     "\"request_headers\":[\"accept\",\"content-type\",\"user-agent\",\"x-goog-api-client\"],"
+     "\"response_headers\":[\"content-type\",\"retry-after\"],"
+     "\"token_headers\":[\"authorization\",\"x-goog-api-key\"],"
+     "\"credential\":{\"header\":\"x-goog-api-key\",\"prefix\":\"\"}," MODEL_LIMITS "}"},
+};
+
 const char *bridge_policy_builtin_name(size_t i)
 {
-	return i < ARRAY_LEN(builtins) ? builtins[i].name : NULL;
+	if (i < ARRAY_LEN(builtins))
+		return builtins[i].name;
+	i -= ARRAY_LEN(builtins);
+	return i < ARRAY_LEN(texts) ? texts[i].name : NULL;
 }
 
 static int add_headers(struct bridge_policy *p, enum policy_list l, const char *const *v,
@@ -159,6 +205,10 @@ int bridge_policy_builtin(const char *name, struct bridge_policy **ret, struct e
 			*ret = TAKE_PTR(p);
 		return r;
 	}
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+		if (strcmp(texts[i].name, name) == 0)
+			return bridge_policy_parse(name, texts[i].text, strlen(texts[i].text), ret,
+						   e);
 	return err_set(e, ERR_NOT_FOUND,
 		       "there is no built-in policy %.80s: 'airlock policy list' names them; a "
 		       "policy file is named by a path with a '/'",

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""--upstream: further APIs of a run, each behind a bridge of its own; model APIs that stream (S2-01, S2-03, B-04, B-05).
+
+usage: test_upstreams.py AIRLOCK [TEST...]
+"""
+import http.server
+import json
+import os
+import subprocess
+import sys
+import threading
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+from run_box import DEADLINE, Host  # noqa: E402
+
+AIRLOCK = os.path.realpath(sys.argv[1])
+KEY = "sk-real-key-0123456789-do-not-leak"
+
+
+class Model(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *a):
+        pass
+
+    def say(self, data, kind="application/json"):
+        self.send_response(200)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def do_GET(self):
+        self.server.heard.append((self.command, self.path, {k.lower(): v for k, v in self.headers.items()}))
+        self.server.more.set()
+        self.say(b'{"data":[]}')
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        self.server.heard.append((self.command, self.path, {k.lower(): v for k, v in self.headers.items()}))
+        if b'"stream":true' not in body:
+            return self.say(b'{"bytes":%d}' % len(body))
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        # The second event leaves only when the client has shown that it has the first.
+        for i in range(2):
+            data = b"data: %d\n\n" % i
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+            self.wfile.flush()
+            if i == 0 and not self.server.more.wait(DEADLINE):
+                return None
+        self.wfile.write(b"0\r\n\r\n")
+        return None
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Model)
+        self.heard, self.more = [], threading.Event()
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+class Upstreams(unittest.TestCase):
+    def setUp(self):
+        self.host = Host(os.path.dirname(AIRLOCK), "airlock-upstream-test.", {"a.txt": b"a\n"})
+        self.addCleanup(self.host.remove)
+        self.server = Server()
+        self.addCleanup(self.server.server_close)
+        self.addCleanup(self.server.shutdown)
+        self.url = "http://127.0.0.1:%d" % self.server.server_port
+        with open(self.host.top + "/key", "w", encoding="ascii") as f:
+            f.write(KEY + "\n")
+        self.model = "model=%s,policy=anthropic,credential-file=%s/key,env=ANTHROPIC_BASE_URL,env=OTHER=/v1,token-env=ANTHROPIC_API_KEY" % (
+            self.url, self.host.top)
+
+    def run_in(self, words, script, status=0):
+        r = self.host.airlock("run", *words, "--timeout", "50", "--json=" + self.host.top + "/record", "--", script)
+        self.assertEqual(r.returncode, status, r.stderr.decode() + r.stdout.decode())
+        with open(self.host.top + "/record", encoding="utf-8") as f:
+            return json.load(f), r.stdout.decode(), r.stderr.decode()
+
+    def test_a_model_streams_and_its_key_stays_outside(self):
+        script = """env; cat /proc/self/environ | tr '\\0' '\\n'; python3 - <<'E'
+import http.client, os, urllib.parse
+u = urllib.parse.urlparse(os.environ['ANTHROPIC_BASE_URL'])
+head = {'x-api-key': os.environ['ANTHROPIC_API_KEY'], 'content-type': 'application/json', 'anthropic-version': '2023-06-01', 'cookie': 'a=b'}
+c = http.client.HTTPConnection(u.hostname, u.port)
+c.request('POST', '/v1/messages?beta=true', b'{"stream":true}', head)
+r = c.getresponse()
+print('EVENT', r.status, r.getheader('content-type'), r.fp.readline() if False else r.read1(64))
+d = http.client.HTTPConnection(u.hostname, u.port)
+d.request('GET', '/v1/models', headers=head)
+print('MODELS', d.getresponse().status)
+print('REST', r.read())
+for m, p in ('POST', '/v1/messages/batches'), ('GET', '/v1/files'), ('GET', '/v1/organizations/api_keys'), ('DELETE', '/v1/models/x'):
+    e = http.client.HTTPConnection(u.hostname, u.port)
+    e.request(m, p, b'{}' if m == 'POST' else None, head)
+    print('REFUSED', e.getresponse().status)
+E"""
+        rec, out, err = self.run_in(["--upstream", self.model], script)
+        self.assertIn("EVENT 200 text/event-stream b'data: 0\\n\\n'", out)
+        self.assertIn("MODELS 200", out)
+        self.assertIn("REST b'data: 1\\n\\n'", out)
+        self.assertEqual(out.count("REFUSED 403"), 4)
+        self.assertNotIn(KEY, out)
+        self.assertEqual([(m, p) for m, p, _ in self.server.heard], [("POST", "/v1/messages?beta=true"), ("GET", "/v1/models")])
+        for _, _, h in self.server.heard:
+            self.assertEqual(h["x-api-key"], KEY)
+            self.assertNotIn("authorization", h)
+            self.assertNotIn("cookie", h)
+        self.assertEqual(self.server.heard[0][2]["anthropic-version"], "2023-06-01")
+        self.assertIn("OTHER=http://127.0.0.1:", out)
+        self.assertIn("/v1\n", out)
+        self.assertIn("AIRLOCK_UPSTREAM_MODEL_URL=http://127.0.0.1:", out)
+        up = rec["upstreams"]
+        self.assertEqual([(u["name"], u["policy"], u["requests"], u["forwarded"], u["refused"]) for u in up], [("model", "anthropic", 6, 2, 4)])
+        self.assertIn("upstream model: policy anthropic; 6 requests, 2 forwarded, 4 refused", err)
+        lines = [json.loads(x) for x in self.host.airlock("audit", "--json", rec["run"]).stdout.splitlines()]
+        self.assertEqual({x["upstream"] for x in lines}, {"model"})
+        self.assertEqual(subprocess.run(["grep", "-rqs", KEY, self.host.top + "/state"], check=False).returncode, 1)
+
+    def test_two_upstreams_have_tokens_and_policies_of_their_own(self):
+        other = "other=%s,policy=openai,credential-file=%s/key,header=x-custom" % (self.url, self.host.top)
+        _, out, _ = self.run_in(["--upstream", self.model, "--upstream", other], """
+            a() { curl -sS -m 40 -o /dev/null -w '%{http_code}\\n' "$@"; }
+            M=$AIRLOCK_UPSTREAM_MODEL_URL O=$AIRLOCK_UPSTREAM_OTHER_URL
+            MT=$AIRLOCK_UPSTREAM_MODEL_TOKEN OT=$AIRLOCK_UPSTREAM_OTHER_TOKEN
+            a -H "authorization: Bearer $MT" $M/v1/models
+            a -H "authorization: Bearer $OT" $M/v1/models
+            a -H "authorization: Bearer $OT" $O/v1/models
+            a -H "authorization: Bearer $MT" $O/v1/models
+            a -H "authorization: Bearer $OT" -H 'content-type: application/json' -d '{}' $O/v1/messages
+            a -H "authorization: Bearer $OT" -H 'content-type: application/json' -d '{}' $O/v1/responses""")
+        self.assertEqual(out.split(), ["200", "401", "200", "401", "403", "200"])
+        self.assertEqual([h.get("x-api-key", h.get("x-custom")) for _, _, h in self.server.heard], [KEY] * 3)
+        self.assertNotIn("authorization", self.server.heard[1][2])
+
+    def test_a_key_from_the_caller_s_variable(self):
+        self.host.env["MY_KEY"] = KEY
+        word = "g=%s,policy=google,credential-env=MY_KEY,env=GOOGLE_GEMINI_BASE_URL,token-env=GEMINI_API_KEY" % self.url
+        _, out, _ = self.run_in(["--upstream", word], "env; curl -sS -H \"x-goog-api-key: $GEMINI_API_KEY\" -H 'content-type: application/json' -d '{}' "
+                                "\"$GOOGLE_GEMINI_BASE_URL/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse\"")
+        self.assertIn('{"bytes":2}', out)
+        self.assertNotIn(KEY, out)
+        self.assertEqual(self.server.heard[0][2]["x-goog-api-key"], KEY)
+
+    def test_words_that_do_not_do(self):
+        good = "a=http://h.test,policy=openai"
+        for word in ("a", "A=http://h.test,policy=openai", "a=http://h.test", "a=ftp://h.test,policy=openai", "a=http://h.test/v1,policy=openai",
+                     good + ",what=1", good + ",env=1X", good + ",env=X=y", good + ",token-env=X=/y", good + ",credential-env=NOT_SET_HERE"):
+            r = self.host.airlock("run", "--upstream", word, "--", "true")
+            self.assertIn(r.returncode, (2, 125), word + r.stderr.decode())
+        r = self.host.airlock("run", "--upstream", good, "--upstream", good, "--", "true")
+        self.assertEqual(r.returncode, 2)
+        self.assertEqual(self.host.rows(), [])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]], verbosity=2)
