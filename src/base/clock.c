@@ -52,6 +52,14 @@ void clock_rfc3339(int64_t real_ns, char *out, size_t n)
 		(void)strftime(out, n, "%Y-%m-%dT%H:%M:%SZ", &tm);
 }
 
+void clock_iso_ms(int64_t real_ns, char *out, size_t n)
+{
+	char whole[24];
+
+	clock_rfc3339(real_ns, whole, sizeof(whole));
+	(void)snprintf(out, n, "%.19s.%03dZ", whole, (int)(real_ns / NS_PER_MS % 1000));
+}
+
 void clock_human(int64_t dur_ns, char *out, size_t n)
 {
 	int64_t s = dur_ns / NS_PER_S;

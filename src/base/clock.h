@@ -14,6 +14,8 @@ int64_t clock_real_ns(void); /* CLOCK_REALTIME: records */
 int clock_poll_ms(int64_t deadline_ns, int64_t now_ns);
 /* "2026-11-29T15:07:41Z" into out (at least 21 bytes). */
 void clock_rfc3339(int64_t real_ns, char *out, size_t n);
+/* "2026-11-29T15:07:41.005Z" into out (at least 25 bytes): what the API says. */
+void clock_iso_ms(int64_t real_ns, char *out, size_t n);
 /* "3 ms", "1.24 s", "2 min 05 s" into out (at least 24 bytes). */
 void clock_human(int64_t dur_ns, char *out, size_t n);
 

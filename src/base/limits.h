@@ -88,6 +88,28 @@
 #define PATTERNS_MAX 10000	  /* patterns of one selection */
 #define MAPS_MAX 16		  /* --map of one run: refused */
 
+/* What airlockd takes from its clients */
+#define API_BODY_MAX 10485760	  /* bytes of a request body: 413 */
+#define API_HEADER_MAX 32768	  /* bytes of a connection for the head of a request: 431, 414 */
+#define API_CONNECTIONS_MAX 512	  /* connections at once: further ones wait in the kernel's queue */
+#define API_REQUEST_MS 30000	  /* from a connection, or the answer before, to the last byte of a request: cut off */
+#define API_SILENT_S 60		  /* seconds without a byte in either direction: cut off */
+#define API_STOP_MS 10000	  /* requests under way when the daemon stops; then they are cut off */
+#define API_JSON_DEPTH_MAX 64	  /* nested objects and arrays of a body: 400 */
+#define API_RESPONSE_MAX (64 << 20) /* bytes of one answer: 500 */
+#define API_LIST_MAX 1000	  /* rows of a list unless the query says limit=N; the header X-Total-Count says how many there are */
+#define API_LIST_CEILING 10000	  /* most that limit=N gives */
+#define API_NAME_MAX 200	  /* bytes of an environment's name: 400 */
+#define API_TEXT_MAX 65536	  /* bytes of any other text in a body: 400 */
+#define API_ENV_VARS_MAX 256	  /* variables of an environment: 400 */
+#define API_CONFIG_MAX (256 << 10) /* bytes of one of config, envVars and metadata as stored: 400 */
+#define API_JOBS_MAX 8		  /* sandboxes that are made or ended at once: 503 */
+#define API_JOB_MS 90000	  /* one of them: given up, the sweep cleans up */
+#define API_LEASES_MAX 256	  /* active leases of the native provider: 409 */
+#define API_SWEEP_MS 30000	  /* between two sweeps of leases */
+#define API_SWEEP_BACKOFF_S 300	  /* seconds before a failed clean-up is tried again */
+#define API_SWEEP_ATTEMPTS 5	  /* clean-ups of one lease; then an operator is needed */
+
 /* Door 2: requests through the bridge */
 #define BRIDGE_BODY_MAX (10485760 + 65536)    /* bytes of one request or response body unless a policy says otherwise: 413, 502 (the API's own limit and room for a form around it) */
 #define BRIDGE_BODY_CEILING (UINT64_C(1) << 30) /* bytes; most that a policy may set for a body */
@@ -151,8 +173,6 @@
 #define PROXY_CONNECT_MS 8000	  /* one address of a server; then the next */
 #define PROXY_IDLE_MS 900000	  /* a connection on which nothing moves */
 #define PROXY_HALF_MS 60000	  /* ... of which one side has ended */
-
-/* clang-format on */
 
 /* clang-format on */
 

@@ -10,7 +10,7 @@
  * finished, failed, interrupted, recovered. The words are checked here as well, so that no
  * writer can invent one.
  */
-static const char *const steps[] = {
+static const char *const state_steps[] = {
     "CREATE TABLE environments("
     " name TEXT PRIMARY KEY, options TEXT NOT NULL, created_ns INTEGER NOT NULL,"
     " updated_ns INTEGER NOT NULL) STRICT;"
@@ -44,13 +44,111 @@ static const char *const steps[] = {
     "ALTER TABLE leases ADD COLUMN pending INTEGER NOT NULL DEFAULT 0;",
 };
 
-int schema_latest(void)
+static const char *const server_steps[] = {
+    /*
+     * What airlockd serves. Times in ns, 0: never. `proof` (what the server measured itself) is a column of its own
+     * so that no write of `metadata` can touch it. `envs` are the API's
+     * environments; `environments` above are the command line's named options.
+     */
+    "CREATE TABLE companies(id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, created_ns INTEGER NOT NULL) STRICT;"
+    "CREATE TABLE users(id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, admin INTEGER NOT NULL DEFAULT 0,"
+    " created_ns INTEGER NOT NULL) STRICT;"
+    "CREATE TABLE memberships("
+    " company_id TEXT NOT NULL REFERENCES companies(id) ON DELETE CASCADE,"
+    " user_id TEXT NOT NULL REFERENCES users(id) ON DELETE CASCADE,"
+    " role TEXT NOT NULL CHECK(role IN ('owner','member','viewer')),"
+    " status TEXT NOT NULL CHECK(status IN ('active','suspended')), PRIMARY KEY(company_id, user_id)) STRICT;"
+    "CREATE INDEX memberships_user ON memberships(user_id);"
+    "CREATE TABLE envs("
+    " id TEXT PRIMARY KEY, name TEXT NOT NULL, description TEXT,"
+    " driver TEXT NOT NULL CHECK(driver IN ('local','ssh','sandbox','plugin')),"
+    " status TEXT NOT NULL CHECK(status IN ('active','archived')),"
+    " config TEXT NOT NULL DEFAULT '{}', env_vars TEXT NOT NULL DEFAULT '{}', metadata TEXT, proof TEXT,"
+    " managed INTEGER NOT NULL DEFAULT 0, created_ns INTEGER NOT NULL, updated_ns INTEGER NOT NULL) STRICT;"
+    "CREATE UNIQUE INDEX envs_name ON envs(name);"
+    "CREATE UNIQUE INDEX envs_local ON envs(driver) WHERE driver='local';"
+    "CREATE UNIQUE INDEX envs_managed ON envs(managed) WHERE managed=1 AND driver='sandbox';"
+    "CREATE INDEX envs_order ON envs(updated_ns DESC, created_ns DESC);"
+    "CREATE TABLE agents("
+    " id TEXT PRIMARY KEY, company_id TEXT NOT NULL REFERENCES companies(id) ON DELETE CASCADE,"
+    " name TEXT NOT NULL, adapter_type TEXT NOT NULL,"
+    " status TEXT NOT NULL CHECK(status IN ('active','paused','pending_approval','terminated')),"
+    " responsible_user_id TEXT REFERENCES users(id) ON DELETE SET NULL,"
+    " environment_id TEXT REFERENCES envs(id) ON DELETE SET NULL,"
+    " configure INTEGER NOT NULL DEFAULT 0, created_ns INTEGER NOT NULL, updated_ns INTEGER NOT NULL,"
+    " UNIQUE(company_id, name)) STRICT;"
+    "CREATE INDEX agents_environment ON agents(environment_id);"
+    "CREATE TABLE projects("
+    " id TEXT PRIMARY KEY, company_id TEXT NOT NULL REFERENCES companies(id) ON DELETE CASCADE,"
+    " name TEXT NOT NULL, environment_id TEXT REFERENCES envs(id) ON DELETE SET NULL,"
+    " created_ns INTEGER NOT NULL, updated_ns INTEGER NOT NULL, UNIQUE(company_id, name)) STRICT;"
+    "CREATE INDEX projects_environment ON projects(environment_id);"
+    "CREATE TABLE tokens("
+    " id TEXT PRIMARY KEY, kind TEXT NOT NULL CHECK(kind IN ('board_key','session','agent_key')),"
+    " digest TEXT NOT NULL, label TEXT NOT NULL,"
+    " user_id TEXT REFERENCES users(id) ON DELETE CASCADE, agent_id TEXT REFERENCES agents(id) ON DELETE CASCADE,"
+    " created_ns INTEGER NOT NULL, expires_ns INTEGER NOT NULL, used_ns INTEGER NOT NULL DEFAULT 0,"
+    " revoked_ns INTEGER NOT NULL DEFAULT 0,"
+    " CHECK((kind = 'agent_key') = (agent_id IS NOT NULL)), CHECK((kind = 'agent_key') = (user_id IS NULL))) STRICT;"
+    "CREATE TABLE settings(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;"
+    "CREATE TABLE secrets("
+    " id TEXT PRIMARY KEY, company_id TEXT NOT NULL REFERENCES companies(id) ON DELETE CASCADE,"
+    " name TEXT NOT NULL, description TEXT, status TEXT NOT NULL CHECK(status IN ('active','inactive')),"
+    " latest INTEGER NOT NULL, created_ns INTEGER NOT NULL, updated_ns INTEGER NOT NULL,"
+    " UNIQUE(company_id, name)) STRICT;"
+    "CREATE TABLE secret_versions("
+    " secret_id TEXT NOT NULL REFERENCES secrets(id) ON DELETE CASCADE, version INTEGER NOT NULL,"
+    " key_id TEXT NOT NULL, sealed TEXT NOT NULL, created_ns INTEGER NOT NULL, PRIMARY KEY(secret_id, version)) STRICT;"
+    "CREATE TABLE secret_bindings("
+    " company_id TEXT NOT NULL REFERENCES companies(id) ON DELETE CASCADE,"
+    " secret_id TEXT NOT NULL REFERENCES secrets(id) ON DELETE CASCADE,"
+    " target_type TEXT NOT NULL, target_id TEXT NOT NULL, path TEXT NOT NULL, version TEXT NOT NULL DEFAULT 'latest',"
+    " UNIQUE(company_id, target_type, target_id, path)) STRICT;"
+    "CREATE INDEX secret_bindings_target ON secret_bindings(target_type, target_id);"
+    "CREATE TABLE secret_events("
+    " id INTEGER PRIMARY KEY, at_ns INTEGER NOT NULL, company_id TEXT NOT NULL, secret_id TEXT NOT NULL,"
+    " consumer TEXT NOT NULL, actor TEXT NOT NULL, path TEXT NOT NULL, version TEXT NOT NULL,"
+    " outcome TEXT NOT NULL, error_code TEXT) STRICT;"
+    "CREATE TABLE env_leases("
+    " id TEXT PRIMARY KEY, company_id TEXT NOT NULL REFERENCES companies(id) ON DELETE CASCADE,"
+    " environment_id TEXT REFERENCES envs(id) ON DELETE SET NULL,"
+    " workspace_id TEXT, issue_id TEXT, run_id TEXT,"
+    " status TEXT NOT NULL CHECK(status IN ('active','released','expired','failed','retained','pending_cleanup')),"
+    " policy TEXT NOT NULL CHECK(policy IN"
+    "  ('ephemeral','reuse_by_environment','reuse_by_execution_workspace','retain_on_failure')),"
+    " provider TEXT, provider_lease_id TEXT, acquired_ns INTEGER NOT NULL, used_ns INTEGER NOT NULL,"
+    " expires_ns INTEGER NOT NULL DEFAULT 0, released_ns INTEGER NOT NULL DEFAULT 0, failure_reason TEXT,"
+    " cleanup TEXT CHECK(cleanup IN ('pending','success','failed')), metadata TEXT,"
+    " attempts INTEGER NOT NULL DEFAULT 0, owner_pid INTEGER NOT NULL DEFAULT 0,"
+    " owner_start INTEGER NOT NULL DEFAULT 0, owner_boot TEXT NOT NULL DEFAULT '',"
+    " monitor_pid INTEGER NOT NULL DEFAULT 0, monitor_start INTEGER NOT NULL DEFAULT 0,"
+    " created_ns INTEGER NOT NULL, updated_ns INTEGER NOT NULL) STRICT;"
+    "CREATE INDEX env_leases_env ON env_leases(environment_id, used_ns DESC, created_ns DESC);"
+    "CREATE INDEX env_leases_status ON env_leases(status, updated_ns);"
+    "CREATE INDEX env_leases_provider ON env_leases(provider_lease_id);"
+    "CREATE TABLE activity("
+    " id INTEGER PRIMARY KEY, at_ns INTEGER NOT NULL,"
+    " company_id TEXT NOT NULL REFERENCES companies(id) ON DELETE CASCADE,"
+    " actor_type TEXT NOT NULL, actor_id TEXT NOT NULL, agent_id TEXT, run_id TEXT,"
+    " action TEXT NOT NULL, entity_type TEXT NOT NULL, entity_id TEXT NOT NULL, details TEXT NOT NULL) STRICT;"
+    "CREATE INDEX activity_company ON activity(company_id, id DESC);",
+};
+
+static const struct {
+	const char *const *steps;
+	int n;
+} sets[] = {
+    [SCHEMA_STATE] = {state_steps, (int)ARRAY_LEN(state_steps)},
+    [SCHEMA_SERVER] = {server_steps, (int)ARRAY_LEN(server_steps)},
+};
+
+int schema_latest(enum schema which)
 {
-	return (int)ARRAY_LEN(steps);
+	return sets[which].n;
 }
 
-const char *schema_step(int from)
+const char *schema_step(enum schema which, int from)
 {
-	assert(from >= 0 && from < schema_latest());
-	return steps[from];
+	assert(from >= 0 && from < schema_latest(which));
+	return sets[which].steps[from];
 }

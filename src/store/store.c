@@ -43,6 +43,9 @@ int sql_fail(struct db *s, int rc, const char *what, struct err *e)
 		    e, ERR_CONFLICT,
 		    "%s: another process has held the state database %s for more than %d s", what,
 		    s->path, STORE_BUSY_MS / 1000);
+	case SQLITE_CONSTRAINT:
+		return err_set(e, ERR_EXISTS, "%s: it breaks a rule of the state database (%s)",
+			       what, why);
 	case SQLITE_NOMEM:
 		return err_set(e, ERR_NOMEM, "%s: out of memory", what);
 	case SQLITE_IOERR:
@@ -90,26 +93,83 @@ int db_end(struct db *s, int r, struct err *e)
 	return sql_end(s, r, e);
 }
 
-int sql_prepare(struct db *s, struct sql *q, const char *what, struct err *e, const char *text,
-		const char *fmt, ...)
+/* 0, with a statement that nobody uses; compiled unless it is kept. */
+static int obtain(struct db *s, struct sql *q, const char *text)
 {
-	va_list ap;
+	struct sql_kept *k = &s->kept[((uintptr_t)text >> 4) % SQL_KEEP];
+	int rc;
+
+	if (k->text == text && !k->busy) {
+		k->busy = true;
+		q->kept = k;
+		q->st = k->st;
+		return SQLITE_OK;
+	}
+	rc = sqlite3_prepare_v3(s->db, text, -1, SQLITE_PREPARE_PERSISTENT, &q->st, NULL);
+	if (rc != SQLITE_OK || k->busy)
+		return rc;
+	(void)sqlite3_finalize(k->st);
+	*k = (struct sql_kept){text, q->st, true};
+	q->kept = k;
+	return SQLITE_OK;
+}
+
+static int prepare(struct db *s, struct sql *q, const char *what, struct err *e, const char *text,
+		   const char *fmt, va_list ap)
+{
 	int rc;
 
 	*q = (struct sql){.s = s, .what = what};
-	rc = sqlite3_prepare_v2(s->db, text, -1, &q->st, NULL);
-	if (rc != SQLITE_OK)
-		return sql_fail(s, rc, what, e);
-	va_start(ap, fmt);
-	for (int i = 0; fmt[i] && rc == SQLITE_OK; i++) {
+	rc = obtain(s, q, text);
+	for (int i = 0; rc == SQLITE_OK && fmt[i]; i++) {
 		if (fmt[i] == 'i')
 			rc = sqlite3_bind_int64(q->st, i + 1, va_arg(ap, int64_t));
 		else
 			rc = sqlite3_bind_text(q->st, i + 1, va_arg(ap, const char *), -1,
 					       SQLITE_TRANSIENT);
 	}
-	va_end(ap);
 	return rc == SQLITE_OK ? 0 : sql_fail(s, rc, what, e);
+}
+
+int sql_prepare(struct db *s, struct sql *q, const char *what, struct err *e, const char *text,
+		const char *fmt, ...)
+{
+	va_list ap;
+	int r;
+
+	va_start(ap, fmt);
+	r = prepare(s, q, what, e, text, fmt, ap);
+	va_end(ap);
+	return r;
+}
+
+int sql_change(struct db *s, const char *what, struct err *e, const char *text, const char *fmt,
+	       ...)
+{
+	_cleanup_sql_ struct sql q = {0};
+	va_list ap;
+	int r;
+
+	va_start(ap, fmt);
+	r = prepare(s, &q, what, e, text, fmt, ap);
+	va_end(ap);
+	return r == 0 ? sql_run(&q, e) : r;
+}
+
+int sql_number(struct db *s, const char *what, int64_t *ret, struct err *e, const char *text,
+	       const char *fmt, ...)
+{
+	_cleanup_sql_ struct sql q = {0};
+	va_list ap;
+	int r;
+
+	va_start(ap, fmt);
+	r = prepare(s, &q, what, e, text, fmt, ap);
+	va_end(ap);
+	if (r == 0)
+		r = sql_step(&q, e);
+	*ret = r > 0 ? sql_i64(&q, 0) : 0;
+	return r;
 }
 
 int sql_step(struct sql *q, struct err *e)
@@ -123,8 +183,15 @@ int sql_step(struct sql *q, struct err *e)
 
 void sql_done(struct sql *q)
 {
-	(void)sqlite3_finalize(q->st);
+	if (q->kept) {
+		(void)sqlite3_reset(q->st);
+		(void)sqlite3_clear_bindings(q->st);
+		q->kept->busy = false;
+	} else {
+		(void)sqlite3_finalize(q->st);
+	}
 	q->st = NULL;
+	q->kept = NULL;
 }
 
 int64_t sql_i64(struct sql *q, int col)
@@ -132,21 +199,21 @@ int64_t sql_i64(struct sql *q, int col)
 	return sqlite3_column_int64(q->st, col);
 }
 
-static const char *text(struct sql *q, int col)
+const char *sql_text(struct sql *q, int col)
 {
 	return (const char *)sqlite3_column_text(q->st, col);
 }
 
 void sql_copy(struct sql *q, int col, char *out, size_t n)
 {
-	const char *t = text(q, col);
+	const char *t = sql_text(q, col);
 
 	(void)snprintf(out, n, "%s", t ? t : "");
 }
 
 char *sql_dup(struct sql *q, int col, bool *oom)
 {
-	const char *t = text(q, col);
+	const char *t = sql_text(q, col);
 	char *d = t ? strdup(t) : NULL;
 
 	if (t && !d)
@@ -179,7 +246,7 @@ static int too_new(struct db *s, int have, struct err *e)
 	return err_set(e, ERR_UNAVAILABLE,
 		       "the state database %s has schema %d, this program knows %d: it was written "
 		       "by a newer airlock; use that one, or another XDG_STATE_HOME",
-		       s->path, have, schema_latest());
+		       s->path, have, schema_latest(s->schema));
 }
 
 /* One step, one transaction: a crash leaves the old version or the new one. */
@@ -190,7 +257,7 @@ static int migrate_step(struct db *s, int from, struct err *e)
 
 	if (r < 0)
 		return r;
-	r = sql_exec(s, schema_step(from), e);
+	r = sql_exec(s, schema_step(s->schema, from), e);
 	if (r == 0) {
 		(void)buf_putf(&b, "PRAGMA user_version=%d", from + 1);
 		r = sql_exec(s, buf_text(&b), e);
@@ -218,9 +285,9 @@ static int migrate(struct db *s, struct err *e)
 	r = sql_exec(s, "PRAGMA journal_mode=WAL", e);
 	while (r == 0) {
 		r = db_version(s, &have, e);
-		if (r < 0 || have == schema_latest())
+		if (r < 0 || have == schema_latest(s->schema))
 			break;
-		if (have > schema_latest())
+		if (have > schema_latest(s->schema))
 			return too_new(s, have, e);
 		r = migrate_step(s, have, e);
 	}
@@ -255,23 +322,34 @@ static int open_db(struct db *s, const char *path, struct err *e)
 		r = db_version(s, &have, e);
 	if (r < 0)
 		return r;
-	if (have > schema_latest())
+	if (have > schema_latest(s->schema))
 		return too_new(s, have, e);
-	return have == schema_latest() ? 0 : migrate(s, e);
+	return have == schema_latest(s->schema) ? 0 : migrate(s, e);
 }
 
-int db_open(const char *path, struct db **ret, struct err *e)
+static int open_kind(enum schema which, const char *path, struct db **ret, struct err *e)
 {
 	_cleanup_store_ struct db *s = calloc(1, sizeof(*s));
 	int r;
 
 	if (!s)
 		return err_set(e, ERR_NOMEM, "open state database: out of memory");
+	s->schema = which;
 	r = open_db(s, path, e);
 	if (r < 0)
 		return r;
 	*ret = TAKE_PTR(s);
 	return 0;
+}
+
+int db_open(const char *path, struct db **ret, struct err *e)
+{
+	return open_kind(SCHEMA_STATE, path, ret, e);
+}
+
+int db_open_server(const char *path, struct db **ret, struct err *e)
+{
+	return open_kind(SCHEMA_SERVER, path, ret, e);
 }
 
 void db_relax(struct db *s)
@@ -283,6 +361,8 @@ void db_close(struct db *s)
 {
 	if (!s)
 		return;
+	for (size_t i = 0; i < SQL_KEEP; i++)
+		(void)sqlite3_finalize(s->kept[i].st);
 	(void)sqlite3_close_v2(s->db);
 	free(s->path);
 	free(s);

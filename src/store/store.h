@@ -22,6 +22,8 @@ struct db;
 
 /* Opens or creates `path` (mode 0600; its directory must exist). */
 int db_open(const char *path, struct db **ret, struct err *e);
+/* The same for the file of what airlockd serves (companies, actors, environments of the API, their leases). */
+int db_open_server(const char *path, struct db **ret, struct err *e);
 /* The last process to close brings all commits to the disk, unless db_relax was called. */
 void db_close(struct db *s);
 /*
