@@ -1,0 +1,120 @@
+/*
+ * api.h: the daemon as one value: state, databases, keys, mode, counters.
+ *
+ * One thread, one loop. A handler runs to its end between two turns of the loop, so it may not wait: what takes
+ * longer than a look into the database is a job (jobs.h), a process of its own.
+ */
+#ifndef AIRLOCK_API_API_H
+#define AIRLOCK_API_API_H
+
+#include "api/call.h"
+#include "api/credential.h"
+#include "api/seal.h"
+#include "engine/state.h"
+#include "os/loop.h"
+
+#define API_DB "server.db"
+
+enum api_mode { MODE_LOCAL_TRUSTED, MODE_AUTHENTICATED };
+
+struct api_config {
+	enum api_mode mode;
+	const char *public_url;	  /* scheme://host[:port] that browsers use, or NULL */
+	const char *const *hosts; /* further names for Host in local_trusted; NULL-ended, or NULL */
+	bool tcp;		  /* listens on an address, so browsers can reach it */
+	bool cloud_managed;	  /* environments with a platform marker are the platform's */
+	bool secrets_strict;	  /* credentials among envVars must be references */
+};
+
+struct api_counters {
+	uint64_t requests, by_class[6], denied, unauthenticated, cut_off, jobs_started, jobs_failed,
+	    leases_acquired, leases_released, sweeps, connections_seen;
+	int64_t busy_ns; /* in handlers */
+};
+
+struct jobs;
+struct api_server;
+
+struct api {
+	struct api_config cfg;
+	struct state st; /* what the command line sees too */
+	struct db *db;	 /* server.db */
+	struct seal seal;
+	char *master; /* owned; of run JWTs */
+	char instance_id[64];
+	struct route_table routes;
+	const struct api_route **by_index; /* owned; parallel to routes.v */
+	char *openapi;			   /* owned, made once */
+	size_t openapi_len;
+	struct loop loop;
+	struct jobs *jobs;
+	struct api_server *server;
+	struct api_counters n;
+	int64_t started_ns; /* monotonic */
+	bool ready, stopping;
+	bool sweeping, swept; /* sweeper.c: a sweep runs; there was one */
+	int64_t sweep_at_ns;  /* monotonic: when the next one is due */
+};
+
+/* Opens state, database and keys, makes what a first start needs, compiles the routes. */
+int api_open(struct api *a, const struct api_config *cfg, struct err *e);
+void api_done(struct api *a);
+/* Heap path of a file in the state directory. */
+char *api_path(const struct api *a, const char *leaf);
+struct jwt_keys api_jwt_keys(const struct api *a);
+
+/* routes.c: the one table; ends with a pattern of NULL. */
+extern const struct api_route api_routes[];
+/* dispatch.c: judges and answers one call whose body is complete. 0, or API_LATER. */
+int api_dispatch(struct api *a, struct call *c, const char *body, size_t body_len);
+/* Head and target only, before a body is read: 0 go on, else answered. */
+int api_admit(struct api *a, struct call *c, const char *target);
+/* authenticate.c: fills c->actor. 0, or 1: answered with the 401, 403 or 422. */
+int api_authenticate(struct api *a, struct call *c);
+/* openapi.c: the document as heap text. */
+int openapi_build(char **ret, size_t *ret_len, struct err *e);
+
+/* activity of the instance or (company_id) of one company; a failure is logged, never the call's. */
+void api_activity(struct call *c, const char *company_id, const char *action, const char *type,
+		  const char *id, json_t *details);
+/* "user:ID", "agent:ID": for access events and logs. */
+void actor_text(const struct actor *a, char *out, size_t n);
+
+/* Handlers, by file. */
+int h_health(struct call *c);
+int h_ready(struct call *c);
+int h_metrics(struct call *c);
+int h_openapi(struct call *c);
+int h_whoami(struct call *c);
+int h_session_open(struct call *c);
+int h_session_close(struct call *c);
+int h_companies(struct call *c);
+int h_activity(struct call *c);
+int h_env_list(struct call *c);
+int h_env_get(struct call *c);
+int h_env_create(struct call *c);
+int h_env_update(struct call *c);
+int h_env_delete(struct call *c);
+int h_env_blast(struct call *c);
+int h_env_secret_refs(struct call *c);
+int h_env_leases(struct call *c);
+int h_env_capabilities(struct call *c);
+int h_lease_get(struct call *c);
+int h_lease_acquire(struct call *c);
+int h_lease_resume(struct call *c);
+int h_lease_release(struct call *c);
+int h_lease_destroy(struct call *c);
+int h_env_probe(struct call *c);
+int h_probe_config(struct call *c);
+int h_settings_get(struct call *c);
+int h_settings_update(struct call *c);
+int h_agent_update(struct call *c);
+int h_agent_get(struct call *c);
+int h_project_update(struct call *c);
+int h_project_get(struct call *c);
+int h_secret_list(struct call *c);
+int h_secret_create(struct call *c);
+int h_secret_renew(struct call *c);
+int h_secret_remove(struct call *c);
+
+#endif

@@ -1,0 +1,231 @@
+#include "api/jobs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+
+#define ANSWER_MAX (1 << 20)
+#define REQUEST_MAX 65536 /* what a pipe takes at once: the daemon never waits for a job to read */
+
+struct job {
+	struct loop_watch watch; /* its standard output; first, so that a watch is its job */
+	struct api *api;
+	pid_t pid;
+	int fd; /* -1: this place is free */
+	struct buf answer;
+	int64_t deadline_ns;
+	bool killed;
+	job_done done;
+	void *arg;
+};
+
+struct jobs {
+	char *program;
+	struct job v[API_JOBS_MAX];
+	size_t running;
+};
+
+int jobs_new(struct api *a, const char *program, struct err *e)
+{
+	struct jobs *j = calloc(1, sizeof(*j));
+
+	if (!j || !(j->program = strdup(program))) {
+		free(j);
+		return err_set(e, ERR_NOMEM, "jobs: out of memory");
+	}
+	for (size_t i = 0; i < API_JOBS_MAX; i++)
+		j->v[i].fd = -1;
+	a->jobs = j;
+	return 0;
+}
+
+void jobs_free(struct api *a)
+{
+	struct jobs *j = a->jobs;
+
+	for (size_t i = 0; j && i < API_JOBS_MAX; i++) {
+		if (j->v[i].fd < 0)
+			continue;
+		loop_del(&a->loop, &j->v[i].watch);
+		(void)close(j->v[i].fd);
+		j->v[i].fd = -1;
+		buf_done(&j->v[i].answer);
+		j->v[i].done(a, j->v[i].arg, NULL);
+	}
+	if (j)
+		free(j->program);
+	free(j);
+	a->jobs = NULL;
+}
+
+size_t jobs_running(const struct api *a)
+{
+	return a->jobs ? a->jobs->running : 0;
+}
+
+int64_t jobs_deadline(const struct api *a)
+{
+	int64_t at = INT64_MAX;
+
+	for (size_t i = 0; a->jobs && i < API_JOBS_MAX; i++)
+		if (a->jobs->v[i].fd >= 0 && !a->jobs->v[i].killed &&
+		    a->jobs->v[i].deadline_ns < at)
+			at = a->jobs->v[i].deadline_ns;
+	return at;
+}
+
+void jobs_tick(struct api *a, int64_t now_ns)
+{
+	for (size_t i = 0; a->jobs && i < API_JOBS_MAX; i++) {
+		struct job *j = &a->jobs->v[i];
+
+		if (j->fd < 0 || j->killed || j->deadline_ns > now_ns)
+			continue;
+		(void)fprintf(stderr, "airlockd: job %d took more than %d s and is ended\n",
+			      (int)j->pid, API_JOB_MS / 1000);
+		(void)kill(-j->pid, SIGKILL);
+		j->killed = true;
+	}
+}
+
+static void end(struct job *j)
+{
+	struct api *a = j->api;
+	job_done done = j->done;
+	void *arg = j->arg;
+	json_t *answer = NULL;
+	int status = -1;
+
+	loop_del(&a->loop, &j->watch);
+	(void)close(j->fd);
+	j->fd = -1;
+	a->jobs->running--;
+	/* Its output is closed, so it is at its end; a job that is not is ended. */
+	if (waitpid(j->pid, &status, WNOHANG) == 0) {
+		struct timespec little = {.tv_nsec = NS_PER_MS};
+
+		for (int i = 0; i < 200 && waitpid(j->pid, &status, WNOHANG) == 0; i++)
+			(void)nanosleep(&little, NULL);
+		if (status == -1) {
+			(void)kill(-j->pid, SIGKILL);
+			(void)waitpid(j->pid, &status, 0);
+		}
+	}
+	if (!j->answer.err && j->answer.len && WIFEXITED(status) && WEXITSTATUS(status) == 0)
+		answer = json_loadb(j->answer.data, j->answer.len, 0, NULL);
+	if (!answer)
+		a->n.jobs_failed++;
+	buf_done(&j->answer);
+	done(a, arg, answer);
+	json_decref(answer);
+}
+
+static void readable(struct loop_watch *w, uint32_t events)
+{
+	struct job *j = (struct job *)w;
+	char piece[16384];
+	ssize_t n = read(j->fd, piece, sizeof(piece));
+
+	(void)events;
+	if (n > 0)
+		(void)buf_put(&j->answer, piece, (size_t)n);
+	else if (n == 0 || (errno != EAGAIN && errno != EINTR))
+		end(j);
+}
+
+static int spawn(struct jobs *all, int in, int out, pid_t *ret)
+{
+	char *const argv[] = {all->program, (char *)(uintptr_t) "--job", NULL};
+	posix_spawn_file_actions_t fa;
+	posix_spawnattr_t at;
+	sigset_t none, all_set;
+	int r;
+
+	(void)sigemptyset(&none);
+	(void)sigfillset(&all_set);
+	(void)posix_spawn_file_actions_init(&fa);
+	(void)posix_spawnattr_init(&at);
+	(void)posix_spawn_file_actions_adddup2(&fa, in, 0);
+	(void)posix_spawn_file_actions_adddup2(&fa, out, 1);
+	(void)posix_spawnattr_setflags(&at, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
+						POSIX_SPAWN_SETSIGDEF);
+	(void)posix_spawnattr_setpgroup(&at, 0);
+	(void)posix_spawnattr_setsigmask(&at, &none);
+	(void)posix_spawnattr_setsigdefault(&at, &all_set);
+	r = posix_spawn(ret, all->program, &fa, &at, argv, environ);
+	(void)posix_spawn_file_actions_destroy(&fa);
+	(void)posix_spawnattr_destroy(&at);
+	return -r;
+}
+
+/* The whole request fits into the pipe, so nothing waits. */
+static int start(struct jobs *all, struct job *j, const char *text, struct err *e)
+{
+	_cleanup_fd_ int in_r = -1, in_w = -1, out_r = -1, out_w = -1;
+	size_t n = strlen(text);
+	int p[2], r;
+
+	if (n >= REQUEST_MAX)
+		return err_set(e, ERR_LIMIT, "a job's request has more than %d bytes", REQUEST_MAX);
+	if (pipe2(p, O_CLOEXEC) < 0)
+		return err_sys(e, errno, "make a pipe");
+	in_r = p[0];
+	in_w = p[1];
+	if (pipe2(p, O_CLOEXEC) < 0)
+		return err_sys(e, errno, "make a pipe");
+	out_r = p[0];
+	out_w = p[1];
+	if (write(in_w, text, n) != (ssize_t)n || fcntl(out_r, F_SETFL, O_NONBLOCK) < 0)
+		return err_sys(e, errno, "write to a pipe");
+	r = spawn(all, in_r, out_w, &j->pid);
+	if (r < 0)
+		return err_sys(e, -r, "start %s", all->program);
+	j->fd = TAKE_FD(out_r);
+	return 0;
+}
+
+int jobs_start(struct api *a, json_t *request, job_done done, void *arg, struct err *e)
+{
+	_cleanup_free_ char *text = request ? json_dumps(request, JSON_COMPACT) : NULL;
+	struct job *j = NULL;
+	int r;
+
+	json_decref(request);
+	if (!text)
+		return err_set(e, ERR_NOMEM, "jobs: out of memory");
+	for (size_t i = 0; i < API_JOBS_MAX && !j; i++)
+		if (a->jobs->v[i].fd < 0)
+			j = &a->jobs->v[i];
+	if (!j)
+		return err_set(e, ERR_LIMIT,
+			       "%d sandboxes are being made or ended at this moment (API_JOBS_MAX)",
+			       API_JOBS_MAX);
+	*j = (struct job){.api = a,
+			  .fd = -1,
+			  .answer = BUF_INIT(ANSWER_MAX),
+			  .deadline_ns = clock_mono_ns() + API_JOB_MS * NS_PER_MS,
+			  .done = done,
+			  .arg = arg};
+	r = start(a->jobs, j, text, e);
+	if (r == 0) {
+		r = loop_add(&a->loop, &j->watch, j->fd, EPOLLIN, readable);
+		if (r < 0) {
+			(void)close(j->fd);
+			j->fd = -1;
+			return err_sys(e, -r, "watch a job");
+		}
+		a->jobs->running++;
+		a->n.jobs_started++;
+	}
+	return r;
+}

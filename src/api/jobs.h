@@ -1,0 +1,33 @@
+/*
+ * jobs.h: what takes longer than a look into the database: a process of its own.
+ *
+ * A job is this program again (`airlockd --job`): it reads one JSON object from its standard input, writes one to
+ * its standard output, and ends. It writes the rows it is about itself, state before effect, so it may be killed at
+ * any point, and so may the daemon: a job that outlives it finishes, and what a dead one left is the sweep's.
+ */
+#ifndef AIRLOCK_API_JOBS_H
+#define AIRLOCK_API_JOBS_H
+
+#include <jansson.h>
+
+#include "api/api.h"
+
+int jobs_new(struct api *a, const char *program, struct err *e);
+/* Kills nothing: what still runs writes its rows and ends. Whoever waits is told that there is no answer. */
+void jobs_free(struct api *a);
+size_t jobs_running(const struct api *a);
+/* When the next one has had its time (monotonic); INT64_MAX. */
+int64_t jobs_deadline(const struct api *a);
+/* Ends those whose time is over. */
+void jobs_tick(struct api *a, int64_t now_ns);
+/*
+ * Starts one; request is taken over. done gets the answer (borrowed; NULL: the job failed), once, from the loop.
+ * ERR_LIMIT when API_JOBS_MAX run.
+ */
+typedef void (*job_done)(struct api *a, void *arg, json_t *answer);
+int jobs_start(struct api *a, json_t *request, job_done done, void *arg, struct err *e);
+
+/* The other side: what `airlockd --job` does. Exit status. */
+int job_main(void);
+
+#endif

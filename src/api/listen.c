@@ -1,0 +1,162 @@
+/*
+ * listen.c: where the daemon listens.
+ *
+ * Policy: loopback addresses and unix sockets only. Another host reaches the daemon through a proxy that speaks TLS;
+ * an address that is not loopback is refused, whatever the mode. A unix socket is made with mode 0600 under a name
+ * of its own and renamed into place, so it is never there with another mode.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "api/server.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+
+#define BACKLOG 512
+#define LISTEN_FD 3 /* first descriptor of systemd's protocol */
+
+static int listen_unix(const char *path, struct listen_at *ret, struct err *e)
+{
+	struct sockaddr_un sa = {.sun_family = AF_UNIX}, tmp = {.sun_family = AF_UNIX};
+	_cleanup_fd_ int fd = -1, probe = -1;
+	int n = snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", path);
+
+	if (path[0] != '/' || n >= (int)sizeof(sa.sun_path) - 8)
+		return err_set(
+		    e, ERR_INVALID,
+		    "unix:%.120s: the path of a socket is absolute and has at most %zu bytes", path,
+		    sizeof(sa.sun_path) - 9);
+	probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (probe >= 0 && connect(probe, (struct sockaddr *)&sa, sizeof(sa)) == 0)
+		return err_set(e, ERR_CONFLICT, "somebody listens at unix:%s already", path);
+	(void)snprintf(tmp.sun_path, sizeof(tmp.sun_path), "%.99s.new", path);
+	(void)unlink(tmp.sun_path);
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0 || fchmod(fd, 0600) < 0 || bind(fd, (struct sockaddr *)&tmp, sizeof(tmp)) < 0 ||
+	    chmod(tmp.sun_path, 0600) < 0 || listen(fd, BACKLOG) < 0 ||
+	    rename(tmp.sun_path, path) < 0)
+		return err_sys(e, errno, "listen at unix:%s", path);
+	(void)snprintf(ret->path, sizeof(ret->path), "%s", path);
+	(void)snprintf(ret->text, sizeof(ret->text), "unix:%s", path);
+	ret->fd = TAKE_FD(fd);
+	return 0;
+}
+
+static int listen_tcp(const char *where, struct listen_at *ret, struct err *e)
+{
+	const char *colon = strrchr(where, ':');
+	size_t n = colon ? (size_t)(colon - where) : 0;
+	bool v6 = n == 5 && strncmp(where, "[::1]", 5) == 0,
+	     v4 = (n == 9 && strncmp(where, "127.0.0.1", 9) == 0) ||
+		  (n == 9 && strncmp(where, "localhost", 9) == 0);
+	struct sockaddr_in a4 = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in6 a6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+	_cleanup_fd_ int fd = -1;
+	socklen_t len = sizeof(a4);
+	uint64_t port;
+	int one = 1;
+
+	if ((!v4 && !v6) || str_to_u64(colon + 1, 65535, &port) < 0)
+		return err_set(
+		    e, ERR_INVALID,
+		    "--listen %.80s: give 127.0.0.1:PORT, [::1]:PORT or unix:/PATH. Other addresses are "
+		    "refused: put a proxy that speaks TLS in front",
+		    where);
+	a4.sin_port = a6.sin6_port = htons((uint16_t)port);
+	fd = socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
+	    bind(fd, v6 ? (struct sockaddr *)&a6 : (struct sockaddr *)&a4,
+		 v6 ? sizeof(a6) : sizeof(a4)) < 0 ||
+	    listen(fd, BACKLOG) < 0)
+		return err_sys(e, errno, "listen at %s", where);
+	if (v4 && getsockname(fd, (struct sockaddr *)&a4, &len) == 0)
+		port = ntohs(a4.sin_port);
+	len = sizeof(a6);
+	if (v6 && getsockname(fd, (struct sockaddr *)&a6, &len) == 0)
+		port = ntohs(a6.sin6_port);
+	(void)snprintf(ret->text, sizeof(ret->text), "http://%.*s:%u", (int)n, where,
+		       (unsigned)port);
+	ret->tcp = true;
+	ret->fd = TAKE_FD(fd);
+	return 0;
+}
+
+int listen_open(const char *where, struct listen_at *ret, struct err *e)
+{
+	*ret = (struct listen_at){.fd = -1};
+	if (str_starts(where, "unix:"))
+		return listen_unix(where + 5, ret, e);
+	return listen_tcp(where, ret, e);
+}
+
+static bool is_loopback(const struct sockaddr_storage *sa)
+{
+	const struct sockaddr_in *a4 = (const struct sockaddr_in *)sa;
+	const struct sockaddr_in6 *a6 = (const struct sockaddr_in6 *)sa;
+
+	if (sa->ss_family == AF_INET)
+		return (ntohl(a4->sin_addr.s_addr) >> 24) == 127;
+	return sa->ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&a6->sin6_addr);
+}
+
+int listen_inherited(struct listen_at *ret, struct err *e)
+{
+	const char *pid = getenv("LISTEN_PID"), *fds = getenv("LISTEN_FDS");
+	struct sockaddr_storage sa = {0};
+	socklen_t len = sizeof(sa);
+	uint64_t want = 0, n = 0;
+	int type = 0;
+
+	*ret = (struct listen_at){.fd = -1};
+	if (!pid || !fds || str_to_u64(pid, INT32_MAX, &want) < 0 || (pid_t)want != getpid())
+		return 0;
+	if (str_to_u64(fds, 64, &n) < 0 || n != 1)
+		return err_set(e, ERR_INVALID,
+			       "LISTEN_FDS=%.20s: the socket unit must name exactly one socket",
+			       fds);
+	/* Our own children must not believe it is theirs. */
+	(void)unsetenv("LISTEN_PID");
+	(void)unsetenv("LISTEN_FDS");
+	(void)unsetenv("LISTEN_FDNAMES");
+	len = sizeof(type);
+	if (getsockopt(LISTEN_FD, SOL_SOCKET, SO_TYPE, &type, &len) < 0 || type != SOCK_STREAM)
+		return err_set(e, ERR_INVALID, "descriptor %d is not a stream socket", LISTEN_FD);
+	len = sizeof(sa);
+	if (getsockname(LISTEN_FD, (struct sockaddr *)&sa, &len) < 0)
+		return err_sys(e, errno, "look at the inherited socket");
+	if (sa.ss_family != AF_UNIX && !is_loopback(&sa))
+		return err_set(e, ERR_PERMISSION,
+			       "the inherited socket listens on an address that is not loopback: "
+			       "change ListenStream= of the socket unit");
+	if (fcntl(LISTEN_FD, F_SETFD, FD_CLOEXEC) < 0 || fcntl(LISTEN_FD, F_SETFL, O_NONBLOCK) < 0)
+		return err_sys(e, errno, "set up the inherited socket");
+	ret->fd = LISTEN_FD;
+	ret->tcp = sa.ss_family != AF_UNIX;
+	(void)snprintf(ret->text, sizeof(ret->text), "the socket of systemd");
+	return 1;
+}
+
+void listen_notify(const char *path, const char *text)
+{
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	size_t n = strlen(path);
+	_cleanup_fd_ int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0 || n >= sizeof(sa.sun_path) || (path[0] != '/' && path[0] != '@'))
+		return;
+	memcpy(sa.sun_path, path, n);
+	if (path[0] == '@')
+		sa.sun_path[0] = '\0';
+	(void)sendto(fd, text, strlen(text), MSG_NOSIGNAL, (struct sockaddr *)&sa,
+		     (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n));
+}

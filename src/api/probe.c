@@ -1,0 +1,328 @@
+/*
+ * probe.c: probes, saved and draft (api.md 6).
+ *
+ * A failed probe is an answer like any other: 200, ok false. A saved probe of a sandbox allocates a fresh lease, looks inside
+ * and ends it again, in a job; a draft touches no row and makes no lease. Neither records a qualification here: the
+ * native provider shows the host's own system image, which is mutable, and what is mutable never qualifies (PR-08).
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "api/envconfig.h"
+#include "api/environments.h"
+#include "api/jobs.h"
+#include "api/leases.h"
+#include "api/place.h"
+#include "api/sweeper.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "os/probe.h"
+
+struct probe_wait {
+	struct call *call;
+	char env_id[UUID_LEN + 1]; /* "": a draft */
+	char driver[8];
+	int64_t keys; /* draft: members of the configuration */
+};
+
+static void log_probe(struct call *c, const struct probe_wait *w, json_t *answer)
+{
+	json_t *d =
+	    json_pack("{s:s,s:O,s:O}", "driver", w->driver, "ok", json_object_get(answer, "ok"),
+		      "summary", json_object_get(answer, "summary"));
+
+	if (w->env_id[0]) {
+		api_activity(c, NULL, "environment.probed", "environment", w->env_id, d);
+		return;
+	}
+	(void)json_object_set_new(d, "configTopLevelKeyCount", json_integer(w->keys));
+	api_activity(c, NULL, "environment.probed_unsaved", "environment", "unsaved", d);
+}
+
+static int finish(struct call *c, const struct probe_wait *w, json_t *answer)
+{
+	log_probe(c, w, answer);
+	return reply_json(c, 200, answer);
+}
+
+/* j: details, taken over. */
+static json_t *result(bool ok, const char *driver, const char *summary, json_t *j)
+{
+	return json_pack("{s:b,s:s,s:s,s:o}", "ok", (int)ok, "driver", driver, "summary", summary,
+			 "details", j);
+}
+
+static void probe_done(struct api *a, void *arg, json_t *answer)
+{
+	struct probe_wait *w = arg;
+	struct call *c = w->call;
+
+	if (!json_is_string(json_object_get(answer, "summary"))) {
+		const char *why = json_string_value(json_object_get(answer, "error"));
+
+		sweeper_hurry(a);
+		(void)fprintf(stderr, "airlockd: probe: %s\n",
+			      why ? why : "the job gave no answer");
+		answer = result(false, "sandbox",
+				"Sandbox environment probe failed for provider \"native\".",
+				json_pack("{s:s,s:s}", "provider", "native", "error",
+					  "the probe gave no answer; the daemon's log says why"));
+	} else {
+		json_incref(answer);
+	}
+	(void)finish(c, w, answer);
+	call_finish(c);
+	free(w);
+}
+
+static int later(struct call *c, const struct probe_wait *what, json_t *request)
+{
+	struct probe_wait *w = malloc(sizeof(*w));
+	struct err e = ERR_INIT;
+
+	if (!w) {
+		json_decref(request);
+		return reply_error(c, 503, "Out of memory, try again");
+	}
+	*w = *what;
+	w->call = c;
+	if (jobs_start(c->api, request, probe_done, w, &e) == 0)
+		return API_LATER;
+	free(w);
+	return e.code == ERR_LIMIT
+		   ? reply_error(c, 503, "Too many sandboxes are being made or ended, try again")
+		   : reply_failed(c, &e);
+}
+
+static json_t *local_result(void)
+{
+	char host[256] = "", cwd[4096] = "";
+
+	(void)gethostname(host, sizeof(host) - 1);
+	if (!getcwd(cwd, sizeof(cwd)))
+		cwd[0] = '\0';
+	/* B-09: no sandbox, and it says so. */
+	return result(
+	    true, "local",
+	    "Local environment is available on this Paperclip host. Nothing isolates it: commands run with "
+	    "the daemon's own rights.",
+	    json_pack("{s:s,s:s,s:b}", "hostname", host, "cwd", cwd, "isolated", 0));
+}
+
+static json_t *ssh_result(json_t *config)
+{
+	const char *host = json_string_value(json_object_get(config, "host")),
+		   *user = json_string_value(json_object_get(config, "username"));
+	char text[512];
+
+	(void)snprintf(text, sizeof(text), "SSH probe failed for %.200s@%.200s.", user ? user : "",
+		       host ? host : "");
+	return result(
+	    false, "ssh", text,
+	    json_pack("{s:O,s:O,s:O,s:O,s:s,s:n}", "host", json_object_get(config, "host"), "port",
+		      json_object_get(config, "port"), "username",
+		      json_object_get(config, "username"), "remoteWorkspacePath",
+		      json_object_get(config, "remoteWorkspacePath"), "error",
+		      "this daemon does not connect over SSH yet: nothing was tried", "code"));
+}
+
+/* --- saved -------------------------------------------------------------------------------- */
+
+static int probe_sandbox(struct call *c, const struct environment_row *row, const char *company)
+{
+	struct probe_wait w = {.driver = "sandbox"};
+	struct lease_new n = {.company_id = company,
+			      .environment_id = row->id,
+			      .policy = "ephemeral",
+			      .provider = "native",
+			      .config = row->config,
+			      .ttl_s = API_JOB_MS / 1000 * 2};
+	_cleanup_envlease_ struct envlease_row l = {0};
+	struct err e = ERR_INIT;
+
+	memcpy(w.env_id, row->id, sizeof(w.env_id));
+	if (strcmp(row->status, "active") != 0) {
+		char text[API_NAME_MAX + 64];
+
+		(void)snprintf(text, sizeof(text), "Environment \"%s\" is not active.", row->name);
+		return finish(c, &w,
+			      result(false, "sandbox",
+				     "Sandbox environment probe failed for provider \"native\".",
+				     json_pack("{s:s,s:s}", "provider", "native", "error", text)));
+	}
+	if (lease_begin(c->api, &n, &l, &e) < 0)
+		return reply_failed(c, &e);
+	return later(c, &w, json_pack("{s:s,s:s}", "op", "probe", "leaseId", l.id));
+}
+
+int h_env_probe(struct call *c)
+{
+	_cleanup_environment_ struct environment_row row;
+	struct probe_wait w = {.driver = ""};
+	char company[UUID_LEN + 1];
+	json_t *config;
+	int r;
+
+	/* PR-02: which company this is for is settled before anything is made. */
+	if (env_find(c, &row) || env_company(c, row.id, company))
+		return 0;
+	memcpy(w.env_id, row.id, sizeof(w.env_id));
+	(void)snprintf(w.driver, sizeof(w.driver), "%s", row.driver);
+	if (strcmp(row.driver, "local") == 0)
+		return finish(c, &w, local_result());
+	if (strcmp(row.driver, "sandbox") == 0) {
+		if (!company[0])
+			return reply_error(
+			    c, 422,
+			    "companyId query parameter is required for environment customImage setup.");
+		return probe_sandbox(c, &row, company);
+	}
+	config = json_loads(row.config, 0, NULL);
+	if (!company[0] && json_is_object(json_object_get(config, "privateKeySecretRef")))
+		r = reply_error(
+		    c, 422,
+		    "Environment probe requires an explicit companyId to resolve secret-backed "
+		    "config for this environment.");
+	else
+		r = finish(c, &w, ssh_result(config));
+	json_decref(config);
+	return r;
+}
+
+/* --- draft -------------------------------------------------------------------------------- */
+
+int h_probe_config(struct call *c)
+{
+	const char *driver = json_string_value(json_object_get(c->body, "driver"));
+	json_t *given = json_object_get(c->body, "config"), *empty = json_object(), *config;
+	struct probe_wait w = {.keys = (int64_t)json_object_size(given)};
+	char *key = NULL;
+	int r;
+
+	(void)snprintf(w.driver, sizeof(w.driver), "%s", driver);
+	config = envconfig_normalise(c, driver, given ? given : empty, CONFIG_PROBE, &key);
+	seal_wipe(&key);
+	json_decref(empty);
+	if (!config)
+		return 0;
+	if (strcmp(driver, "local") == 0)
+		r = finish(c, &w, local_result());
+	else if (strcmp(driver, "ssh") == 0)
+		r = finish(c, &w, ssh_result(config));
+	else
+		r = later(c, &w, json_pack("{s:s}", "op", "probe_draft"));
+	json_decref(config);
+	return r;
+}
+
+/* --- in jobs ------------------------------------------------------------------------------ */
+
+static json_t *sandbox_failed(const char *why)
+{
+	return result(false, "sandbox", "Sandbox environment probe failed for provider \"native\".",
+		      json_pack("{s:s,s:s}", "provider", "native", "error", why));
+}
+
+/* Why is for the log: it names paths of this host. */
+static json_t *sandbox_broken(const struct envlease_row *l, const struct err *e)
+{
+	char text[128];
+
+	(void)fprintf(stderr, "airlockd: probe, lease %s: %s\n", l->id, e->text);
+	(void)snprintf(text, sizeof(text),
+		       "the sandbox could not be used (%s); the daemon's log says why",
+		       err_name(e->code));
+	return sandbox_failed(text);
+}
+
+/* Attached to the lease's sandbox: what is there. */
+static json_t *look(struct job_ctx *x, const struct envlease_row *l)
+{
+	json_t *config = lease_config(l);
+	_cleanup_place_ struct place p = {0};
+	struct sandbox *sb = NULL;
+	struct place_facts f;
+	struct err e = ERR_INIT;
+	char text[320];
+	int r = place_open(&p, x->st, l, config, &e);
+
+	json_decref(config);
+	if (r == 0)
+		r = place_attach(&p, &sb, &e);
+	if (r == 0) {
+		r = place_look(sb, &f, &e);
+		provider_native.detach(sb);
+	}
+	if (r < 0)
+		return sandbox_broken(l, &e);
+	if (f.missing[0]) {
+		(void)snprintf(text, sizeof(text), "the environment lacks what every run needs: %s",
+			       f.missing);
+		return sandbox_failed(text);
+	}
+	return result(true, "sandbox", "Connected to native sandbox environment.",
+		      json_pack("{s:s,s:s,s:s,s:s,s:{s:s,s:s,s:s,s:b}}", "provider", "native",
+				"providerLeaseId", l->provider_lease_id, "leaseId", l->id,
+				"leasePolicy", l->policy, "metadata", "os", f.system, "arch",
+				f.machine, "libc", f.libc, "imageMutable", 1));
+}
+
+json_t *job_probe(struct job_ctx *x, const json_t *request)
+{
+	const char *id = json_string_value(json_object_get(request, "leaseId"));
+	_cleanup_envlease_ struct envlease_row l = {0};
+	struct err e = ERR_INIT, down = ERR_INIT;
+	json_t *answer;
+	int r = id ? envlease_get(x->db, id, &l, &e) : 0;
+
+	if (r <= 0)
+		return job_failed(&e);
+	r = lease_own(x, &l, &e);
+	if (r == 0)
+		r = lease_make(x, &l, &e);
+	if (r < 0) {
+		if (l.status == EL_PENDING)
+			(void)lease_tear_down(x, &l, "acquire_rejected_teardown_succeeded", &down);
+		return sandbox_broken(&l, &e);
+	}
+	answer = look(x, &l);
+	/* What the release comes to never changes what was found; a failure waits for the sweep. */
+	if (lease_own(x, &l, &down) == 0)
+		lease_probe_end(x, &l, json_is_true(json_object_get(answer, "ok")));
+	return answer;
+}
+
+/* The layers of a sandbox, tried without making one. */
+json_t *job_probe_draft(struct job_ctx *x, const json_t *request)
+{
+	struct probe_result all[LAYER_COUNT];
+	struct probe_env env = {.state_dir = x->st->dir, .version = AIRLOCK_VERSION, .quick = true};
+	json_t *list = json_array();
+	uid_t uid = (uid_t)-1;
+	gid_t gid = (gid_t)-1;
+	bool ok = true;
+
+	(void)request;
+	provider_native.owner(&uid, &gid);
+	env.id_inside = uid == (uid_t)-1 ? getuid() : 1000;
+	env.id_host = uid == (uid_t)-1 ? getuid() : uid;
+	probe_all(&env, all);
+	for (size_t i = 0; i < LAYER_COUNT; i++) {
+		bool fine = probe_allows_run(&all[i]);
+
+		ok = ok && fine;
+		if (!fine || all[i].state == PROBE_LIMITED)
+			(void)json_array_append_new(
+			    list, json_pack("{s:s,s:s}", "severity", fine ? "warning" : "error",
+					    "message", layer_info(all[i].layer)->name));
+	}
+	return result(ok, "sandbox",
+		      ok ? "Sandbox provider \"native\" probe passed."
+			 : "Sandbox provider \"native\" probe failed.",
+		      json_pack("{s:s,s:n,s:o,s:n}", "provider", "native", "pluginKey",
+				"diagnostics", list, "metadata"));
+}

@@ -1,0 +1,181 @@
+/*
+ * routes.c: the one table of what the API serves. Dispatch, the OpenAPI document, docs/api.md and the
+ * denied-actor tests (tests/api) are made from it.
+ */
+#include "api/api.h"
+#include "base/limits.h"
+
+static const char *const drivers[] = {"local", "ssh", "sandbox", "plugin", NULL};
+static const char *const statuses[] = {"active", "archived", NULL};
+
+#define END                  \
+	{                    \
+		.name = NULL \
+	}
+
+static const struct field environment_create[] = {
+    {"name", FIELD_TEXT, FIELD_REQUIRED, 1, API_NAME_MAX, NULL,
+     "unique in the instance, not trimmed"},
+    {"description", FIELD_TEXT, FIELD_NULL, 0, 0, NULL, NULL},
+    {"driver", FIELD_WORD, FIELD_REQUIRED, 0, 0, drivers, "local, ssh, sandbox or plugin"},
+    {"status", FIELD_WORD, 0, 0, 0, statuses, "active (default) or archived"},
+    {"config", FIELD_OBJECT, 0, 0, 0, NULL, "of the driver"},
+    {"envVars", FIELD_ENV, 0, 0, 0, NULL, "values or secret references, by name"},
+    {"metadata", FIELD_OBJECT, FIELD_NULL, 0, 0, NULL, "the operator's own"},
+    END};
+static const struct field environment_update[] = {
+    {"name", FIELD_TEXT, 0, 1, API_NAME_MAX, NULL, NULL},
+    {"description", FIELD_TEXT, FIELD_NULL, 0, 0, NULL, NULL},
+    {"driver", FIELD_WORD, 0, 0, 0, drivers, NULL},
+    {"status", FIELD_WORD, 0, 0, 0, statuses, NULL},
+    {"config", FIELD_OBJECT, 0, 0, 0, NULL, "merged, member by member, unless the driver changes"},
+    {"envVars", FIELD_ENV, 0, 0, 0, NULL, "replaces all"},
+    {"metadata", FIELD_OBJECT, FIELD_NULL, 0, 0, NULL, "replaces all"},
+    END};
+static const struct field probe_config[] = {
+    {"name", FIELD_TEXT, 0, 1, API_NAME_MAX, NULL, NULL},
+    {"description", FIELD_TEXT, FIELD_NULL, 0, 0, NULL, NULL},
+    {"driver", FIELD_WORD, FIELD_REQUIRED, 0, 0, drivers, NULL},
+    {"config", FIELD_OBJECT, 0, 0, 0, NULL, NULL},
+    {"envVars", FIELD_ENV, 0, 0, 0, NULL, "accepted, not used"},
+    {"metadata", FIELD_OBJECT, FIELD_NULL, 0, 0, NULL, NULL},
+    END};
+static const char *const policies[] = {"ephemeral", "reuse_by_environment", NULL};
+static const struct field lease_acquire[] = {
+    {"companyId", FIELD_UUID, 0, 0, 0, NULL,
+     "whose lease it is; the only company when there is one"},
+    {"leasePolicy", FIELD_WORD, 0, 0, 0, policies, "ephemeral (default) or reuse_by_environment"},
+    {"ttlSeconds", FIELD_INT, 0, 60, 604800, NULL, "after that it is ended; default: never"},
+    {"issueId", FIELD_UUID, FIELD_NULL, 0, 0, NULL, NULL},
+    {"executionWorkspaceId", FIELD_UUID, FIELD_NULL, 0, 0, NULL, NULL},
+    {"runId", FIELD_UUID, FIELD_NULL, 0, 0, NULL, NULL},
+    END};
+static const char *const results[] = {"succeeded", "failed", "timed_out", "cancelled", NULL};
+static const char *const dispositions[] = {"keep_running", "stop_and_retain", "destroy",
+					   "legacy_default", NULL};
+static const struct field lease_release[] = {
+    {"result", FIELD_WORD, 0, 0, 0, results,
+     "of the run: succeeded (default), failed, timed_out, cancelled"},
+    {"disposition", FIELD_WORD, 0, 0, 0, dispositions,
+     "of a reusable lease; see the operator's guide"},
+    END};
+static const struct field settings_update[] = {
+    {"defaultEnvironmentId", FIELD_UUID, FIELD_NULL, 0, 0, NULL, NULL}, END};
+static const struct field agent_update[] = {
+    {"defaultEnvironmentId", FIELD_UUID, FIELD_NULL, 0, 0, NULL, NULL},
+    {"adapterType", FIELD_TEXT, 0, 1, 60, NULL, NULL},
+    {"adapterConfig", FIELD_OBJECT, 0, 0, 0, NULL, "judged, not kept"},
+    END};
+static const struct field project_update[] = {{"executionWorkspacePolicy", FIELD_OBJECT, FIELD_NULL,
+					       0, 0, NULL, "environmentId, or null"},
+					      END};
+static const struct field secret_create[] = {
+    {"name", FIELD_TEXT, FIELD_REQUIRED, 1, SECRET_NAME_MAX, NULL, "unique in the company"},
+    {"value", FIELD_TEXT, FIELD_REQUIRED, 1, SECRET_VALUE_MAX, NULL, "sealed at once, never shown"},
+    {"description", FIELD_TEXT, FIELD_NULL, 0, 255, NULL, NULL},
+    END};
+static const struct field secret_version[] = {
+    {"value", FIELD_TEXT, FIELD_REQUIRED, 1, SECRET_VALUE_MAX, NULL, "the new version"}, END};
+static const struct field nothing[] = {END};
+
+static const struct schema s_environment_create = {"EnvironmentCreate", environment_create},
+			   s_environment_update = {"EnvironmentUpdate", environment_update},
+			   s_probe_config = {"ProbeConfig", probe_config},
+			   s_lease_acquire = {"LeaseAcquire", lease_acquire},
+			   s_lease_release = {"LeaseRelease", lease_release},
+			   s_settings = {"SettingsUpdate", settings_update},
+			   s_agent = {"AgentUpdate", agent_update},
+			   s_project = {"ProjectUpdate", project_update},
+			   s_secret_create = {"SecretCreate", secret_create},
+			   s_secret_renew = {"SecretRenew", secret_version},
+			   s_nothing = {"Nothing", nothing};
+
+#define GET METHOD_GET
+#define POST METHOD_POST
+#define PATCH METHOD_PATCH
+#define DELETE METHOD_DELETE
+#define COMPANY "/api/companies/{companyId}"
+#define ENV "/api/environments/{id}"
+#define LEASE "/api/environment-leases/{leaseId}"
+
+const struct api_route api_routes[] = {
+    {GET, "/api/health", GUARD_OPEN, h_health, "health", "The daemon answers", NULL, "Health", 200,
+     NULL, NULL},
+    {GET, "/api/ready", GUARD_OPEN, h_ready, "ready",
+     "The daemon takes requests and its database answers; else 503", NULL, "Health", 200, NULL,
+     NULL},
+    {GET, "/api/openapi.json", GUARD_OPEN, h_openapi, "openapi", "This document", NULL, "OpenApi",
+     200, NULL, NULL},
+    {GET, "/metrics", GUARD_READ, h_metrics, "metrics", "Counters in the text format of Prometheus",
+     NULL, "Text", 200, NULL, NULL},
+    {GET, "/api/actor", GUARD_KNOWN, h_whoami, "actor", "Whom the credentials prove", NULL, "Actor",
+     200, NULL, NULL},
+    {POST, "/api/sessions", GUARD_BOARD, h_session_open, "openSession",
+     "A session cookie for a browser; needs a board key", &s_nothing, "Session", 201, NULL, NULL},
+    {DELETE, "/api/sessions", GUARD_BOARD, h_session_close, "closeSession",
+     "Ends the session of the cookie", &s_nothing, "Session", 200, NULL, NULL},
+    {GET, "/api/companies", GUARD_READ, h_companies, "listCompanies",
+     "Companies that the actor sees", NULL, "Company[]", 200, NULL, NULL},
+    {GET, COMPANY "/activity", GUARD_READ, h_activity, "listActivity",
+     "What was done, newest first", NULL, "Activity[]", 200, "limit", NULL},
+    {GET, COMPANY "/environments", GUARD_READ, h_env_list, "listEnvironments",
+     "Environments of the instance", NULL, "Environment[]", 200, "status,driver,limit,offset",
+     "CF-01,CF-04,CF-05"},
+    {POST, COMPANY "/environments", GUARD_ADMIN, h_env_create, "createEnvironment",
+     "A new environment", &s_environment_create, "Environment", 201, NULL, "CF-01,CF-02"},
+    {GET, COMPANY "/environments/capabilities", GUARD_READ, h_env_capabilities,
+     "environmentCapabilities", "What adapters and providers can do here", NULL, "Capabilities",
+     200, NULL, "CP-01"},
+    {POST, COMPANY "/environments/probe-config", GUARD_ADMIN, h_probe_config, "probeConfig",
+     "Looks at a configuration that is not saved; makes nothing", &s_probe_config, "ProbeResult",
+     200, NULL, "PR-01,PR-05"},
+    {GET, ENV, GUARD_READ, h_env_get, "getEnvironment", "One environment", NULL, "Environment", 200,
+     NULL, "CF-01,CF-04,CF-05"},
+    {PATCH, ENV, GUARD_ADMIN, h_env_update, "updateEnvironment", "Changes what the body names",
+     &s_environment_update, "Environment", 200, "companyId", "CF-01,CF-02,CF-03,PR-09"},
+    {DELETE, ENV, GUARD_ADMIN, h_env_delete, "deleteEnvironment",
+     "Deletes it, unless something blocks that; see its blast radius", &s_nothing, "Environment",
+     200, "destroyReusableSandboxLeases", "CF-01"},
+    {GET, ENV "/delete-blast-radius", GUARD_ADMIN, h_env_blast, "environmentBlastRadius",
+     "What a deletion would hit, and what blocks it", NULL, "BlastRadius", 200, NULL, "CF-01"},
+    {GET, ENV "/secret-refs", GUARD_ADMIN, h_env_secret_refs, "environmentSecretRefs",
+     "Names of the secrets that it uses, never values", NULL, "SecretRefs", 200, NULL, "CF-01"},
+    {GET, ENV "/leases", GUARD_READ, h_env_leases, "listLeases",
+     "Its leases; a member sees those of the own companies", NULL, "Lease[]", 200,
+     "status,limit,offset", "CF-01"},
+    {POST, ENV "/leases", GUARD_ADMIN, h_lease_acquire, "acquireLease",
+     "Makes a sandbox and leases it", &s_lease_acquire, "Lease", 201, "companyId", NULL},
+    {POST, ENV "/probe", GUARD_ADMIN, h_env_probe, "probeEnvironment",
+     "Makes a fresh sandbox, looks inside, ends it; a failed probe is ok false", &s_nothing,
+     "ProbeResult", 200, "companyId", "PR-01,PR-02,PR-08,B-09"},
+    {GET, LEASE, GUARD_READ, h_lease_get, "getLease", "One lease", NULL, "Lease", 200, NULL,
+     "CF-01"},
+    {DELETE, LEASE, GUARD_ADMIN, h_lease_destroy, "destroyLease",
+     "Ends the sandbox and removes its storage", &s_nothing, "Lease", 200, NULL, NULL},
+    {POST, LEASE "/resume", GUARD_ADMIN, h_lease_resume, "resumeLease",
+     "Uses a reusable lease again", &s_nothing, "Lease", 200, NULL, NULL},
+    {POST, LEASE "/release", GUARD_ADMIN, h_lease_release, "releaseLease",
+     "Ends the use of a lease", &s_lease_release, "Lease", 200, NULL, NULL},
+    {GET, "/api/instance/settings", GUARD_SETTINGS, h_settings_get, "getSettings",
+     "Settings of the instance", NULL, "Settings", 200, NULL, NULL},
+    {PATCH, "/api/instance/settings", GUARD_SETTINGS, h_settings_update, "updateSettings",
+     "The default environment of the instance", &s_settings, "Settings", 200, NULL, "AS-01"},
+    {GET, "/api/agents/{id}", GUARD_KNOWN, h_agent_get, "getAgent", "One agent of the own company",
+     NULL, "Agent", 200, NULL, "AS-01"},
+    {PATCH, "/api/agents/{id}", GUARD_KNOWN, h_agent_update, "updateAgent",
+     "Where an agent works; an agent may choose for itself", &s_agent, "Agent", 200, NULL,
+     "AS-01,AS-03"},
+    {GET, "/api/projects/{id}", GUARD_KNOWN, h_project_get, "getProject",
+     "One project of the own company", NULL, "Project", 200, NULL, "AS-01"},
+    {PATCH, "/api/projects/{id}", GUARD_KNOWN, h_project_update, "updateProject",
+     "Where a project's work is done", &s_project, "Project", 200, NULL, "AS-01,AS-03"},
+    {GET, COMPANY "/secrets", GUARD_ADMIN, h_secret_list, "listSecrets",
+     "Secrets of a company, without values", NULL, "Secret[]", 200, NULL, NULL},
+    {POST, COMPANY "/secrets", GUARD_ADMIN, h_secret_create, "createSecret", "Seals a value",
+     &s_secret_create, "Secret", 201, NULL, NULL},
+    {POST, "/api/secrets/{id}/versions", GUARD_ADMIN, h_secret_renew, "renewSecret",
+     "Seals the next version", &s_secret_renew, "Secret", 200, NULL, NULL},
+    {DELETE, "/api/secrets/{id}", GUARD_ADMIN, h_secret_remove, "deleteSecret",
+     "Removes it with its versions and bindings", &s_nothing, "Secret", 200, NULL, NULL},
+    {0},
+};

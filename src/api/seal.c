@@ -1,0 +1,293 @@
+#include "api/seal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sodium.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/path.h"
+
+#define CREDENTIAL "airlock-seal-key"
+#define LEAF "seal.key"
+#define KEYFILE_MAX 4096
+#define KEY_HEX 64
+
+/* --- files -------------------------------------------------------------------------------- */
+
+static int read_whole(int fd, const char *path, char **ret, struct err *e)
+{
+	char text[KEYFILE_MAX + 1];
+	size_t n = 0;
+	ssize_t k;
+
+	while ((k = read(fd, text + n, sizeof(text) - n)) > 0)
+		n += (size_t)k;
+	if (k < 0)
+		return err_sys(e, errno, "read %s", path);
+	if (n > KEYFILE_MAX)
+		return err_set(e, ERR_LIMIT, "%s has more than %d bytes", path, KEYFILE_MAX);
+	while (n && (text[n - 1] == '\n' || text[n - 1] == '\r'))
+		n--;
+	text[n] = '\0';
+	*ret = strlen(text) == n ? strdup(text) : NULL;
+	sodium_memzero(text, sizeof(text));
+	return *ret ? 0 : err_set(e, ERR_INVALID, "%s holds a zero byte", path);
+}
+
+static int open_checked(const char *path, bool private, char **ret, struct err *e)
+{
+	_cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	struct stat st;
+
+	if (fd < 0)
+		return errno == ENOENT ? -ENOENT : err_sys(e, errno, "open %s", path);
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+		return err_set(e, ERR_INVALID, "%s is not a plain file", path);
+	if (private && (st.st_uid != geteuid() || (st.st_mode & 077)))
+		return err_set(e, ERR_PERMISSION,
+			       "%s can be read or changed by others: 'chmod 600 %s', owned by you",
+			       path, path);
+	return read_whole(fd, path, ret, e);
+}
+
+int keyfile_write(const char *dir, const char *leaf, const char *text, struct err *e)
+{
+	_cleanup_free_ char *path = path_join(dir, leaf);
+	_cleanup_buf_ struct buf tmp = BUF_INIT(8192);
+	_cleanup_fd_ int fd = -1;
+	size_t n = strlen(text);
+
+	(void)buf_putf(&tmp, "%s/.%s.new", dir, leaf);
+	if (!path || tmp.err)
+		return err_set(e, ERR_NOMEM, "write a key: out of memory");
+	(void)unlink(buf_text(&tmp));
+	fd = open(buf_text(&tmp), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0 || write(fd, text, n) != (ssize_t)n || fsync(fd) < 0 ||
+	    rename(buf_text(&tmp), path) < 0)
+		return err_sys(e, errno, "write %s", path);
+	return 0;
+}
+
+int keyfile_read(const char *dir, const char *name, const char *leaf, char **ret, struct err *e)
+{
+	const char *credentials = getenv("CREDENTIALS_DIRECTORY");
+	_cleanup_free_ char *path = NULL;
+	unsigned char fresh[32];
+	char hex[KEY_HEX + 1];
+	int r;
+
+	if (credentials && credentials[0] == '/') {
+		path = path_join(credentials, name);
+		r = path ? open_checked(path, false, ret, e) : -ENOMEM;
+		if (r != -ENOENT)
+			return r;
+		free(path);
+	}
+	path = path_join(dir, leaf);
+	if (!path)
+		return err_set(e, ERR_NOMEM, "read a key: out of memory");
+	r = open_checked(path, true, ret, e);
+	if (r != -ENOENT)
+		return r;
+	randombytes_buf(fresh, sizeof(fresh));
+	(void)sodium_bin2hex(hex, sizeof(hex), fresh, sizeof(fresh));
+	sodium_memzero(fresh, sizeof(fresh));
+	r = keyfile_write(dir, leaf, hex, e);
+	*ret = r < 0 ? NULL : strdup(hex);
+	sodium_memzero(hex, sizeof(hex));
+	return r < 0 ? r : *ret ? 0 : err_set(e, ERR_NOMEM, "make a key: out of memory");
+}
+
+/* --- keys --------------------------------------------------------------------------------- */
+
+static int add_key(struct seal *s, const char *hex, size_t n, struct err *e)
+{
+	struct seal_key *k = &s->v[s->n];
+	unsigned char hash[crypto_generichash_BYTES];
+	size_t len = 0;
+
+	if (s->n == SEAL_KEYS_MAX)
+		return err_set(e, ERR_LIMIT, "there are more than %d sealing keys", SEAL_KEYS_MAX);
+	if (n != KEY_HEX || sodium_hex2bin(k->key, sizeof(k->key), hex, n, NULL, &len, NULL) != 0 ||
+	    len != sizeof(k->key))
+		return err_set(e, ERR_INVALID,
+			       "line %zu of the sealing key is not %d hexadecimal digits", s->n + 1,
+			       KEY_HEX);
+	(void)crypto_generichash(hash, sizeof(hash), k->key, sizeof(k->key), NULL, 0);
+	(void)sodium_bin2hex(k->id, sizeof(k->id), hash, SECRET_KEY_ID_LEN / 2);
+	s->n++;
+	return 0;
+}
+
+int seal_open(struct seal *s, const char *dir, struct err *e)
+{
+	char *text = NULL;
+	int r;
+
+	*s = (struct seal){0};
+	if (sodium_init() < 0)
+		return err_set(e, ERR_INTERNAL, "libsodium does not start");
+	r = keyfile_read(dir, CREDENTIAL, LEAF, &text, e);
+	if (r < 0)
+		return r;
+	/* Guarded and locked where the limit allows; plain memory is no reason not to start. */
+	s->v = sodium_allocarray(SEAL_KEYS_MAX, sizeof(*s->v));
+	if (!s->v)
+		r = err_set(e, ERR_NOMEM, "sealing key: out of memory");
+	for (const char *p = text; r == 0 && *p;) {
+		size_t n = strcspn(p, "\n");
+
+		r = add_key(s, p, n, e);
+		p += n + (p[n] == '\n');
+	}
+	if (r == 0 && s->n == 0)
+		r = err_set(e, ERR_INVALID, "the file of the sealing key is empty");
+	seal_wipe(&text);
+	if (r < 0)
+		seal_done(s);
+	return r;
+}
+
+void seal_done(struct seal *s)
+{
+	sodium_free(s->v);
+	*s = (struct seal){0};
+}
+
+static int save(const struct seal *s, const char *dir, size_t n, struct err *e)
+{
+	char text[SEAL_KEYS_MAX * (KEY_HEX + 1) + 1];
+	int r;
+
+	for (size_t i = 0; i < n; i++) {
+		(void)sodium_bin2hex(text + i * (KEY_HEX + 1), KEY_HEX + 1, s->v[i].key,
+				     sizeof(s->v[i].key));
+		text[i * (KEY_HEX + 1) + KEY_HEX] = '\n';
+	}
+	text[n * (KEY_HEX + 1)] = '\0';
+	r = keyfile_write(dir, LEAF, text, e);
+	sodium_memzero(text, sizeof(text));
+	return r;
+}
+
+int seal_add_key(struct seal *s, const char *dir, struct err *e)
+{
+	const char *credentials = getenv("CREDENTIALS_DIRECTORY");
+	unsigned char fresh[32];
+	char hex[KEY_HEX + 1];
+	int r;
+
+	if (credentials)
+		return err_set(
+		    e, ERR_UNAVAILABLE,
+		    "the sealing key is a systemd credential: put a new line in front there, restart, "
+		    "and run this again outside the service");
+	randombytes_buf(fresh, sizeof(fresh));
+	(void)sodium_bin2hex(hex, sizeof(hex), fresh, sizeof(fresh));
+	r = add_key(s, hex, KEY_HEX, e);
+	sodium_memzero(fresh, sizeof(fresh));
+	sodium_memzero(hex, sizeof(hex));
+	if (r < 0)
+		return r;
+	/* The newest one seals: to the front. */
+	struct seal_key last = s->v[s->n - 1];
+
+	memmove(s->v + 1, s->v, (s->n - 1) * sizeof(*s->v));
+	s->v[0] = last;
+	sodium_memzero(&last, sizeof(last));
+	return save(s, dir, s->n, e);
+}
+
+int seal_drop_old(struct seal *s, const char *dir, struct err *e)
+{
+	int r = save(s, dir, 1, e);
+
+	if (r == 0)
+		s->n = 1;
+	return r;
+}
+
+/* --- values ------------------------------------------------------------------------------- */
+
+#define OVERHEAD (crypto_secretbox_NONCEBYTES + crypto_secretbox_MACBYTES)
+
+static size_t label(const char *id, int64_t version, char *out, size_t n)
+{
+	return (size_t)snprintf(out, n, "%s:%lld\n", id, (long long)version);
+}
+
+int seal_put(const struct seal *s, const char *secret_id, int64_t version, const char *value,
+	     char **ret, struct err *e)
+{
+	char head[80];
+	size_t h = label(secret_id, version, head, sizeof(head)), n = strlen(value),
+	       boxed = OVERHEAD + h + n,
+	       len = sodium_base64_ENCODED_LEN(boxed, sodium_base64_VARIANT_ORIGINAL);
+	_cleanup_free_ unsigned char *box = malloc(boxed), *plain = malloc(h + n + 1);
+	char *text = malloc(len);
+
+	*ret = NULL;
+	if (n > SECRET_VALUE_MAX) {
+		free(text);
+		return err_set(e, ERR_LIMIT, "a secret has at most %d bytes", SECRET_VALUE_MAX);
+	}
+	if (!box || !plain || !text) {
+		free(text);
+		return err_set(e, ERR_NOMEM, "seal a secret: out of memory");
+	}
+	memcpy(plain, head, h);
+	memcpy(plain + h, value, n);
+	randombytes_buf(box, crypto_secretbox_NONCEBYTES);
+	(void)crypto_secretbox_easy(box + crypto_secretbox_NONCEBYTES, plain, h + n, box,
+				    s->v[0].key);
+	sodium_memzero(plain, h + n);
+	(void)sodium_bin2base64(text, len, box, boxed, sodium_base64_VARIANT_ORIGINAL);
+	*ret = text;
+	return 0;
+}
+
+int seal_get(const struct seal *s, const char *secret_id, int64_t version, const char *sealed,
+	     char **ret, struct err *e)
+{
+	char head[80];
+	size_t h = label(secret_id, version, head, sizeof(head)), max = strlen(sealed), n = 0;
+	_cleanup_free_ unsigned char *box = malloc(max + 1);
+	char *plain = malloc(max + 1);
+
+	*ret = NULL;
+	if (box && plain &&
+	    sodium_base642bin(box, max + 1, sealed, max, NULL, &n, NULL,
+			      sodium_base64_VARIANT_ORIGINAL) == 0 &&
+	    n >= OVERHEAD + h)
+		for (size_t i = 0; i < s->n && !*ret; i++)
+			if (crypto_secretbox_open_easy(
+				(unsigned char *)plain, box + crypto_secretbox_NONCEBYTES,
+				n - crypto_secretbox_NONCEBYTES, box, s->v[i].key) == 0 &&
+			    memcmp(plain, head, h) == 0) {
+				memmove(plain, plain + h, n - OVERHEAD - h);
+				plain[n - OVERHEAD - h] = '\0';
+				*ret = plain;
+			}
+	if (*ret)
+		return 0;
+	free(plain);
+	return err_set(e, ERR_UNAVAILABLE,
+		       "secret %s (version %lld) cannot be opened: its sealing key is not there or "
+		       "the row was changed",
+		       secret_id, (long long)version);
+}
+
+void seal_wipe(char **value)
+{
+	if (*value)
+		sodium_memzero(*value, strlen(*value));
+	free(*value);
+	*value = NULL;
+}

@@ -1,0 +1,55 @@
+/*
+ * seal.h: secrets at rest (libsodium secretbox: XSalsa20-Poly1305).
+ *
+ * Keys: 32 bytes each, as hexadecimal lines of a file; the first line seals, every line opens. The file is
+ * $CREDENTIALS_DIRECTORY/airlock-seal-key where systemd gives one, else STATE/seal.key, mode 0600, made at the first
+ * start. Rotation: `airlock token rotate-seal` puts a new line in front, seals every version anew in one
+ * transaction, and drops the old lines after the commit. The id of a key is the start of its BLAKE2b hash.
+ * A sealed value carries the secret's id and version, so that one row's value cannot be put into another's.
+ */
+#ifndef AIRLOCK_API_SEAL_H
+#define AIRLOCK_API_SEAL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "store/vault.h"
+
+#define SEAL_KEYS_MAX 8
+#define SECRET_VALUE_MAX 65536
+
+struct seal_key {
+	unsigned char key[32];
+	char id[SECRET_KEY_ID_LEN + 1];
+};
+
+struct seal {
+	struct seal_key *v; /* owned, locked memory */
+	size_t n;
+};
+
+/* path NULL: the credential or the state file below dir. Makes the state file if there is none. */
+int seal_open(struct seal *s, const char *dir, struct err *e);
+void seal_done(struct seal *s);
+/* A fresh key in front, written to the file before it is used. -EOPNOTSUPP: the keys are systemd's. */
+int seal_add_key(struct seal *s, const char *dir, struct err *e);
+/* Only the first key stays, in the file too. */
+int seal_drop_old(struct seal *s, const char *dir, struct err *e);
+/* Heap base64. */
+int seal_put(const struct seal *s, const char *secret_id, int64_t version, const char *value,
+	     char **ret, struct err *e);
+/* Heap text that the caller wipes with seal_wipe. ERR_UNAVAILABLE: no key opens it. */
+int seal_get(const struct seal *s, const char *secret_id, int64_t version, const char *sealed,
+	     char **ret, struct err *e);
+void seal_wipe(char **value);
+#define _cleanup_secret_ __attribute__((cleanup(seal_wipe)))
+
+/*
+ * A file of key material: read if it is there (regular, ours, nobody else can read it), else made with `fresh`.
+ * Heap text without the last newline. name: of the systemd credential.
+ */
+int keyfile_read(const char *dir, const char *name, const char *leaf, char **ret, struct err *e);
+int keyfile_write(const char *dir, const char *leaf, const char *text, struct err *e);
+
+#endif

@@ -1,0 +1,374 @@
+#include "api/server.h"
+
+#include <errno.h>
+#include <microhttpd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+
+/* One connection: since when a request is awaited. */
+struct conn {
+	struct conn *next, *prev;
+	int fd;
+	int64_t since_ns; /* INT64_MAX while a request is being answered */
+	bool cut;
+};
+
+/* One request: what libmicrohttpd hands back to us at each step of it. */
+struct transport {
+	struct call call;
+	char *target; /* owned */
+	struct MHD_Connection *mhd;
+	struct conn *conn;
+	struct buf body;
+	bool begun, answered, waiting, queued;
+};
+
+struct api_server {
+	struct MHD_Daemon *mhd;
+	struct loop_watch watch; /* libmicrohttpd's own epoll descriptor */
+	struct conn *conns;
+	size_t active;
+	bool more; /* libmicrohttpd has work that no descriptor shows */
+};
+
+/* --- answers ------------------------------------------------------------------------------ */
+
+static void header(struct MHD_Response *r, const char *name, const char *value)
+{
+	if (value && value[0])
+		(void)MHD_add_response_header(r, name, value);
+}
+
+static enum MHD_Result queue(struct api *a, struct transport *t)
+{
+	struct call *c = &t->call;
+	size_t n = c->out.len;
+	char *text = buf_take(&c->out), total[24] = "";
+	struct MHD_Response *r;
+	enum MHD_Result ok;
+
+	if (!text) {
+		c->status = 500;
+		n = 0;
+	}
+	r = MHD_create_response_from_buffer(n, text ? (void *)text : (void *)(uintptr_t) "",
+					    text ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
+	if (!r) {
+		free(text);
+		return MHD_NO;
+	}
+	if (c->total >= 0)
+		(void)snprintf(total, sizeof(total), "%lld", (long long)c->total);
+	header(r, "Content-Type", c->type);
+	header(r, "Cache-Control", "no-store");
+	header(r, "X-Content-Type-Options", "nosniff");
+	header(r, "Allow", c->allow);
+	header(r, "Set-Cookie", c->cookie);
+	header(r, "X-Total-Count", total);
+	if (a->stopping)
+		header(r, "Connection", "close");
+	ok = MHD_queue_response(t->mhd, c->status, r);
+	MHD_destroy_response(r);
+	t->queued = true;
+	a->n.requests++;
+	a->n.by_class[c->status / 100 < 6 ? c->status / 100 : 5]++;
+	return ok;
+}
+
+void call_finish(struct call *c)
+{
+	struct transport *t = c->transport;
+
+	t->answered = true;
+	t->waiting = false;
+	MHD_resume_connection(t->mhd);
+	c->api->server->more = true;
+}
+
+/* --- requests ----------------------------------------------------------------------------- */
+
+static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const char *name,
+				   const char *value)
+{
+	struct call_head *h = cls;
+	const struct {
+		const char *name, **at;
+	} known[] = {
+	    {"Host", &h->host},
+	    {"Origin", &h->origin},
+	    {"Referer", &h->referer},
+	    {"Authorization", &h->authorization},
+	    {"Cookie", &h->cookie},
+	    {"Content-Type", &h->content_type},
+	    {"Content-Encoding", &h->content_encoding},
+	    {"Content-Length", &h->content_length},
+	    {"Transfer-Encoding", &h->transfer_encoding},
+	    {"X-Paperclip-Run-Id", &h->run_id},
+	    {"X-Forwarded-Host", &h->forwarded_host},
+	};
+
+	(void)kind;
+	for (size_t i = 0; i < ARRAY_LEN(known); i++) {
+		if (strcasecmp(known[i].name, name) != 0)
+			continue;
+		/* Two of them: whatever stands before us may have judged the other one. */
+		h->repeated |= *known[i].at != NULL;
+		*known[i].at = value ? value : "";
+	}
+	return MHD_YES;
+}
+
+/* The target as it was sent: called once, before the headers are there. */
+static void *begin(void *cls, const char *uri, struct MHD_Connection *connection)
+{
+	struct api *a = cls;
+	struct transport *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return NULL;
+	t->mhd = connection;
+	t->target = strdup(uri);
+	t->body = BUF_INIT(API_BODY_MAX);
+	t->call = (struct call){.api = a,
+				.status = 500,
+				.total = -1,
+				.out = BUF_INIT(API_RESPONSE_MAX),
+				.transport = t};
+	a->server->active++;
+	return t;
+}
+
+static void ended(void *cls, struct MHD_Connection *connection, void **con_cls,
+		  enum MHD_RequestTerminationCode code)
+{
+	struct api *a = cls;
+	struct transport *t = *con_cls;
+
+	(void)connection;
+	(void)code;
+	if (!t)
+		return;
+	a->server->active--;
+	if (t->conn)
+		t->conn->since_ns = clock_mono_ns();
+	call_done(&t->call);
+	buf_done(&t->body);
+	free(t->target);
+	free(t);
+	*con_cls = NULL;
+}
+
+static enum MHD_Result first(struct api *a, struct transport *t, const char *method)
+{
+	const union MHD_ConnectionInfo *info =
+	    MHD_get_connection_info(t->mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+	int m = method_parse((struct view){method, strlen(method)});
+
+	t->begun = true;
+	t->conn = info ? info->socket_context : NULL;
+	t->call.method = m > 0 ? (enum method)m : 0;
+	(void)MHD_get_connection_values(t->mhd, MHD_HEADER_KIND, take_header, &t->call.head);
+	if (t->target && !api_admit(a, &t->call, t->target))
+		return MHD_YES;
+	/* Answered before the body is read: the connection ends with it. */
+	return queue(a, t);
+}
+
+static enum MHD_Result step(void *cls, struct MHD_Connection *connection, const char *url,
+			    const char *method, const char *version, const char *upload_data,
+			    size_t *upload_data_size, void **con_cls)
+{
+	struct api *a = cls;
+	struct transport *t = *con_cls;
+	int64_t from;
+
+	(void)url;
+	(void)version;
+	(void)connection;
+	if (!t)
+		return MHD_NO;
+	if (!t->begun)
+		return first(a, t, method);
+	if (*upload_data_size) {
+		if (!t->queued)
+			(void)buf_put(&t->body, upload_data, *upload_data_size);
+		*upload_data_size = 0;
+		return MHD_YES;
+	}
+	if (t->queued)
+		return MHD_YES;
+	if (t->answered)
+		return queue(a, t);
+	if (t->waiting)
+		return MHD_YES;
+	if (t->conn)
+		t->conn->since_ns = INT64_MAX;
+	from = clock_mono_ns();
+	if (t->body.err)
+		(void)reply_error(&t->call, 413, "The body is too large");
+	else if (api_dispatch(a, &t->call, t->body.data, t->body.len) == API_LATER)
+		t->waiting = true;
+	a->n.busy_ns += clock_mono_ns() - from;
+	buf_done(&t->body);
+	if (!t->waiting)
+		return queue(a, t);
+	MHD_suspend_connection(t->mhd);
+	return MHD_YES;
+}
+
+/* --- connections -------------------------------------------------------------------------- */
+
+static void notify(void *cls, struct MHD_Connection *connection, void **socket_context,
+		   enum MHD_ConnectionNotificationCode code)
+{
+	struct api *a = cls;
+	struct conn *c = *socket_context;
+
+	if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+		const union MHD_ConnectionInfo *info =
+		    MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+
+		c = calloc(1, sizeof(*c));
+		*socket_context = c;
+		if (!c)
+			return;
+		c->fd = info ? info->connect_fd : -1;
+		c->since_ns = clock_mono_ns();
+		c->next = a->server->conns;
+		if (c->next)
+			c->next->prev = c;
+		a->server->conns = c;
+		a->n.connections_seen++;
+		return;
+	}
+	if (!c)
+		return;
+	if (c->prev)
+		c->prev->next = c->next;
+	else
+		a->server->conns = c->next;
+	if (c->next)
+		c->next->prev = c->prev;
+	free(c);
+	*socket_context = NULL;
+}
+
+/* Nothing is decoded for us: the target is judged as it was sent. */
+static size_t as_it_is(void *cls, struct MHD_Connection *connection, char *s)
+{
+	(void)cls;
+	(void)connection;
+	return strlen(s);
+}
+
+static void ready(struct loop_watch *w, uint32_t events)
+{
+	(void)w;
+	(void)events;
+}
+
+static void quiet(void *cls, const char *fmt, va_list ap)
+{
+	/* Its messages quote what clients sent. */
+	(void)cls;
+	(void)fmt;
+	(void)ap;
+}
+
+int server_start(struct api *a, int fd, struct err *e)
+{
+	struct api_server *s = calloc(1, sizeof(*s));
+	const union MHD_DaemonInfo *info;
+	int r;
+
+	if (!s)
+		return err_set(e, ERR_NOMEM, "server: out of memory");
+	a->server = s;
+	s->mhd =
+	    MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_TURBO | MHD_USE_SUSPEND_RESUME |
+				 MHD_USE_ERROR_LOG | MHD_USE_PEDANTIC_CHECKS,
+			     0, NULL, NULL, step, a, MHD_OPTION_EXTERNAL_LOGGER, quiet, NULL,
+			     MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
+			     (unsigned)API_CONNECTIONS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+			     (size_t)API_HEADER_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
+			     (unsigned)API_SILENT_S, MHD_OPTION_URI_LOG_CALLBACK, begin, a,
+			     MHD_OPTION_NOTIFY_COMPLETED, ended, a, MHD_OPTION_NOTIFY_CONNECTION,
+			     notify, a, MHD_OPTION_UNESCAPE_CALLBACK, as_it_is, NULL,
+			     MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+	if (!s->mhd)
+		return err_set(e, ERR_UNAVAILABLE, "the HTTP library does not start");
+	info = MHD_get_daemon_info(s->mhd, MHD_DAEMON_INFO_EPOLL_FD);
+	if (!info)
+		return err_set(e, ERR_UNAVAILABLE, "the HTTP library has no epoll descriptor");
+	r = loop_add(&a->loop, &s->watch, info->epoll_fd, EPOLLIN, ready);
+	return r < 0 ? err_sys(e, -r, "watch connections") : 0;
+}
+
+void server_quiesce(struct api *a)
+{
+	int fd = MHD_quiesce_daemon(a->server->mhd);
+
+	if (fd >= 0)
+		(void)close(fd);
+}
+
+size_t server_active(const struct api *a)
+{
+	return a->server->active;
+}
+
+void server_stop(struct api *a)
+{
+	struct api_server *s = a->server;
+
+	if (!s)
+		return;
+	if (s->watch.fd > 0)
+		loop_del(&a->loop, &s->watch);
+	if (s->mhd) {
+		/* Answers to those who waited for jobs; it must have no suspended connection at its end. */
+		(void)MHD_run(s->mhd);
+		MHD_stop_daemon(s->mhd);
+	}
+	free(s);
+	a->server = NULL;
+}
+
+int64_t server_tick(struct api *a, int64_t now_ns)
+{
+	struct api_server *s = a->server;
+	int64_t next = INT64_MAX;
+	unsigned long long ms;
+
+	(void)MHD_run(s->mhd);
+	for (struct conn *c = s->conns; c; c = c->next) {
+		int64_t end;
+
+		if (c->since_ns == INT64_MAX || c->cut)
+			continue;
+		end = c->since_ns + API_REQUEST_MS * NS_PER_MS;
+		if (end <= now_ns) {
+			/* libmicrohttpd sees the end of the stream and tidies up. */
+			(void)shutdown(c->fd, SHUT_RDWR);
+			c->cut = true;
+			a->n.cut_off++;
+		} else if (end < next) {
+			next = end;
+		}
+	}
+	if (s->more) {
+		s->more = false;
+		return now_ns;
+	}
+	if (MHD_get_timeout(s->mhd, &ms) == MHD_YES && now_ns + (int64_t)ms * NS_PER_MS < next)
+		next = now_ns + (int64_t)ms * NS_PER_MS;
+	return next;
+}

@@ -1,0 +1,36 @@
+/*
+ * server.h: HTTP for the API (libmicrohttpd, in our loop, without threads).
+ *
+ * Bounds: API_CONNECTIONS_MAX connections, API_HEADER_MAX bytes of head, API_BODY_MAX of body, API_REQUEST_MS until a
+ * request is whole (a client that drips is cut off), API_SILENT_S without a byte. A connection beyond the bound
+ * waits in the kernel's queue.
+ */
+#ifndef AIRLOCK_API_SERVER_H
+#define AIRLOCK_API_SERVER_H
+
+#include "api/api.h"
+
+/* fd: a listening socket; taken over. */
+int server_start(struct api *a, int fd, struct err *e);
+/* No new connections; requests under way go on. */
+void server_quiesce(struct api *a);
+/* Requests under way. */
+size_t server_active(const struct api *a);
+void server_stop(struct api *a);
+/* After each turn of the loop; the deadline of the next one. */
+int64_t server_tick(struct api *a, int64_t now_ns);
+
+/* listen.c: "127.0.0.1:PORT", "[::1]:PORT", "localhost:PORT", "unix:PATH"; loopback only. */
+struct listen_at {
+	bool tcp;
+	int fd;		/* owned */
+	char text[200]; /* for people: where it listens */
+	char path[108]; /* unix: to be removed at the end; "" */
+};
+int listen_open(const char *where, struct listen_at *ret, struct err *e);
+/* The socket that systemd handed over: 1, 0 there is none, negative: several, or not a stream socket. */
+int listen_inherited(struct listen_at *ret, struct err *e);
+/* One line to the service manager's socket; a failure is nobody's. */
+void listen_notify(const char *path, const char *text);
+
+#endif

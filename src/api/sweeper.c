@@ -1,0 +1,46 @@
+#include "api/sweeper.h"
+
+#include <stdio.h>
+
+#include "api/jobs.h"
+#include "base/clock.h"
+#include "base/limits.h"
+
+static void done(struct api *a, void *arg, json_t *answer)
+{
+	int64_t n = json_integer_value(json_object_get(answer, "destroyed"));
+
+	(void)arg;
+	a->sweeping = false;
+	a->n.sweeps++;
+	if (n > 0)
+		(void)fprintf(stderr, "airlockd: cleaned up after %lld leases\n", (long long)n);
+}
+
+int64_t sweeper_tick(struct api *a, int64_t now_ns)
+{
+	struct err e = ERR_INIT;
+
+	if (a->stopping || a->sweeping)
+		return INT64_MAX;
+	if (now_ns < a->sweep_at_ns)
+		return a->sweep_at_ns;
+	/* At the start, and when somebody asked for it, without waiting for what was tried just now. */
+	a->sweep_at_ns = now_ns + API_SWEEP_MS * NS_PER_MS;
+	if (jobs_start(a,
+		       json_pack("{s:s,s:i}", "op", "sweep", "backoffSeconds",
+				 a->swept ? API_SWEEP_BACKOFF_S : 0),
+		       done, NULL, &e) < 0) {
+		(void)fprintf(stderr, "airlockd: sweep: %s\n", e.text);
+		return a->sweep_at_ns;
+	}
+	a->swept = true;
+	a->sweeping = true;
+	return a->sweep_at_ns;
+}
+
+void sweeper_hurry(struct api *a)
+{
+	a->sweep_at_ns = 0;
+	a->swept = false;
+}

@@ -1,0 +1,288 @@
+/*
+ * airlockd: the API for operators. Options, signals, the loop; everything else is in api/.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "api/api.h"
+#include "api/jobs.h"
+#include "api/server.h"
+#include "api/sweeper.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "base/version.h"
+#include "policy/origin.h"
+
+#define DEFAULT_LISTEN "127.0.0.1:3100"
+#define HOSTS_MAX 16
+#define FILES_WANTED (API_CONNECTIONS_MAX + 128)
+
+struct options {
+	const char *listen;
+	const char *hosts[HOSTS_MAX + 1];
+	size_t hosts_len;
+	struct api_config cfg;
+	bool openapi, job, help;
+};
+
+/* What the loop's callbacks need: one daemon a process. */
+struct daemon {
+	struct loop_watch signals; /* first, so that a watch is its daemon */
+	struct api api;
+	int64_t stop_by_ns; /* INT64_MAX: not stopping */
+};
+
+static const char usage[] =
+    "Usage: airlockd [options]\n\n"
+    "Serves the API for operators of environments. Stops on SIGTERM, after the requests under way.\n\n"
+    "  --listen ADDRESS     127.0.0.1:PORT, [::1]:PORT or unix:/PATH (default " DEFAULT_LISTEN
+    ");\n"
+    "                       not used when systemd hands over a socket\n"
+    "  --mode MODE          local_trusted (default): whoever can connect is the local board;\n"
+    "                       authenticated: every request needs a key, a session or a run token\n"
+    "  --public-url URL     origin under which browsers reach the daemon\n"
+    "  --host NAME          further name that a Host header may have (local_trusted; repeatable)\n"
+    "  --secrets-strict     credentials among envVars must be secret references\n"
+    "  --cloud-managed      rows with a platform marker are the platform's\n"
+    "  --openapi            print the OpenAPI document and end\n"
+    "  --help, --version\n";
+
+static int set_mode(struct options *o, const char *v, struct err *e)
+{
+	if (strcmp(v, "local_trusted") == 0)
+		o->cfg.mode = MODE_LOCAL_TRUSTED;
+	else if (strcmp(v, "authenticated") == 0)
+		o->cfg.mode = MODE_AUTHENTICATED;
+	else
+		return err_set(e, ERR_USAGE, "--mode is local_trusted or authenticated, not %.40s",
+			       v);
+	return 0;
+}
+
+static int set_public(struct options *o, const char *v, struct err *e)
+{
+	struct origin origin;
+	int r = origin_parse(v, &origin, e);
+
+	if (r < 0)
+		return r;
+	if (origin.scheme == ORIGIN_UNIX || v[strlen(v) - 1] == '/')
+		return err_set(e, ERR_USAGE,
+			       "--public-url is http(s)://NAME[:PORT] without a slash at its end");
+	o->cfg.public_url = v;
+	return 0;
+}
+
+static int add_host(struct options *o, const char *v, struct err *e)
+{
+	if (o->hosts_len == HOSTS_MAX)
+		return err_set(e, ERR_USAGE, "--host comes at most %d times", HOSTS_MAX);
+	o->hosts[o->hosts_len++] = v;
+	return 0;
+}
+
+static int parse(struct options *o, int argc, char **argv, struct err *e)
+{
+	for (int i = 1; i < argc; i++) {
+		const char *a = argv[i], *eq = strchr(a, '='), *v = eq ? eq + 1 : NULL;
+		size_t n = eq ? (size_t)(eq - a) : strlen(a);
+		int r = 0;
+#define IS(word) (n == strlen(word) && strncmp(a, word, n) == 0)
+		bool flag = true;
+
+		if (IS("--secrets-strict"))
+			o->cfg.secrets_strict = true;
+		else if (IS("--cloud-managed"))
+			o->cfg.cloud_managed = true;
+		else if (IS("--openapi"))
+			o->openapi = true;
+		else if (IS("--job"))
+			o->job = true;
+		else if (IS("--help") || IS("-h"))
+			o->help = true;
+		else
+			flag = false;
+		if (flag) {
+			if (v)
+				return err_set(e, ERR_USAGE, "%.*s takes no value", (int)n, a);
+			continue;
+		}
+		if (!v && i + 1 < argc)
+			v = argv[++i];
+		if (!IS("--listen") && !IS("--mode") && !IS("--public-url") && !IS("--host"))
+			return err_set(e, ERR_USAGE,
+				       "there is no option %.60s: 'airlockd --help' lists them", a);
+		if (!v)
+			return err_set(e, ERR_USAGE, "%.*s needs a value", (int)n, a);
+		if (IS("--listen"))
+			o->listen = v;
+		else if (IS("--mode"))
+			r = set_mode(o, v, e);
+		else if (IS("--public-url"))
+			r = set_public(o, v, e);
+		else
+			r = add_host(o, v, e);
+		if (r < 0)
+			return r;
+#undef IS
+	}
+	return 0;
+}
+
+static void on_signal(struct loop_watch *w, uint32_t events)
+{
+	struct daemon *d = (struct daemon *)w;
+	struct signalfd_siginfo si;
+
+	(void)events;
+	if (read(w->fd, &si, sizeof(si)) != (ssize_t)sizeof(si) || d->api.stopping)
+		return;
+	(void)fprintf(stderr, "airlockd: stopping: %zu requests under way\n",
+		      server_active(&d->api));
+	d->api.stopping = true;
+	d->stop_by_ns = clock_mono_ns() + API_STOP_MS * NS_PER_MS;
+	server_quiesce(&d->api);
+}
+
+static void tick(void *arg, int64_t now_ns)
+{
+	struct daemon *d = arg;
+	struct api *a = &d->api;
+	int64_t next, other;
+
+	jobs_tick(a, now_ns);
+	next = sweeper_tick(a, now_ns);
+	other = server_tick(a, now_ns);
+	next = other < next ? other : next;
+	other = jobs_deadline(a);
+	next = other < next ? other : next;
+	if (a->stopping) {
+		next = d->stop_by_ns < next ? d->stop_by_ns : next;
+		a->loop.stop =
+		    (server_active(a) == 0 && jobs_running(a) == 0) || now_ns >= d->stop_by_ns;
+	}
+	a->loop.wake_ns = next;
+}
+
+static int watch_signals(struct daemon *d, struct err *e)
+{
+	sigset_t set;
+	int fd, r;
+
+	(void)sigemptyset(&set);
+	(void)sigaddset(&set, SIGTERM);
+	(void)sigaddset(&set, SIGINT);
+	(void)signal(SIGPIPE, SIG_IGN);
+	if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
+		return err_sys(e, errno, "block signals");
+	fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (fd < 0)
+		return err_sys(e, errno, "watch signals");
+	r = loop_add(&d->api.loop, &d->signals, fd, EPOLLIN, on_signal);
+	return r < 0 ? err_sys(e, -r, "watch signals") : 0;
+}
+
+/* systemd's readiness protocol: one datagram. */
+static void notify_ready(const char *text)
+{
+	const char *path = getenv("NOTIFY_SOCKET");
+
+	if (path)
+		listen_notify(path, text);
+}
+
+static int serve(struct daemon *d, struct listen_at *at, struct err *e)
+{
+	struct api *a = &d->api;
+	int r = loop_init(&a->loop, e);
+
+	if (r == 0)
+		r = watch_signals(d, e);
+	if (r == 0)
+		r = jobs_new(a, "/proc/self/exe", e);
+	if (r == 0)
+		r = server_start(a, TAKE_FD(at->fd), e);
+	if (r < 0)
+		return r;
+	a->ready = true;
+	(void)fprintf(stderr, "airlockd %s: listening at %s, %s mode, ready after %.1f ms\n",
+		      AIRLOCK_VERSION, at->text,
+		      a->cfg.mode == MODE_LOCAL_TRUSTED ? "local_trusted" : "authenticated",
+		      (double)(clock_mono_ns() - a->started_ns) / 1e6);
+	notify_ready("READY=1\n");
+	r = loop_run(&a->loop, tick, d, e);
+	notify_ready("STOPPING=1\n");
+	return r;
+}
+
+static int run(struct options *o, struct err *e)
+{
+	struct daemon d = {.stop_by_ns = INT64_MAX};
+	struct rlimit l;
+	struct listen_at at;
+	int r = listen_inherited(&at, e);
+
+	if (r == 0)
+		r = listen_open(o->listen ? o->listen : DEFAULT_LISTEN, &at, e);
+	if (r < 0)
+		return r;
+	if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur < FILES_WANTED) {
+		l.rlim_cur = l.rlim_max < FILES_WANTED ? l.rlim_max : FILES_WANTED;
+		(void)setrlimit(RLIMIT_NOFILE, &l);
+	}
+	o->cfg.hosts = o->hosts;
+	o->cfg.tcp = at.tcp;
+	r = api_open(&d.api, &o->cfg, e);
+	if (r == 0) {
+		r = serve(&d, &at, e);
+		jobs_free(&d.api);
+		server_stop(&d.api);
+		api_done(&d.api);
+		loop_done(&d.api.loop);
+	}
+	if (at.path[0])
+		(void)unlink(at.path);
+	cleanup_fd(&at.fd);
+	return r;
+}
+
+static int print_openapi(struct err *e)
+{
+	_cleanup_free_ char *text = NULL;
+	size_t n;
+	int r = openapi_build(&text, &n, e);
+
+	if (r == 0)
+		(void)printf("%s\n", text);
+	return r;
+}
+
+int main(int argc, char **argv)
+{
+	struct options o = {0};
+	struct err e = ERR_INIT;
+	int r;
+
+	if (version_asked(argc, argv, "airlockd", AIRLOCK_VERSION))
+		return 0;
+	r = parse(&o, argc, argv, &e);
+	if (r == 0 && o.help) {
+		(void)fputs(usage, stdout);
+		return 0;
+	}
+	if (r == 0 && o.job)
+		return job_main();
+	if (r == 0)
+		r = o.openapi ? print_openapi(&e) : run(&o, &e);
+	if (r < 0)
+		(void)fprintf(stderr, "airlockd: %s\n", e.text);
+	return r < 0 ? err_exit_status(e.code) : 0;
+}
