@@ -7,7 +7,7 @@ _airlock() {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} verb=${COMP_WORDS[1]} i words=
 	COMPREPLY=()
 	if [ "$COMP_CWORD" -eq 1 ]; then
-		mapfile -t COMPREPLY < <(compgen -W 'run exec shell ps logs stop runs diff apply discard recover audit rm prune unpack manifest env bridge policy doctor version help' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W 'run exec shell ps logs stop runs diff apply discard recover audit rm prune unpack manifest env bridge policy serve company user agent project token doctor version help' -- "$cur")
 		return
 	fi
 	# After -- comes a command of its own.
@@ -326,6 +326,57 @@ _airlock() {
 	policy:--body-size)
 		return
 		;;
+	serve:--listen)
+		return
+		;;
+	serve:--mode)
+		return
+		;;
+	serve:--public-url)
+		return
+		;;
+	serve:--host)
+		return
+		;;
+	user:--company)
+		return
+		;;
+	user:--role)
+		return
+		;;
+	agent:--company)
+		return
+		;;
+	agent:--adapter)
+		return
+		;;
+	agent:--user)
+		return
+		;;
+	agent:--status)
+		return
+		;;
+	project:--company)
+		return
+		;;
+	token:--user)
+		return
+		;;
+	token:--agent)
+		return
+		;;
+	token:--company)
+		return
+		;;
+	token:--expires)
+		return
+		;;
+	token:--label)
+		return
+		;;
+	token:--run)
+		return
+		;;
 	esac
 	case $verb in
 	run) words="--workspace --env --provider --net --resolve --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --upstream --log-limit --json --quiet --help" ;;
@@ -347,9 +398,15 @@ _airlock() {
 	env) words="--force --help create list show rm" ;;
 	bridge) words="--upstream --credential-file --policy --listen --transport --token-file --run-id --quiet --help" ;;
 	policy) words="--policy --header --body-size --help list show check explain" ;;
+	serve) words="--listen --mode --public-url --host --secrets-strict --cloud-managed --help" ;;
+	company) words="--help" ;;
+	user) words="--admin --company --role --help" ;;
+	agent) words="--company --adapter --user --configure --status --help" ;;
+	project) words="--company --help" ;;
+	token) words="--user --agent --company --expires --label --run --help" ;;
 	doctor) words="--quick --json --help" ;;
 	version) words="--help" ;;
-	help) words="--dump-options --help run exec shell ps logs stop runs diff apply discard recover audit rm prune unpack manifest env bridge policy doctor version help" ;;
+	help) words="--dump-options --help run exec shell ps logs stop runs diff apply discard recover audit rm prune unpack manifest env bridge policy serve company user agent project token doctor version help" ;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 }

@@ -33,6 +33,11 @@ static const struct opt *const t_diff[] = {opts_diff, opts_help, NULL};
 static const struct opt *const t_apply[] = {opts_apply, opts_help, NULL};
 static const struct opt *const t_discard[] = {opts_discard, opts_help, NULL};
 static const struct opt *const t_prune[] = {opts_prune, opts_help, NULL};
+static const struct opt *const t_serve[] = {opts_serve, opts_help, NULL};
+static const struct opt *const t_user[] = {opts_user, opts_help, NULL};
+static const struct opt *const t_agent[] = {opts_agent, opts_help, NULL};
+static const struct opt *const t_project[] = {opts_project, opts_help, NULL};
+static const struct opt *const t_token[] = {opts_token, opts_help, NULL};
 static const struct opt *const t_plain[] = {opts_help, NULL};
 static const struct opt *const t_help[] = {opts_help_verb, opts_help, NULL};
 static const struct opt *const t_doctor[] = {opts_doctor, opts_help, NULL};
@@ -75,6 +80,13 @@ static const char prune_text[] =
     "runs that are over. Prints one line for each kind. Without --yes runs stay that keep what may be nowhere else;\n"
     "results that wait for a decision (--review) stay always. Older means not used, or ended, for that time: 30 days.\n";
 
+static const char serve_text[] =
+    "Starts airlockd, which see. Without --mode whoever can connect is the local board, so it listens on loopback only.\n";
+
+static const char token_text[] =
+    "create prints a key once: 'airlock token create --user NAME' or '--agent NAME'. run prints a token that proves one run of\n"
+    "an agent. rotate-seal makes a new sealing key and seals every secret anew.\n";
+
 static const struct verb verbs[] = {
     {"run", cmd_run, "[options] -- CMD ...",
      "run a command in a sandbox and bring its results back", t_run, run_text},
@@ -112,6 +124,17 @@ static const struct verb verbs[] = {
      "put the policy bridge in front of an API, without a sandbox", t_bridge, NULL},
     {"policy", cmd_policy, "list | show NAME | check FILE | explain [options] METHOD PATH",
      "what a bridge lets through, and why", t_policy, policy_text},
+    {"serve", cmd_serve, "[options]", "run the daemon that serves the operators' API", t_serve,
+     serve_text},
+    {"company", cmd_company, "add NAME | list | rm NAME", "companies of the daemon", t_plain, NULL},
+    {"user", cmd_user,
+     "add NAME | list | join NAME | leave NAME | promote NAME | demote NAME | rm NAME",
+     "people who may use the daemon", t_user, NULL},
+    {"agent", cmd_agent, "add NAME | list | set NAME", "agents that the daemon knows", t_agent,
+     NULL},
+    {"project", cmd_project, "add NAME | list", "projects that the daemon knows", t_project, NULL},
+    {"token", cmd_token, "create | run | list | revoke ID | rotate-seal",
+     "keys of users and agents, and the key that seals secrets", t_token, token_text},
     {"doctor", cmd_doctor, "[--quick] [--json]",
      "try every layer of isolation and say what is missing", t_doctor, doctor_text},
     {"version", cmd_version, "", "version of this program", t_plain, NULL},
@@ -191,7 +214,7 @@ static void overview(FILE *f)
 
 static const struct verb *find(const char *name, struct err *e)
 {
-	const char *names[32], *near;
+	const char *names[64], *near;
 	size_t n = 0;
 
 	for (const struct verb *v = verbs; v->name; v++) {
