@@ -1,0 +1,715 @@
+#!/usr/bin/env python3
+"""The daemon's API: server, actors, environments, secrets, assignment. Numbers are those of specs/api.md section 12.
+
+usage: test_api.py DIRECTORY_OF_PROGRAMS
+"""
+import base64
+import hashlib
+import hmac
+import json
+import os
+import re
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+from daemon_box import DEADLINE, NATIVE, NOBODY, SSH, Daemon, Fixture, programs  # noqa: E402
+
+PROGRAMS = programs()
+d = f = None
+
+
+def setUpModule():
+    global d, f
+    d = Daemon(PROGRAMS)
+    f = Fixture(d)
+
+
+def tearDownModule():
+    d.close()
+
+
+def read(name):
+    with open(f"{d.dir}/airlock/{name}", "rb") as file:
+        return file.read()
+
+
+def db():
+    return sqlite3.connect(f"{d.dir}/airlock/server.db", timeout=DEADLINE)
+
+
+class Case(unittest.TestCase):
+    def refused(self, r, status, error, code=None):
+        self.assertEqual((r.status, r.json["error"]), (status, error))
+        if code:
+            self.assertEqual((r.json["code"], r.json["details"]["code"]), (code, code))
+
+
+class Server(Case):
+    def test_health_and_ready(self):
+        for path in ("/api/health", "/api/ready"):
+            r = d.ask("GET", path)
+            self.assertEqual(r.status, 200)
+            self.assertEqual(r.headers["x-content-type-options"], "nosniff")
+
+    def test_unknown_path_and_method(self):
+        self.refused(d.ask("GET", "/api/nothing"), 404, "API route not found")
+        r = d.ask("PUT", f"/api/companies/{f.c1}/environments", {})
+        self.assertEqual((r.status, r.headers["allow"]), (405, "GET, HEAD, POST"))
+
+    def test_bodies(self):
+        path = f"/api/companies/{f.c1}/environments"
+        good = json.dumps({"name": "x", "driver": "nope"})
+        for status, body, type_ in [
+                (400, '{"name":', "application/json"), (400, '{"a":1,"a":2}', "application/json"),
+                (400, '{"name":"\\u0000","driver":"ssh"}', "application/json"),
+                (400, b'{"name":"\xff","driver":"ssh"}', "application/json"),
+                (400, '{"name":"\\ud800","driver":"ssh"}', "application/json"),
+                (400, "[" * 100 + "]" * 100, "application/json"), (400, "[]", "application/json"),
+                (400, "7", "application/json"), (415, good, "text/plain"), (415, good, "application/jsonx"),
+                (400, good, "application/json; charset=utf-8")]:
+            with self.subTest(body=body, type=type_):
+                r = f.ask("I", "POST", path, body, {"Content-Type": type_})
+                self.assertEqual(r.status, status, r)
+        r = f.ask("I", "POST", path, good, {"Content-Encoding": "gzip"})
+        self.assertEqual(r.status, 400)
+        # Before authentication nothing else is said.
+        self.assertEqual(f.ask("N", "GET", "/api/environments/" + NOBODY, "{").status, 400)
+
+    def test_deep_in_one_text_is_not_deep(self):
+        r = f.ask("I", "POST", f"/api/companies/{f.c1}/environments",
+                  {"name": "deep", "driver": "nope", "description": "[" * 500})
+        self.assertEqual(r.json["details"][0]["path"], ["driver"])
+
+    def test_sizes(self):
+        head = f"POST /api/companies/{f.c1}/environments HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        # As soon as it is declared, without reading on.
+        got = d.raw((head + "Content-Length: 10485761\r\n\r\n").encode())
+        self.assertTrue(got.startswith(b"HTTP/1.1 413 "), got[:100])
+        got = d.raw((head + "Transfer-Encoding: chunked\r\n\r\n").encode())
+        self.assertTrue(got.startswith(b"HTTP/1.1 411 "), got[:100])
+        got = d.raw(b"GET /api/health HTTP/1.1\r\nHost: localhost\r\n" + b"X-A: " + b"a" * 60000 + b"\r\n\r\n")
+        self.assertRegex(got[:40], rb"HTTP/1.[01] (431|400|413) |^$")
+        got = d.raw(b"GET /" + b"a" * 60000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        self.assertRegex(got[:40], rb"HTTP/1.[01] (414|431|400) |^$")
+        self.assertEqual(d.ask("GET", "/api/health").status, 200)
+
+    def test_header_flood(self):
+        flood = b"".join(b"X-%d: y\r\n" % i for i in range(20000))
+        got = d.raw(b"GET /api/health HTTP/1.1\r\nHost: localhost\r\n" + flood + b"\r\n")
+        self.assertNotIn(b" 200 ", got[:20])
+        self.assertEqual(d.ask("GET", "/api/health").status, 200)
+
+    def test_repeated_headers_and_query(self):
+        got = d.raw(b"GET /api/health HTTP/1.1\r\nHost: localhost\r\nHost: other\r\nConnection: close\r\n\r\n")
+        self.assertTrue(got.startswith(b"HTTP/1.1 400 "), got[:60])
+        path = f"/api/companies/{f.c1}/environments"
+        for query in ("?status=a&status=b", "?a=%zz", "?a=%ff", "?a=%0a"):
+            self.assertEqual(f.ask("I", "GET", path + query).status, 400, query)
+        self.assertEqual(f.ask("I", "GET", path + "?whatever=1").status, 200)
+
+    def test_path_tricks(self):
+        for path in ("/api/../api/health", "/api//health", "/api/%2e%2e/health", "/api/health%00", "/api/he%2falth",
+                     "//api/health", "/api/environments/..%2f..", "/api/environments/%ff"):
+            r = d.raw(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+            self.assertRegex(r[:20], rb"HTTP/1.1 (400|404) ", path)
+
+    def test_odd_ids_are_not_found(self):
+        for odd in ("1", "%27-drop-table-envs--", "a" * 36, "%7B" + NOBODY + "%7D", NOBODY.replace("-", ""), NOBODY + "0"):
+            self.refused(f.ask("I", "GET", "/api/environments/" + odd), 404, "Environment not found")
+            self.refused(f.ask("I", "GET", "/api/environment-leases/" + odd), 404, "Environment lease not found")
+
+    def test_pipelined_and_kept_open(self):
+        one = b"GET /api/health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        got = d.raw(one * 5 + b"GET /api/health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        self.assertEqual(got.count(b"HTTP/1.1 200 OK"), 6)
+
+    def test_metrics(self):
+        self.assertEqual(f.ask("N", "GET", "/metrics").status, 403)
+        text = f.ask("M", "GET", "/metrics").body.decode()
+        for name in ("requests_total", "denied_total", "leases{status=\"active\"}", "resident_bytes"):
+            self.assertIn("airlockd_" + name, text)
+
+    def test_openapi_describes_what_is_served(self):
+        doc = d.ask("GET", "/api/openapi.json").json
+        self.assertEqual(doc["openapi"], "3.1.0")
+        schemas = doc["components"]["schemas"]
+        for ref in re.findall(r"#/components/schemas/(\w+)", json.dumps(doc)):
+            self.assertIn(ref, schemas)
+        # What comes back has the members that the document names, and no others.
+        e = f.make("described", "ssh", SSH)
+        self.assertEqual(set(e), set(schemas["Environment"]["properties"]))
+
+
+class Actors(Case):
+    """AA, section 1."""
+
+    def test_every_route_for_every_actor(self):
+        """Generated from the document: each route x each actor; the same denial whether an id exists or not (1, 2, 3, 9, 41, 53, 74)."""
+        texts = {
+            "read": {"N": "Board access required", "A": "Board access required", "J": "Board access required",
+                     "U": "Company membership or instance admin access required"},
+            "admin": {k: "Instance environment management is restricted to board operators" for k in "NAJ"}
+            | {k: "Instance admin access required" for k in "MVU"},
+            "settings": {k: "Board access required" for k in "NAJ"} | {k: "Instance admin access required" for k in "MVU"},
+            "board": {k: "Board access required" for k in "NAJ"},
+            "known": {"N": "Authentication required"}, "open": {},
+        }
+        env = f.make("guarded", "ssh", SSH)
+        ids = {"companyId": f.c1, "id": env["id"], "leaseId": NOBODY}
+        bodies = {"EnvironmentCreate": {"name": "n", "driver": "local"}, "ProbeConfig": {"driver": "local"},
+                  "SecretCreate": {"name": "n", "value": "v"}, "SecretRenew": {"value": "v"}}
+        doc, n = d.ask("GET", "/api/openapi.json").json, 0
+        for pattern, methods in doc["paths"].items():
+            for method, op in methods.items():
+                ref = json.dumps(op.get("requestBody", {}))
+                body = next((b for k, b in bodies.items() if f'/{k}"' in ref), None)
+                if method != "get" and body is None:
+                    body = {}
+                for who, text in texts[op["x-airlock-guard"]].items():
+                    got = set()
+                    for kind in (ids, {k: NOBODY for k in ids}):
+                        path = re.sub(r"\{(\w+)\}", lambda m, kind=kind: kind[m.group(1)], pattern)
+                        r = f.ask(who, method.upper(), path, body)
+                        with self.subTest(route=f"{method} {pattern}", who=who):
+                            self.refused(r, 403, text)
+                        got.add((r.status, r.body))
+                        n += 1
+                    self.assertEqual(len(got), 1)
+        self.assertGreater(n, 150)
+        # Nothing came of any of them.
+        self.assertEqual(f.ask("I", "GET", "/api/environments/" + env["id"]).json, env)
+        self.assertEqual(db().execute("select count(*) from env_leases").fetchone(), (0,))
+
+    def test_case_42_an_agent_hears_of_its_body_first(self):
+        path = f"/api/companies/{f.c1}/environments/probe-config"
+        self.assertEqual(f.ask("J", "POST", path, {"driver": "x"}).status, 400)
+        self.assertEqual(f.ask("J", "POST", path, {"driver": "local"}).status, 403)
+
+    def test_bearers_that_prove_nothing(self):
+        good = f.token["M"]
+        other = ("A" if good[-1] != "A" else "B")
+        for token, text in [("", "Empty bearer token; provide valid agent credentials and retry"),
+                            ("x", None), (good[:-1] + other, None), (good[:-1], None), (good + "a", None),
+                            (good.replace("abk_", "aak_"), None), ("a" * 20000, None), ("a.b.c", None), ("..", None)]:
+            r = d.ask("GET", "/api/actor", headers={"Authorization": "Bearer " + token})
+            with self.subTest(token=token[:30]):
+                if len(token) < 10000:
+                    self.refused(r, 401, text or "Agent token did not verify; obtain fresh credentials and retry")
+                else:
+                    self.assertIn(r.status, (401, 431))
+        self.assertEqual(d.ask("GET", "/api/actor", headers={"Authorization": "Basic eDp5"}).status, 401)
+
+    def test_digests_only(self):
+        """Nothing that was handed out can be found in the database or in the log."""
+        d.ask("GET", "/api/actor", token=f.token["I"])
+        whole = b"".join(read(n) for n in os.listdir(d.dir + "/airlock") if n.startswith("server.db"))
+        for k in "MVUIA":
+            self.assertNotIn(f.token[k].split("_")[2].encode(), whole)
+            self.assertNotIn(f.token[k], "".join(d.log))
+        row = db().execute("select digest from tokens where id=?", (f.token["I"].split("_")[1],)).fetchone()
+        self.assertEqual(row[0], hashlib.sha256(f.token["I"].encode()).hexdigest())
+
+    def test_revocation_and_last_use(self):
+        token = d.cli("token", "create", "--user", "member", "--label", "short")
+        self.assertEqual(d.ask("GET", "/api/actor", token=token).status, 200)
+        used = db().execute("select used_ns from tokens where id=?", (token.split("_")[1],)).fetchone()[0]
+        self.assertLess(abs(used - time.time_ns()), DEADLINE * 10**9)
+        d.cli("token", "revoke", token.split("_")[1])
+        self.assertEqual(d.ask("GET", "/api/actor", token=token).status, 401)
+        self.assertNotEqual(d.cli("token", "revoke", token.split("_")[1], ok=False).returncode, 0)
+
+    def test_expiry(self):
+        token = d.cli("token", "create", "--user", "member", "--expires", "1ms")
+        self.refused(d.ask("GET", "/api/actor", token=token), 401,
+                     "Expired agent token; obtain fresh credentials and retry")
+
+    def test_agent_states(self):
+        a = d.cli("agent", "add", "states", "--company", "C1", "--user", "member")
+        token = d.cli("token", "create", "--agent", a)
+        for status, text in [("terminated", "Agent is terminated and cannot authenticate"),
+                             ("pending_approval", "Agent is pending approval and cannot authenticate")]:
+            d.cli("agent", "set", a, "--status", status)
+            self.refused(d.ask("GET", "/api/actor", token=token), 401, text)
+        d.cli("agent", "set", a, "--status", "active")
+        self.assertEqual(d.ask("GET", "/api/actor", token=token).json["agentId"], a)
+
+    def test_agent_key_without_responsible_user(self):
+        token = d.cli("token", "create", "--agent", f.foreign)
+        self.refused(d.ask("GET", "/api/actor", token=token), 403, "Responsible user is unavailable for this agent key",
+                     "RESPONSIBLE_USER_UNAVAILABLE")
+        n = db().execute("select count(*) from activity where action='auth.agent_key_missing_responsible_user'")
+        self.assertGreater(n.fetchone()[0], 0)
+
+    def sign(self, claims, alg="HS256", key=None):
+        master = read("jwt.key").decode().strip()
+        instance = db().execute("select value from settings where key='instanceId'").fetchone()[0]
+
+        def part(x):
+            return base64.urlsafe_b64encode(json.dumps(x).encode()).rstrip(b"=").decode()
+        text = part({"alg": alg, "typ": "JWT"}) + "." + part(claims)
+        company = hmac.new(master.encode(), f"jwt:{instance}:{claims.get('company_id')}".encode(), "sha256").hexdigest()
+        mac = hmac.new((key or company).encode(), text.encode(), "sha256").digest()
+        return text + "." + base64.urlsafe_b64encode(mac).rstrip(b"=").decode()
+
+    def test_run_tokens(self):
+        now = int(time.time())
+        good = {"sub": f.agent, "company_id": f.c1, "adapter_type": "claude_local", "run_id": "r9", "iat": now,
+                "exp": now + 600}
+        r = d.ask("GET", "/api/actor", token=self.sign(good))
+        self.assertEqual((r.json["source"], r.json["runId"]), ("agent_jwt", "r9"))
+        bad = "Agent token did not verify; obtain fresh credentials and retry"
+        for change, text in [
+                ({"exp": now - 5}, "Expired agent token; obtain fresh credentials and retry"),
+                ({"company_id": f.c2}, "Agent record is missing or belongs to another company; obtain fresh credentials and retry"),
+                ({"sub": NOBODY}, "Agent record is missing or belongs to another company; obtain fresh credentials and retry"),
+                ({"iss": "x"}, bad), ({"aud": "x"}, bad), ({"instance_id": "x"}, bad), ({"run_id": ""}, bad),
+                ({"run_id": None}, bad), ({"exp": "1"}, bad), ({"sub": "x"}, bad)]:
+            with self.subTest(change=change):
+                self.refused(d.ask("GET", "/api/actor", token=self.sign({**good, **change})), 401, text)
+        self.refused(d.ask("GET", "/api/actor", token=self.sign(good, alg="none")), 401, bad)
+        self.refused(d.ask("GET", "/api/actor", token=self.sign(good, key="0" * 64)), 401, bad)
+        self.refused(d.ask("GET", "/api/actor", token=self.sign(good).rsplit(".", 1)[0] + "."), 401, bad)
+
+    def test_case_76_run_header_differs(self):
+        r = d.ask("GET", "/api/actor", token=f.token["J"], headers={"X-Paperclip-Run-Id": "run-2"})
+        self.refused(r, 422, "X-Paperclip-Run-Id does not match signed agent JWT run_id", "agent_jwt_run_id_mismatch")
+        self.assertEqual(r.json["details"]["headerRunId"], "run-2")
+        self.assertEqual(d.ask("GET", "/api/actor", token=f.token["J"], headers={"X-Paperclip-Run-Id": "run-1"}).status,
+                         200)
+        # Of a board or agent key it is attribution, and proves nothing.
+        r = d.ask("GET", "/api/actor", token=f.token["A"], headers={"X-Paperclip-Run-Id": "run-2"})
+        self.assertEqual((r.status, r.json["runId"]), (200, None))
+
+    def test_case_10_sessions_need_an_origin(self):
+        self.assertEqual(f.ask("A", "POST", "/api/sessions", {}).status, 403)
+        r = f.ask("I", "POST", "/api/sessions", {})
+        self.assertEqual(r.status, 201)
+        cookie = r.headers["set-cookie"]
+        for word in ("HttpOnly", "SameSite=Strict", "Path=/"):
+            self.assertIn(word, cookie)
+        cookie = cookie.split(";")[0]
+        path = f"/api/companies/{f.c1}/environments"
+        self.assertEqual(d.ask("GET", path, headers={"Cookie": cookie}).status, 200)
+        own = f"http://127.0.0.1:{d.port}"
+        body = {"name": "by session", "driver": "ssh", "config": SSH}
+        for origin in (None, "http://evil.example", "null", own + ".evil.example", "http://127.0.0.1:1", "https://"):
+            h = {"Cookie": cookie} | ({"Origin": origin} if origin else {})
+            self.refused(d.ask("POST", path, body, headers=h), 403, "Board mutation requires trusted browser origin")
+        self.assertEqual(d.ask("POST", path, body, headers={"Cookie": cookie, "Referer": own + "/x?y"}).status, 201)
+        # A session is no bearer token, and cannot make the next one.
+        self.assertEqual(d.ask("GET", path, token=cookie.split("=")[1]).status, 401)
+        self.assertEqual(d.ask("POST", "/api/sessions", {}, headers={"Cookie": cookie, "Origin": own}).status, 403)
+        self.assertEqual(d.ask("DELETE", "/api/sessions", headers={"Cookie": cookie, "Origin": own}).status, 200)
+        self.assertEqual(d.ask("GET", path, headers={"Cookie": cookie}).status, 401)
+        # A board key needs none.
+        self.assertEqual(f.ask("I", "POST", path, {"name": "by key", "driver": "ssh", "config": SSH}).status, 201)
+
+
+class Environments(Case):
+    """CF: rows and their views."""
+
+    @property
+    def path(self):
+        return f"/api/companies/{f.c1}/environments"
+
+    def test_case_5_6_7_views(self):
+        e = f.make("viewed", "ssh", SSH, envVars={"K": "v"}, metadata={"note": 1})
+        whole = f.ask("I", "GET", "/api/environments/" + e["id"]).json
+        self.assertEqual(whole["config"]["privateKey"], None)
+        self.assertEqual(whole["envVars"], {"K": {"type": "plain", "value": "v"}})
+        for who in "MV":
+            r = f.ask(who, "GET", "/api/environments/" + e["id"]).json
+            self.assertEqual((r["config"], r["envVars"], r["metadata"], r["name"]), ({}, {}, None, "viewed"))
+        listed = f.ask("M", "GET", f"/api/companies/{f.c2}/environments")
+        self.assertEqual(listed.status, 200)
+        self.assertTrue(all(x["config"] == {} for x in listed.json))
+        self.assertEqual(f.ask("I", "GET", self.path + "?driver=bogus").json, [])
+        newest = f.ask("I", "GET", self.path + "?limit=1").json
+        self.assertEqual([x["id"] for x in newest], [e["id"]])
+        self.assertEqual(f.ask("I", "GET", self.path + "?limit=0").status, 400)
+
+    def test_case_11_unknown_members(self):
+        r = f.ask("I", "POST", self.path, {"name": "x", "driver": "ssh", "config": SSH, "bogus": 1})
+        self.refused(r, 400, "Validation error")
+        self.assertIsInstance(r.json["details"], list)
+        for body in ({}, {"name": "", "driver": "ssh"}, {"name": 1, "driver": "ssh"}, {"name": "x", "driver": "vm"},
+                     {"name": "x", "driver": "ssh", "config": []}, {"name": "x", "driver": "ssh", "envVars": [1]},
+                     {"name": "x" * 201, "driver": "ssh"}, {"name": "x", "driver": "ssh", "status": "gone"}):
+            self.refused(f.ask("I", "POST", self.path, body), 400, "Validation error")
+
+    def test_case_13_15_ssh_configuration(self):
+        def post(**more):
+            return f.ask("I", "POST", self.path, {"name": "s13", "driver": "ssh", "config": {**SSH, **more}})
+        self.refused(post(remoteWorkspacePath="rel"), 422, "SSH remote workspace path must be absolute.")
+        self.refused(post(host="  "), 422, "SSH environments require a host.")
+        for change in ({"port": 70000}, {"port": True}, {"port": "x"}, {"port": 0}, {"bogus": 1}, {"host": "-oProxyCommand=x"},
+                       {"username": "a b"}, {"privateKeySecretRef": {"type": "secret_ref", "secretId": "x"}},
+                       {"strictHostKeyChecking": "yes"}):
+            r = post(**change)
+            self.assertEqual((r.status, bool(r.json["details"]["issues"])), (422, True), change)
+        r = post(port="2222", host=" trimmed ")
+        self.assertEqual((r.status, r.json["config"]["port"], r.json["config"]["host"]), (201, 2222, "trimmed"))
+
+    def test_case_14_53_private_key(self):
+        key = "-----BEGIN KEY----- very secret 4711"
+        e = f.make("keyed", "ssh", {**SSH, "privateKey": key})
+        ref = e["config"]["privateKeySecretRef"]
+        self.assertEqual((e["config"]["privateKey"], ref["type"]), (None, "secret_ref"))
+        refs = f.ask("I", "GET", f"/api/environments/{e['id']}/secret-refs").json["refs"]
+        self.assertEqual([(x["configPath"], x["secretId"], x["companyName"]) for x in refs],
+                         [("privateKeySecretRef", ref["secretId"], "C1")])
+        # A new key takes the old one's place, and the old secret is gone.
+        e2 = f.patch(e["id"], {"config": {"privateKey": "second 4711"}}).json
+        new = e2["config"]["privateKeySecretRef"]["secretId"]
+        self.assertNotEqual(new, ref["secretId"])
+        names = [s["id"] for s in f.ask("I", "GET", f"/api/companies/{f.c1}/secrets").json]
+        self.assertIn(new, names)
+        self.assertNotIn(ref["secretId"], names)
+        everything = "".join(d.log) + json.dumps([e, e2, refs]) + f.ask("I", "GET", f"/api/companies/{f.c1}/activity").body.decode()
+        self.assertNotIn("4711", everything)
+        con = db()
+        con.execute("pragma wal_checkpoint(full)")
+        for n in os.listdir(d.dir + "/airlock"):
+            if n.startswith("server.db"):
+                self.assertNotIn(b"4711", read(n))
+        r = f.ask("I", "DELETE", "/api/environments/" + e["id"])
+        self.assertEqual((r.status, r.json["destroyedReusableSandboxLeaseCount"]), (200, 0))
+        self.assertNotIn(new, [s["id"] for s in f.ask("I", "GET", f"/api/companies/{f.c1}/secrets").json])
+
+    def test_case_17_33_local_is_one(self):
+        local = next(x for x in f.ask("I", "GET", self.path + "?driver=local").json)
+        self.refused(f.ask("I", "POST", self.path, {"name": "l2", "driver": "local"}), 409,
+                     "A local environment already exists for this instance.")
+        r = f.ask("I", "DELETE", "/api/environments/" + local["id"])
+        self.refused(r, 409, "Cannot delete the managed local environment.")
+        self.assertEqual(r.json["details"]["deleteBlockedReasons"], ["managed_local"])
+
+    def test_case_18_19_providers(self):
+        for config, text in [({"provider": "fake"}, "Built-in fake sandbox environments are reserved for internal probes and cannot be saved."),
+                             ({}, "Built-in fake sandbox environments are reserved for internal probes and cannot be saved."),
+                             ({"provider": "p1"}, 'Sandbox provider "p1" is not installed or its plugin worker is not running.')]:
+            self.refused(f.ask("I", "POST", self.path, {"name": "p", "driver": "sandbox", "config": config}), 422, text)
+        self.refused(f.ask("I", "POST", self.path, {"name": "p", "driver": "plugin", "config": {"pluginKey": "k", "driverKey": "d"}}),
+                     422, "Plugin environment config validation requires a running plugin worker manager.")
+        for bad in ({"bogus": 1}, {"network": "all"}, {"memoryBytes": 1}, {"timeoutMs": 0}, {"reuseLease": 1}):
+            self.assertEqual(f.ask("I", "POST", self.path, {"name": "p", "driver": "sandbox", "config": {**NATIVE, **bad}}).status,
+                             422, bad)
+
+    def test_case_21_variables(self):
+        def post(v):
+            return f.ask("I", "POST", self.path, {"name": "v21", "driver": "ssh", "config": SSH, "envVars": v})
+        self.refused(post({"1X": "a"}), 422, "Invalid environment variable name: 1X")
+        self.refused(post({"A": "***REDACTED***"}), 422, "Refusing to persist redacted placeholder for key: A")
+        self.refused(post({"A": {"type": "secret_ref", "secretId": NOBODY}}), 404, "Secret not found")
+        self.assertEqual(post({"A": 1}).status, 400)
+        mine = f.ask("I", "POST", f"/api/companies/{f.c1}/secrets", {"name": "s21", "value": "hidden-21"}).json
+        theirs = f.ask("I", "POST", f"/api/companies/{f.c2}/secrets", {"name": "s21", "value": "hidden-21"}).json
+        self.refused(post({"A": {"type": "secret_ref", "secretId": theirs["id"]}}), 422, "Secret must belong to same company")
+        e = post({"A": {"type": "secret_ref", "secretId": mine["id"]}, "B": "x"})
+        self.assertEqual((e.status, e.json["envVars"]["A"]["version"]), (201, "latest"))
+        refs = f.ask("I", "GET", f"/api/environments/{e.json['id']}/secret-refs").json["refs"]
+        self.assertEqual([x["configPath"] for x in refs], ["env.A"])
+        self.assertNotIn(b"hidden-21", e.body)
+
+    def test_case_22_23_proof_is_the_servers(self):
+        """CF-02, CF-03, CF-04, PR-09."""
+        for value in ({"version": 1}, None, False):
+            r = f.ask("I", "POST", self.path, {"name": "forged", "driver": "sandbox", "config": NATIVE,
+                                               "metadata": {"_paperclipRunnerPlatform": value}})
+            self.refused(r, 422, "metadata._paperclipRunnerPlatform is server-owned and cannot be set",
+                         "environment_platform_proof_reserved")
+        self.assertNotIn("forged", [x["name"] for x in f.ask("I", "GET", self.path).json])
+        e = f.make("proved", "sandbox", NATIVE)
+        con = db()
+
+        def stored():
+            return con.execute("select proof from envs where id=?", (e["id"],)).fetchone()[0]
+
+        def patch(body):
+            r = f.patch(e["id"], body)
+            self.assertNotIn(b"platform-proof", r.body)
+            return r
+        con.execute("update envs set proof='platform-proof' where id=?", (e["id"],))
+        con.commit()
+        self.assertEqual(patch({"metadata": {"_paperclipRunnerPlatform": 1}}).status, 422)
+        self.assertEqual(patch({"metadata": {"note": 1}}).json["metadata"], {"note": 1})
+        self.assertEqual(patch({"metadata": None}).json["metadata"], None)
+        for body in ({"name": "proved2"}, {"status": "archived"}, {"status": "active"}, {"envVars": {"A": "b"}}, {"config": dict(NATIVE)}, {}):
+            self.assertEqual(patch(body).status, 200)
+            self.assertEqual(stored(), "platform-proof", body)
+        # CF-03, as case 25 for what this provider can change of its target.
+        self.assertEqual(patch({"config": {"network": "host"}}).status, 200)
+        self.assertIsNone(stored())
+
+    def test_case_26_driver_change(self):
+        e = f.make("d26", "sandbox", NATIVE)
+        self.refused(f.ask("I", "PATCH", "/api/environments/" + e["id"], {"driver": "ssh", "config": SSH}), 422,
+                     "Environment secret management requires a companyId context during the instance-scoped transition.")
+        self.refused(f.patch(e["id"], {"driver": "ssh"}), 422, "SSH environments require a host.")
+        self.assertEqual(f.ask("I", "GET", "/api/environments/" + e["id"]).json, e)
+        r = f.patch(e["id"], {"driver": "ssh", "config": SSH})
+        self.assertEqual((r.status, r.json["driver"]), (200, "ssh"))
+        r = f.patch(e["id"], {"config": {"port": 23}})
+        self.assertEqual((r.json["config"]["port"], r.json["config"]["host"]), (23, "h"))
+
+    def test_case_27_pending_cleanup_blocks(self):
+        e = f.make("d27", "sandbox", NATIVE)
+        con = db()
+        con.execute("insert into env_leases(id,company_id,environment_id,status,policy,provider,acquired_ns,used_ns,created_ns,"
+                    "updated_ns,attempts) values(?,?,?,'pending_cleanup','ephemeral','native',1,1,1,1,9)",
+                    ("27000000-0000-4000-8000-000000000000", f.c1, e["id"]))
+        con.commit()
+        self.refused(f.patch(e["id"], {"config": {}}), 409,
+                     "Cannot change the driver or provider config while a sandbox cleanup is pending. Wait for the "
+                     "cleanup sweep to destroy the orphan sandbox, then retry.", "environment_pending_sandbox_cleanup")
+        self.assertEqual(f.patch(e["id"], {"name": "d27b"}).status, 200)
+        r = f.ask("I", "DELETE", "/api/environments/" + e["id"])
+        self.assertEqual(r.json["details"]["deleteBlockedReasons"], ["pending_sandbox_cleanup"])
+        con.execute("delete from env_leases where environment_id=?", (e["id"],))
+        con.commit()
+
+    def test_case_34_38_instance_default(self):
+        e = f.make("d34", "sandbox", NATIVE)
+        self.assertEqual(f.ask("I", "PATCH", "/api/instance/settings", {"defaultEnvironmentId": e["id"]}).status, 200)
+        for query in ("", "?destroyReusableSandboxLeases=true"):
+            r = f.ask("I", "DELETE", "/api/environments/" + e["id"] + query)
+            self.assertEqual(r.json["details"]["deleteBlockedReasons"], ["instance_default"])
+        blast = f.ask("I", "GET", f"/api/environments/{e['id']}/delete-blast-radius").json
+        self.assertEqual((blast["canDelete"], blast["staticReferences"]["isInstanceDefault"]), (False, True))
+        self.assertEqual(f.ask("I", "PATCH", "/api/instance/settings", {"defaultEnvironmentId": None}).json,
+                         {"defaultEnvironmentId": None})
+        self.assertEqual(f.ask("I", "DELETE", "/api/environments/" + e["id"]).status, 200)
+        self.refused(f.ask("I", "DELETE", "/api/environments/" + e["id"]), 404, "Environment not found")
+
+    def test_names(self):
+        f.make("twice", "ssh", SSH)
+        self.refused(f.ask("I", "POST", self.path, {"name": "twice", "driver": "ssh", "config": SSH}), 409,
+                     'An environment named "twice" already exists for this instance.')
+        for name in ("'; drop table envs; --", " spaced ", "Ünï\u2603", "a\nb"):
+            e = f.make(name, "ssh", SSH)
+            self.assertEqual(f.ask("I", "GET", "/api/environments/" + e["id"]).json["name"], name)
+        self.refused(f.ask("I", "POST", f"/api/companies/{NOBODY}/environments", {"name": "q", "driver": "ssh", "config": SSH}),
+                     404, "Company not found")
+
+    def test_patches_lose_nothing(self):
+        """Two writers of different members, and an empty patch."""
+        e = f.make("merge", "ssh", SSH)
+        before = f.patch(e["id"], {}).json
+        self.assertEqual(before["updatedAt"], e["updatedAt"])
+        n = len(f.ask("I", "GET", f"/api/companies/{f.c1}/activity").json)
+        f.patch(e["id"], {})
+        self.assertEqual(len(f.ask("I", "GET", f"/api/companies/{f.c1}/activity").json), n)
+        f.patch(e["id"], {"config": {"port": 1}})
+        f.patch(e["id"], {"config": {"knownHosts": "k"}})
+        r = f.patch(e["id"], {"metadata": {"_paperclipManagedArchiveToken": "t", "a": 1}})
+        self.assertEqual((r.json["config"]["port"], r.json["config"]["knownHosts"], r.json["metadata"]), (1, "k", {"a": 1}))
+
+    def test_activity_holds_no_values(self):
+        e = f.make("act", "ssh", {**SSH, "host": "host-9876"}, envVars={"A": "value-9876"})
+        f.patch(e["id"], {"config": {"host": "host-9877"}, "description": "d"})
+        for c in (f.c1, f.c2):
+            rows = f.ask("I", "GET", f"/api/companies/{c}/activity").json
+            mine = [r for r in rows if r["entityId"] == e["id"]]
+            self.assertEqual([r["action"] for r in mine], ["environment.updated", "environment.created"])
+            self.assertEqual(mine[0]["details"]["changedFields"], ["config", "description"])
+            self.assertNotIn("987", json.dumps(mine))
+        self.assertEqual(f.ask("M", "GET", f"/api/companies/{f.c2}/activity").status, 404)
+
+    def test_capabilities(self):
+        """CP-01."""
+        doc = f.ask("M", "GET", self.path + "/capabilities").json
+        self.assertEqual(len(doc["adapters"]), 15)
+        self.assertEqual(doc["sandboxProviders"]["fake"]["supportsRunExecution"], False)
+        self.assertEqual(doc["sandboxProviders"]["native"]["status"], "supported")
+        self.assertEqual(doc["drivers"]["plugin"], "unsupported")
+
+
+class Assignment(Case):
+    """AS-01, AS-03: section 8."""
+
+    def test_case_68_an_agent_chooses_for_itself(self):
+        e = f.make("a68", "ssh", SSH)
+        path = "/api/agents/" + f.agent
+        for who in "AJ":
+            r = f.ask(who, "PATCH", path, {"defaultEnvironmentId": e["id"]})
+            self.assertEqual((r.status, r.json["defaultEnvironmentId"]), (200, e["id"]))
+        self.refused(f.ask("A", "PATCH", path, {"adapterType": "process"}), 422, 'Environment driver "ssh" is not allowed here')
+        self.refused(f.ask("A", "PATCH", path, {"defaultEnvironmentId": NOBODY}), 422, "Selected environment was not found")
+        f.patch(e["id"], {"status": "archived"})
+        self.refused(f.ask("A", "PATCH", path, {"defaultEnvironmentId": e["id"]}), 422, "Environment is archived.")
+        self.assertEqual(f.ask("A", "PATCH", path, {"defaultEnvironmentId": None}).json["defaultEnvironmentId"], None)
+        self.assertEqual(f.ask("A", "PATCH", path, {"adapterConfig": {"command": "x"}}).status, 403)
+
+    def test_case_69_others_need_a_grant(self):
+        self.assertEqual(f.ask("A", "PATCH", "/api/agents/" + f.other, {"defaultEnvironmentId": None}).status, 403)
+        for who in "AM":
+            for gone in (f.foreign, NOBODY, "x"):
+                self.refused(f.ask(who, "PATCH", "/api/agents/" + gone, {"defaultEnvironmentId": None}), 404, "Agent not found")
+        boss = d.cli("agent", "add", "boss", "--company", "C1", "--user", "member", "--configure")
+        token = d.cli("token", "create", "--agent", boss)
+        self.assertEqual(d.ask("PATCH", "/api/agents/" + f.other, {"defaultEnvironmentId": None}, token).status, 200)
+        self.assertEqual(f.ask("V", "PATCH", "/api/agents/" + f.other, {"defaultEnvironmentId": None}).status, 403)
+        self.assertEqual(f.ask("M", "PATCH", "/api/agents/" + f.other, {"defaultEnvironmentId": None}).status, 200)
+        # An administrator of the instance is no member of the company.
+        self.assertEqual(f.ask("I", "PATCH", "/api/agents/" + f.other, {}).status, 404)
+
+    def test_case_70_72_projects(self):
+        path = "/api/projects/" + f.project
+        e = f.make("p70", "ssh", SSH)
+        con = db()
+        con.execute("insert into envs(id,name,driver,status,created_ns,updated_ns) values('70000000-0000-4000-8000-000000000000','P1','plugin','active',1,1)")
+        con.commit()
+        self.refused(f.ask("A", "PATCH", path, {"executionWorkspacePolicy": {"environmentId": "70000000-0000-4000-8000-000000000000"}}), 422,
+                     'Environment driver "plugin" is not allowed here. Allowed drivers: local, ssh, sandbox')
+        r = f.ask("A", "PATCH", path, {"executionWorkspacePolicy": {"environmentId": e["id"]}})
+        self.assertEqual((r.status, r.json["executionWorkspacePolicy"]), (200, {"environmentId": e["id"]}))
+        self.assertEqual(f.ask("A", "PATCH", path, {"executionWorkspacePolicy": {"workspaceStrategy": {"provisionCommand": "x"}}}).status, 403)
+        self.refused(f.ask("A", "PATCH", "/api/projects/" + f.foreign_project, {}), 404, "Project not found")
+        self.assertEqual(f.ask("V", "PATCH", path, {}).status, 403)
+        # A deleted environment is chosen by nobody any more.
+        self.assertEqual(f.ask("I", "DELETE", "/api/environments/" + e["id"]).status, 200)
+        self.assertEqual(f.ask("M", "GET", path).json["executionWorkspacePolicy"], {"environmentId": None})
+
+    def test_case_73_on_behalf_of_a_viewer(self):
+        a = d.cli("agent", "add", "for-viewer", "--company", "C1", "--user", "viewer")
+        token = d.cli("token", "create", "--agent", a)
+        r = d.ask("PATCH", "/api/projects/" + f.project, {"executionWorkspacePolicy": None}, token)
+        self.refused(r, 403, "The responsible user may only read", "RESPONSIBLE_USER_UNAUTHORIZED")
+        a = d.cli("agent", "add", "for-loner", "--company", "C1", "--user", "loner")
+        token = d.cli("token", "create", "--agent", a)
+        r = d.ask("PATCH", "/api/projects/" + f.project, {"executionWorkspacePolicy": None}, token)
+        self.refused(r, 403, "The responsible user has no active membership", "RESPONSIBLE_USER_UNAVAILABLE")
+
+    def test_case_74_settings(self):
+        self.refused(f.ask("M", "PATCH", "/api/instance/settings", {"defaultEnvironmentId": None}), 403, "Instance admin access required")
+        self.refused(f.ask("I", "PATCH", "/api/instance/settings", {"defaultEnvironmentId": NOBODY}), 422, "Environment not found.")
+
+
+class Secrets(Case):
+    def test_sealed_rotated_resealed(self):
+        path = f"/api/companies/{f.c1}/secrets"
+        s = f.ask("I", "POST", path, {"name": "tok", "value": "first-31337"})
+        self.assertEqual((s.status, s.json["latestVersion"]), (201, 1))
+        self.refused(f.ask("I", "POST", path, {"name": "tok", "value": "x"}), 409, "A secret with this name already exists.")
+        r = f.ask("I", "POST", f"/api/secrets/{s.json['id']}/versions", {"value": "second-31337"})
+        self.assertEqual(r.json["latestVersion"], 2)
+        con = db()
+        old = con.execute("select sealed, key_id from secret_versions where secret_id=? order by version", (s.json["id"],)).fetchall()
+        self.assertEqual(len(old), 2)
+        d.cli("token", "rotate-seal")
+        new = con.execute("select sealed, key_id from secret_versions where secret_id=? order by version", (s.json["id"],)).fetchall()
+        self.assertEqual(len({k for _, k in old + new}), 2)
+        self.assertTrue(all(a != b for a, b in zip(old, new)))
+        self.assertEqual(os.stat(d.dir + "/airlock/seal.key").st_mode & 0o777, 0o600)
+        self.assertEqual(len(read("seal.key").split()), 1)
+        self.assertNotIn("31337", "".join(d.log) + f.ask("I", "GET", path).body.decode())
+        d.stop()
+        d.start()
+        self.assertEqual(f.ask("I", "DELETE", "/api/secrets/" + s.json["id"]).status, 200)
+        self.refused(f.ask("I", "DELETE", "/api/secrets/" + s.json["id"]), 404, "Secret not found")
+        self.assertEqual(con.execute("select count(*) from secret_versions where secret_id=?", (s.json["id"],)).fetchone(), (0,))
+
+
+class Modes(Case):
+    def test_local_trusted_and_rebinding(self):
+        box = Daemon(PROGRAMS, "--host", "box.example", mode="local_trusted")
+        try:
+            r = box.ask("GET", "/api/actor")
+            self.assertEqual((r.json["source"], r.json["isInstanceAdmin"]), ("local_implicit", True))
+            for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "[::1].x", ""):
+                self.assertEqual(box.ask("GET", "/api/actor", headers={"Host": host}).status, 403, host)
+            for host in ("localhost:1", "[::1]:9", "BOX.example"):
+                self.assertEqual(box.ask("GET", "/api/actor", headers={"Host": host}).status, 200, host)
+            self.assertEqual(box.ask("GET", "/api/actor", headers={"X-Forwarded-Host": "localhost"}).status, 403)
+            self.assertEqual(box.ask("GET", "/api/actor", headers={"Authorization": "Bearer x"}).status, 401)
+        finally:
+            box.close()
+
+    def test_platform_rows_of_a_managed_instance(self):
+        """Cases 29, 30, 31."""
+        box = Daemon(PROGRAMS, "--cloud-managed")
+        try:
+            g = Fixture(box)
+            con = sqlite3.connect(box.dir + "/airlock/server.db", timeout=DEADLINE)
+            row = "31000000-0000-4000-8000-000000000000"
+            con.execute("insert into envs(id,name,driver,status,config,env_vars,metadata,managed,created_ns,updated_ns) values(?,?,?,?,?,?,?,1,1,1)",
+                        (row, "Managed", "sandbox", "active",
+                         json.dumps({"provider": "native", "apiKey": "k", "image": "i", "deep": [{"my_token": 1, "ok": 2}]}),
+                         json.dumps({"A": {"type": "plain", "value": "b"}}), json.dumps({"managedByPaperclip": True})))
+            con.commit()
+            r = g.ask("M", "GET", "/api/environments/" + row).json
+            self.assertEqual((r["config"], r["envVars"]), ({"provider": "native", "image": "i", "deep": [{"ok": 2}]}, {}))
+            self.assertEqual(g.ask("I", "GET", "/api/environments/" + row).json["envVars"], {"A": {"type": "plain", "value": "b"}})
+            for body in ({"name": "x"}, {"status": "archived"}, {"metadata": {"managedByPaperclip": None}}, {"config": {}}):
+                self.refused(g.ask("I", "PATCH", "/api/environments/" + row, body), 403,
+                             "Platform-provisioned environments are platform-managed on cloud-managed instances",
+                             "environment_platform_managed")
+            self.assertEqual(g.ask("I", "PATCH", f"/api/environments/{row}?companyId={g.c1}", {"envVars": {"C": "d"}}).status, 200)
+            self.refused(g.ask("I", "DELETE", "/api/environments/" + row), 403,
+                         "Platform-provisioned environments are platform-managed on cloud-managed instances")
+            e = g.make("tenant", "ssh", SSH)
+            self.refused(g.ask("I", "PATCH", "/api/environments/" + e["id"], {"metadata": {"managedByPaperclip": True}}), 422,
+                         "metadata.managedByPaperclip is reserved to the platform on cloud-managed instances",
+                         "environment_platform_marker_reserved")
+        finally:
+            box.close()
+
+    def test_addresses(self):
+        box = Daemon(PROGRAMS, start=False)
+        try:
+            for where in ("0.0.0.0:0", "[::]:0", "192.168.0.1:0", "127.0.0.1:x", "unix:rel", "example.com:80"):
+                with self.assertRaises(AssertionError):
+                    box.start(where)
+                box.process.wait(timeout=DEADLINE)
+                self.assertNotEqual(box.process.returncode, 0)
+                box.process.stderr.close()
+                box.process = None
+            path = box.dir + "/s"
+            box.start("unix:" + path)
+            self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+            s = socket.socket(socket.AF_UNIX)
+            s.settimeout(DEADLINE)
+            s.connect(path)
+            s.sendall(b"GET /api/health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            self.assertIn(b" 200 ", s.recv(4096))
+            s.close()
+            self.assertEqual(box.stop(), 0)
+            self.assertFalse(os.path.exists(path))
+        finally:
+            box.close()
+
+    def test_inherited_socket(self):
+        """systemd's protocol: descriptor 3, LISTEN_PID, LISTEN_FDS."""
+        box = Daemon(PROGRAMS, start=False)
+        s = socket.socket()
+        s.bind(("127.0.0.1", 0))
+        s.listen(8)
+
+        try:
+            # The variable names the process itself, so it is set on the way.
+            port = s.getsockname()[1]
+            hand_over = ("import os, sys; os.dup2(int(sys.argv[1]), 3); "
+                         "os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1'); os.execv(sys.argv[2], sys.argv[2:])")
+            box.process = subprocess.Popen([sys.executable, "-c", hand_over, str(s.fileno()), PROGRAMS + "/airlockd", "--mode",
+                                            "authenticated"], env=box.env, stderr=subprocess.PIPE, text=True,
+                                           pass_fds=[s.fileno()])
+            line = box.process.stderr.readline()
+            self.assertIn("the socket of systemd", line)
+            box.port = port
+            self.assertEqual(box.ask("GET", "/api/health").status, 200)
+            box.process.terminate()
+            self.assertEqual(box.process.wait(timeout=DEADLINE), 0)
+            box.process.stderr.close()
+            box.process = None
+        finally:
+            s.close()
+            box.close()
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])

@@ -1,0 +1,276 @@
+/* Pure parts of the daemon: guards (AA 1.2), lease transitions (api.md 2.3), tokens, run JWTs, sealing, bodies, UUIDs. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "api/call.h"
+#include "api/credential.h"
+#include "api/seal.h"
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "store/leasemove.h"
+
+#define ID1 "11111111-1111-4111-8111-111111111111"
+#define ID2 "22222222-2222-4222-8222-222222222222"
+
+static void uuids(void **state)
+{
+	static const char *const bad[] = {"",
+					  "11111111-1111-4111-8111-11111111111",
+					  "11111111-1111-4111-8111-1111111111111",
+					  "111111111-111-4111-8111-111111111111",
+					  "g1111111-1111-4111-8111-111111111111",
+					  "{1111111-1111-4111-8111-11111111111}"};
+	char out[UUID_LEN + 1], fresh[UUID_LEN + 1];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		assert_false(uuid_parse(bad[i], strlen(bad[i]), out));
+	assert_true(uuid_parse("ABCDEF00-1111-4111-8111-111111111111", UUID_LEN, out));
+	assert_string_equal(out, "abcdef00-1111-4111-8111-111111111111");
+	assert_int_equal(uuid_new(fresh), 0);
+	assert_true(uuid_parse(fresh, strlen(fresh), out));
+	assert_string_equal(out, fresh);
+}
+
+static void guards(void **state)
+{
+	static const struct {
+		struct actor a;
+		bool allowed[GUARD_COUNT]; /* open, read, admin, settings, board, known */
+	} table[] = {
+	    {{.type = ACTOR_NONE}, {true, false, false, false, false, false}},
+	    {{.type = ACTOR_AGENT, .source = SOURCE_AGENT_JWT, .company_id = ID1},
+	     {true, false, false, false, false, true}},
+	    /* Whatever else is set: an agent never becomes a board actor. */
+	    {{.type = ACTOR_AGENT, .admin = true, .companies_len = 1},
+	     {true, false, false, false, false, true}},
+	    {{.type = ACTOR_BOARD, .source = SOURCE_BOARD_KEY},
+	     {true, false, false, false, true, true}},
+	    {{.type = ACTOR_BOARD,
+	      .source = SOURCE_SESSION,
+	      .companies = {{ID1, false}},
+	      .companies_len = 1},
+	     {true, true, false, false, true, true}},
+	    {{.type = ACTOR_BOARD, .source = SOURCE_BOARD_KEY, .admin = true},
+	     {true, true, true, true, true, true}},
+	    {{.type = ACTOR_BOARD, .source = SOURCE_LOCAL}, {true, true, true, true, true, true}},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(table); i++)
+		for (int g = 0; g < GUARD_COUNT; g++)
+			assert_int_equal(guard_denies((enum guard)g, &table[i].a) == NULL,
+					 table[i].allowed[g]);
+	assert_true(actor_in_company(&table[1].a, ID1));
+	assert_false(actor_in_company(&table[1].a, ID2));
+	assert_true(actor_in_company(&table[4].a, ID1));
+	/* An administrator is no member by that alone; the implicit board is of every company. */
+	assert_false(actor_in_company(&table[5].a, ID1));
+	assert_true(actor_in_company(&table[6].a, ID2));
+	assert_true(actor_needs_origin(&table[4].a));
+	assert_false(actor_needs_origin(&table[5].a));
+}
+
+/* Every state to every state for every reason: only what api.md 2.3 lists. */
+static void transitions(void **state)
+{
+	static const struct {
+		enum lease_cause why;
+		enum envlease_status from, to;
+	} listed[] = {
+	    {MOVED_ACQUIRED, EL_PENDING, EL_ACTIVE},
+	    {MOVED_RESUMED, EL_ACTIVE, EL_ACTIVE},
+	    {MOVED_RESUMED, EL_RELEASED, EL_ACTIVE},
+	    {MOVED_RESUMED, EL_RETAINED, EL_ACTIVE},
+	    {MOVED_RELEASED, EL_ACTIVE, EL_RELEASED},
+	    {MOVED_RUN_FAILED, EL_ACTIVE, EL_FAILED},
+	    {MOVED_RUN_CANCELLED, EL_ACTIVE, EL_EXPIRED},
+	    {MOVED_KEEP_RUNNING, EL_ACTIVE, EL_RETAINED},
+	    {MOVED_CLEANUP_FAILED, EL_ACTIVE, EL_PENDING},
+	    {MOVED_CLEANUP_FAILED, EL_RELEASED, EL_PENDING},
+	    {MOVED_CLEANUP_FAILED, EL_RETAINED, EL_PENDING},
+	    {MOVED_CLEANUP_FAILED, EL_PENDING, EL_PENDING},
+	    {MOVED_DELETE_CLAIMED, EL_ACTIVE, EL_PENDING},
+	    {MOVED_DELETE_CLAIMED, EL_RELEASED, EL_PENDING},
+	    {MOVED_DELETE_CLAIMED, EL_RETAINED, EL_PENDING},
+	    {MOVED_SUPERSEDED, EL_RELEASED, EL_EXPIRED},
+	    {MOVED_SUPERSEDED, EL_RETAINED, EL_EXPIRED},
+	    {MOVED_SWEPT, EL_PENDING, EL_EXPIRED},
+	};
+	size_t n = 0;
+
+	(void)state;
+	for (int w = 0; w < MOVED_COUNT; w++)
+		for (int from = 0; from < EL_STATUS_COUNT; from++)
+			for (int to = 0; to < EL_STATUS_COUNT; to++) {
+				bool want = false;
+
+				for (size_t i = 0; i < ARRAY_LEN(listed); i++)
+					want = want || ((int)listed[i].why == w &&
+							(int)listed[i].from == from &&
+							(int)listed[i].to == to);
+				n += want;
+				assert_int_equal(lease_may_move((enum envlease_status)from,
+								(enum envlease_status)to,
+								(enum lease_cause)w),
+						 want);
+			}
+	assert_int_equal(n, ARRAY_LEN(listed));
+	assert_false(lease_may_move(EL_STATUS_COUNT, EL_ACTIVE, MOVED_RESUMED));
+}
+
+static void tokens(void **state)
+{
+	struct token_row t = {0};
+	char text[TOKEN_TEXT_MAX], id[ID_LEN + 1];
+	enum token_kind kind;
+	struct view v;
+
+	(void)state;
+	for (int k = 0; k < TOKEN_KIND_COUNT; k++) {
+		assert_int_equal(credential_new((enum token_kind)k, &t, text, NULL), 0);
+		v = (struct view){text, strlen(text)};
+		assert_true(credential_parse(v, &kind, id));
+		assert_int_equal(kind, k);
+		assert_string_equal(id, t.id);
+		assert_true(credential_matches(v, &t));
+		assert_null(strstr(t.digest, text + 21));
+		text[v.n - 1] = (char)(text[v.n - 1] == 'A' ? 'B' : 'A');
+		assert_false(credential_matches(v, &t));
+		v.n--;
+		assert_false(credential_parse(v, &kind, id));
+	}
+}
+
+static const struct jwt_keys keys = {"0123456789abcdef0123456789abcdef", "instance-1"};
+
+static enum jwt_verdict judged(const struct jwt_keys *k, const char *text, int64_t now)
+{
+	struct jwt_claims c;
+
+	return jwt_verify(k, (struct view){text, strlen(text)}, now, &c);
+}
+
+static void run_tokens(void **state)
+{
+	const struct jwt_keys other_instance = {keys.master, "instance-2"},
+			      other_master = {"x123456789abcdef0123456789abcdef", "instance-1"};
+	struct jwt_claims c = {.agent_id = ID1,
+			       .company_id = ID2,
+			       .run_id = "r",
+			       .adapter = "process",
+			       .issued_s = 100,
+			       .expires_s = 200};
+	char text[1024], *made = NULL;
+
+	(void)state;
+	assert_int_equal(jwt_sign(&keys, &c, &made, NULL), 0);
+	(void)snprintf(text, sizeof(text), "%s", made);
+	free(made);
+	assert_int_equal(judged(&keys, text, 150), JWT_OK);
+	assert_int_equal(judged(&keys, text, 200), JWT_OK);
+	assert_int_equal(judged(&keys, text, 201), JWT_EXPIRED);
+	assert_int_equal(judged(&other_instance, text, 150), JWT_BAD);
+	assert_int_equal(judged(&other_master, text, 150), JWT_BAD);
+	/* Each byte matters. */
+	for (size_t i = 0; i < strlen(text); i++) {
+		char was = text[i];
+
+		text[i] = (char)(was == 'A' ? 'B' : 'A');
+		/* The last character of a base64 group carries bits that are not part of it. */
+		if (i + 1 != strlen(text))
+			assert_int_equal(judged(&keys, text, 150), JWT_BAD);
+		text[i] = was;
+	}
+	*strrchr(text, '.') = '\0';
+	assert_int_equal(judged(&keys, text, 150), JWT_BAD);
+	assert_int_equal(judged(&keys, "", 150), JWT_BAD);
+	assert_int_equal(judged(&keys, "..", 150), JWT_BAD);
+}
+
+static void sealing(void **state)
+{
+	char dir[] = "/tmp/airlock-seal-XXXXXX", path[64], *sealed = NULL, *plain = NULL,
+	     old[SECRET_KEY_ID_LEN + 1];
+	struct seal s, again;
+	struct stat st;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	(void)snprintf(path, sizeof(path), "%s/seal.key", dir);
+	assert_int_equal(seal_open(&s, dir, NULL), 0);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+	assert_int_equal(seal_put(&s, ID1, 1, "hush", &sealed, NULL), 0);
+	assert_null(strstr(sealed, "hush"));
+	assert_int_equal(seal_get(&s, ID1, 1, sealed, &plain, NULL), 0);
+	assert_string_equal(plain, "hush");
+	seal_wipe(&plain);
+	/* One row's value is no value of another row, nor of another version. */
+	assert_true(seal_get(&s, ID2, 1, sealed, &plain, NULL) < 0);
+	assert_true(seal_get(&s, ID1, 2, sealed, &plain, NULL) < 0);
+	sealed[12] = (char)(sealed[12] == 'A' ? 'B' : 'A');
+	assert_true(seal_get(&s, ID1, 1, sealed, &plain, NULL) < 0);
+	sealed[12] = (char)(sealed[12] == 'A' ? 'B' : 'A');
+	free(sealed);
+	assert_int_equal(seal_put(&s, ID1, 1, "hush", &sealed, NULL), 0);
+	/* A new key seals; the old one opens until it is dropped. */
+	memcpy(old, s.v[0].id, sizeof(old));
+	assert_int_equal(seal_add_key(&s, dir, NULL), 0);
+	assert_string_not_equal(old, s.v[0].id);
+	assert_int_equal(seal_open(&again, dir, NULL), 0);
+	assert_string_equal(again.v[0].id, s.v[0].id);
+	assert_int_equal(seal_get(&again, ID1, 1, sealed, &plain, NULL), 0);
+	seal_wipe(&plain);
+	assert_int_equal(seal_drop_old(&again, dir, NULL), 0);
+	assert_true(seal_get(&again, ID1, 1, sealed, &plain, NULL) < 0);
+	seal_done(&again);
+	seal_done(&s);
+	/* A key that others can read is no key. */
+	assert_int_equal(chmod(path, 0640), 0);
+	assert_int_equal(seal_open(&s, dir, NULL), -EACCES);
+	free(sealed);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(rmdir(dir), 0);
+}
+
+static void depth(void **state)
+{
+	char text[2 * API_JSON_DEPTH_MAX + 8];
+
+	(void)state;
+	memset(text, '[', API_JSON_DEPTH_MAX);
+	assert_false(json_too_deep(text, API_JSON_DEPTH_MAX));
+	memset(text, '{', API_JSON_DEPTH_MAX + 1);
+	assert_true(json_too_deep(text, API_JSON_DEPTH_MAX + 1));
+	/* Inside a text a brace is a letter; an escaped quote does not end it. */
+	text[0] = '"';
+	assert_false(json_too_deep(text, API_JSON_DEPTH_MAX + 4));
+	text[1] = '\\';
+	text[2] = '"';
+	assert_false(json_too_deep(text, API_JSON_DEPTH_MAX + 4));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(uuids),  cmocka_unit_test(guards),	    cmocka_unit_test(transitions),
+	    cmocka_unit_test(tokens), cmocka_unit_test(run_tokens), cmocka_unit_test(sealing),
+	    cmocka_unit_test(depth),
+	};
+
+	if (sodium_init() < 0)
+		return 1;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
