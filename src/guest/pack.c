@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "guest/delta.h"
 #include "guest/names.h"
 #include "wire/tar.h"
 
@@ -35,6 +36,7 @@ struct level {
 	struct names names;
 	size_t next;
 	size_t path_len;
+	size_t base_at; /* position in the index */
 	mode_t own_mode;
 	bool lent; /* own_mode is to be put back when it is closed */
 };
@@ -42,6 +44,9 @@ struct level {
 struct pack {
 	int out, work;
 	bool plain; /* a copy of the workspace, not a layer */
+	struct delta
+	    *base; /* only what differs from it goes; NULL: the tree is an overlay's layer */
+	enum delta_look look; /* the entry at hand, compared with it */
 	struct buf stream;
 	struct pack_result *res;
 	char path[PATH_MEMBER_MAX + PATH_SEGMENT_MAX + 2];
@@ -355,7 +360,7 @@ static int put_file(struct pack *p, int dir, const char *name, size_t path_len,
 		return put_unopened(p, path_len, TAR_FILE, error);
 	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
 		return put_op(p, path_len, TAR_FILE, TAR_OP_UNREADABLE);
-	if (st.st_size == 0 &&
+	if (!p->base && st.st_size == 0 &&
 	    has_mark(fd, "user.overlay.whiteout", "trusted.overlay.whiteout", '\0'))
 		return put_op(p, path_len, TAR_FILE, TAR_OP_DELETE);
 	m = member_of(p, path_len, TAR_FILE, &st);
@@ -412,17 +417,19 @@ static int put_open_dir(struct pack *p, int dir, const char *name, size_t path_l
 	}
 	/* A renamed lower directory (redirect) has contents that are not in this layer. */
 	if (r < 0 || fstat(fd, &st) < 0 || (too_deep && names.n) ||
-	    has_mark(fd, "user.overlay.redirect", "trusted.overlay.redirect", '\0')) {
+	    (!p->base && has_mark(fd, "user.overlay.redirect", "trusted.overlay.redirect", '\0'))) {
 		names_done(&names);
 		return put_op(p, path_len, TAR_DIR, TAR_OP_UNREADABLE);
 	}
 	if (lent)
 		st.st_mode = before->st_mode;
 	m = member_of(p, path_len, TAR_DIR, &st);
-	if (has_mark(fd, "user.overlay.opaque", "trusted.overlay.opaque", 'y'))
+	if (p->base ? p->look == DELTA_KIND
+		    : has_mark(fd, "user.overlay.opaque", "trusted.overlay.opaque", 'y'))
 		m.op = TAR_OP_OPAQUE;
-	r = put_member(p, &m);
-	if (r < 0 || !names.n) {
+	r = p->look == DELTA_SAME ? 0 : put_member(p, &m);
+	/* An empty one has nothing to walk, unless something may have gone from it. */
+	if (r < 0 || !l || (!names.n && !p->base)) {
 		names_done(&names);
 		return r;
 	}
@@ -431,6 +438,8 @@ static int put_open_dir(struct pack *p, int dir, const char *name, size_t path_l
 			    .path_len = path_len,
 			    .own_mode = before->st_mode,
 			    .lent = lent};
+	if (p->base)
+		delta_enter(p->base, p->path, path_len, &l->base_at);
 	p->depth++;
 	return 0;
 }
@@ -462,6 +471,8 @@ static int put_attempt(struct pack *p, int dir, const char *in, const char *name
 		return 0;
 	/* A whiteout only takes something away. */
 	if (S_ISCHR(st.st_mode) && st.st_rdev == makedev(0, 0))
+		return 0;
+	if (p->base && delta_older(p->base, &st))
 		return 0;
 	n = snprintf(p->path, sizeof(p->path), "%s%s", in, name);
 	m.path = (struct view){p->path, (size_t)n};
@@ -514,21 +525,74 @@ static bool left_out(const struct pack *p, const char *name)
 	       (strcmp(name, ".git") == 0 || strcmp(name, ".airlock-staging") == 0);
 }
 
-static int put_entry(struct pack *p, const struct level *l, const char *name)
+/* Appends name to the level's path; the whole length. */
+static size_t set_path(struct pack *p, const struct level *l, const char *name)
 {
 	size_t at = l->path_len, n = strlen(name);
+
+	if (at)
+		p->path[at++] = '/';
+	memcpy(p->path + at, name, n + 1);
+	return at + n;
+}
+
+/* What the index has in this directory before `until` (NULL: up to its end) and the tree has not. */
+static int put_gone(struct pack *p, struct level *l, const char *until)
+{
+	struct view v;
+	int r;
+
+	while ((r = delta_before(p->base, &l->base_at, p->path, l->path_len, until, &v)) > 0) {
+		const char *name = v.p + (l->path_len ? l->path_len + 1 : 0);
+		struct stat st;
+
+		/* There after all: made since the names were read, or found by another spelling. */
+		if (fstatat(l->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)
+			continue;
+		r = put_op(p, set_path(p, l, name), TAR_FILE, TAR_OP_DELETE);
+		if (r < 0)
+			return r;
+	}
+	return r;
+}
+
+/* Sets p->look, after what has gone before this name; p->path is the entry's. */
+static int look(struct pack *p, struct level *l, const char *name, size_t path_len,
+		const struct stat *st)
+{
+	int r;
+
+	p->look = DELTA_SAME;
+	if (delta_plainly_same(p->base, &l->base_at, p->path, path_len, st))
+		return 0;
+	r = put_gone(p, l, name);
+	if (r < 0)
+		return r;
+	(void)set_path(p, l, name);
+	r = delta_judge(p->base, &l->base_at, p->path, path_len, st, l->fd, name);
+	if (r >= 0)
+		p->look = (enum delta_look)r;
+	return r < 0 ? r : 0;
+}
+
+static int put_entry(struct pack *p, struct level *l, const char *name)
+{
 	struct stat st;
+	size_t at;
+	int r;
 
 	if (left_out(p, name)) {
 		p->res->left_out++;
 		return strcmp(name, ".git") == 0 && !p->plain ? put_git(p, l->fd) : 0;
 	}
-	if (at)
-		p->path[at++] = '/';
-	memcpy(p->path + at, name, n + 1);
-	at += n;
+	at = set_path(p, l, name);
 	if (fstatat(l->fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return put_unopened(p, at, TAR_FILE, errno);
+	if (p->base) {
+		r = look(p, l, name, at, &st);
+		if (r < 0 || (p->look == DELTA_SAME && !S_ISDIR(st.st_mode)))
+			return r;
+	}
 	switch (st.st_mode & S_IFMT) {
 	case S_IFREG:
 		return put_file(p, l->fd, name, at, &st);
@@ -537,7 +601,7 @@ static int put_entry(struct pack *p, const struct level *l, const char *name)
 	case S_IFLNK:
 		return put_link(p, l->fd, name, at, &st);
 	case S_IFCHR:
-		if (major(st.st_rdev) == 0 && minor(st.st_rdev) == 0)
+		if (!p->base && major(st.st_rdev) == 0 && minor(st.st_rdev) == 0)
 			return put_op(p, at, TAR_FILE, TAR_OP_DELETE);
 		return put_special(p, at, &st);
 	default:
@@ -586,7 +650,10 @@ static int walk(struct pack *p)
 		if (r < 0)
 			return r;
 		if (!name) {
+			r = p->base ? put_gone(p, l, NULL) : 0;
 			close_level(p);
+			if (r < 0)
+				return r;
 			continue;
 		}
 		r = put_entry(p, l, name);
@@ -606,8 +673,8 @@ static int open_top(struct pack *p, int upper)
 	if (fstat(upper, &st) < 0)
 		return -errno;
 	/* An overlay has a device of its own. */
-	p->plain = p->work >= 0 && fstat(p->work, &work) == 0 && work.st_dev == st.st_dev &&
-		   work.st_ino == st.st_ino;
+	p->plain = !p->base && p->work >= 0 && fstat(p->work, &work) == 0 &&
+		   work.st_dev == st.st_dev && work.st_ino == st.st_ino;
 	l->own_mode = st.st_mode;
 	l->lent = lend(p, 0, &st, S_IRUSR | S_IXUSR);
 	fd = openat(upper, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -617,11 +684,13 @@ static int open_top(struct pack *p, int upper)
 	if (r < 0)
 		return r;
 	l->fd = TAKE_FD(fd);
+	if (p->base)
+		delta_enter(p->base, "", 0, &l->base_at);
 	p->depth = 1;
 	return 0;
 }
 
-int pack_write(int upper, int work, int out, struct pack_result *ret)
+static int run(int tree, int work, int out, struct delta *base, struct pack_result *ret)
 {
 	struct pack *p = calloc(1, sizeof(*p));
 	int r;
@@ -631,8 +700,10 @@ int pack_write(int upper, int work, int out, struct pack_result *ret)
 	p->out = out;
 	p->work = work;
 	p->res = ret;
+	p->base = base;
+	p->look = DELTA_NEW;
 	buf_init(&p->stream, STREAM_MAX);
-	r = open_top(p, upper);
+	r = open_top(p, tree);
 	if (r == 0)
 		r = walk(p);
 	while (p->depth)
@@ -645,4 +716,14 @@ int pack_write(int upper, int work, int out, struct pack_result *ret)
 	buf_done(&p->stream);
 	free(p);
 	return r;
+}
+
+int pack_write(int upper, int work, int out, struct pack_result *ret)
+{
+	return run(upper, work, out, NULL, ret);
+}
+
+int delta_write(struct delta *d, int tree, int out, struct pack_result *ret)
+{
+	return run(tree, tree, out, d, ret);
 }

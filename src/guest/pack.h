@@ -1,7 +1,8 @@
 /*
  * pack.h: writes what the sandbox changed as an outbound tar stream (wire/tar.h).
  *
- * Walks an overlay's upper layer from a directory descriptor, never through a symbolic link, FIFO or
+ * Walks an overlay's upper layer (or, for delta_write in delta.h, a tree that it compares with an index)
+ * from a directory descriptor, never through a symbolic link, FIFO or
  * device. Not a boundary control: it has the sandbox's authority, and the host judges every
  * member. Rules: a directory comes before its contents, names in byte order; a file has
  * the size that fstat announced, cut if it grew, padded with zeros, counted in `shrunk` and
