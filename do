@@ -25,6 +25,7 @@ usage: ./do VERB [options]
              --long         also valgrind, -fanalyzer, fuzzing, every crash point
              --coverage     coverage build and report (build-cov/report/index.html)
   bench    the measures of the design against their named anchors   [NAME...]
+             minutes long, only when named: huge-file, bulk (10 GiB both ways), million (files), peer-sync
   fuzz     every fuzz target for FUZZ_SECONDS (60) each             [TARGET...]
   lint     format, clang-tidy, cppcheck, layers, headers, linked libraries, documents
   fmt      apply clang-format

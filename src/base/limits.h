@@ -81,6 +81,10 @@
 #define LOG_BYTES_DEFAULT (UINT64_C(1) << 30) /* bytes of one run log; the rest is streamed, not kept */
 #define DELTA_LAYERS_MAX 12 /* layers of a workspace base before it is rebuilt */
 
+/* Memory that grows with a workspace */
+#define SYNC_ENTRY_MEMORY 192 /* bytes of airlock beside its path for each new or changed entry of sync in; unchanged ones take none */
+#define MANIFEST_PASS_BYTES (4 << 20) /* bytes of a manifest (about 145 an entry, on disk) that a pass over it keeps in memory */
+
 /* Words a user gives */
 #define NAME_MAX_LEN 64		  /* bytes of an environment name */
 #define CONFIG_MAX (1 << 20)	  /* bytes of one configuration or environment file */

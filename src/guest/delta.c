@@ -20,6 +20,7 @@ _Static_assert(BLAKE2B_OUT == MANIFEST_HASH, "the hash of a manifest is BLAKE2b-
 struct delta {
 	struct manifest *m;
 	int64_t made_ns;
+	size_t passed;	  /* of m, out of memory again */
 	size_t after;	  /* position past `e` */
 	const char *name; /* in e.path */
 	struct manifest_entry e;
@@ -95,17 +96,19 @@ static int write_index(int tree, const struct manifest *sent, struct manifest_wr
 		       struct err *e)
 {
 	_cleanup_free_ struct manifest_entry *m = malloc(sizeof(*m));
-	size_t pos = 0;
+	size_t pos = 0, passed = 0;
 	int r;
 
 	if (!m)
 		return err_sys(e, ENOMEM, "index of the tree");
-	while ((r = manifest_next(sent, &pos, m)) > 0)
+	while ((r = manifest_next(sent, &pos, m)) > 0) {
+		manifest_pass(sent, &passed, pos);
 		if (look_up(tree, m)) {
 			r = manifest_writer_add(w, m, e);
 			if (r < 0)
 				return r;
 		}
+	}
 	if (r < 0)
 		return err_set(e, ERR_PROTOCOL, "the manifest that was sent has a broken line");
 	return manifest_writer_finish(w, e);
@@ -146,6 +149,7 @@ int delta_open(int index, struct delta **ret, struct err *e)
 	if (!d)
 		return err_sys(e, ENOMEM, "index of the tree");
 	d->m = NULL;
+	d->passed = 0;
 	r = fstat(index, &st) < 0 ? err_sys(e, errno, "index of the tree")
 				  : manifest_open(index, &d->m, e);
 	if (r < 0) {
@@ -177,7 +181,7 @@ bool delta_older(const struct delta *d, const struct stat *st)
 	return older(d, stamp(&st->st_mtim)) && older(d, stamp(&st->st_ctim));
 }
 
-bool delta_plainly_same(const struct delta *d, size_t *pos, const char *path, size_t n,
+bool delta_plainly_same(struct delta *d, size_t *pos, const char *path, size_t n,
 			const struct stat *st)
 {
 	const struct manifest_stat s = {
@@ -191,6 +195,7 @@ bool delta_plainly_same(const struct delta *d, size_t *pos, const char *path, si
 	    .path_len = n,
 	};
 
+	manifest_pass(d->m, &d->passed, *pos);
 	if (S_ISREG(st->st_mode) ? !delta_older(d, st) : !S_ISDIR(st->st_mode))
 		return false;
 	return manifest_skip_same(d->m, pos, &s);

@@ -12,7 +12,7 @@
  * and so is never reported as deleted.
  *
  * It runs where the tree is, with the authority of what runs there: not a boundary control, the host judges.
- * Memory: a few KiB and the mapped index (about 130 bytes an entry, clean pages), whatever the tree holds.
+ * Memory: some MiB at most of names and of the mapped index, whatever the tree holds.
  */
 #ifndef AIRLOCK_GUEST_DELTA_H
 #define AIRLOCK_GUEST_DELTA_H
@@ -64,7 +64,7 @@ int delta_before(struct delta *d, size_t *pos, const char *dir, size_t dir_len, 
 int delta_judge(struct delta *d, size_t *pos, const char *path, size_t n, const struct stat *st,
 		int dir, const char *name);
 /* The short way, without delta_before: true only for what is plainly the next entry and unchanged. */
-bool delta_plainly_same(const struct delta *d, size_t *pos, const char *path, size_t n,
+bool delta_plainly_same(struct delta *d, size_t *pos, const char *path, size_t n,
 			const struct stat *st);
 /* Not touched since the index was made? */
 bool delta_older(const struct delta *d, const struct stat *st);

@@ -9,6 +9,8 @@
 
 #define TEXT_CHUNK (256 << 10)
 
+_Static_assert(sizeof(struct layer_item) <= SYNC_ENTRY_MEMORY, "limits.h says what an entry takes");
+
 struct diff_text {
 	struct diff_text *next;
 	size_t used, cap;
@@ -64,6 +66,8 @@ static void advance(struct diff *d)
 {
 	d->cur_pos = d->pos;
 	d->have = d->loaded = false;
+	if (d->old)
+		manifest_pass(d->old, &d->passed, d->pos);
 }
 
 static int load(struct diff *d, struct err *e)

@@ -1,8 +1,8 @@
 /*
  * diff.h: the walk's entries against the manifest of the older stack, both in path order.
  *
- * Only what differs is kept in memory, so a pass without changes costs no memory that grows with
- * the tree. Unchanged means: same size, mode, mtime, ctime and inode; such a file is not opened.
+ * Only what differs is kept in memory (about 180 bytes and the path), so a pass without changes costs no memory
+ * that grows with the tree. Unchanged means: same size, mode, mtime, ctime and inode; such a file is not opened.
  */
 #ifndef AIRLOCK_SYNC_DIFF_H
 #define AIRLOCK_SYNC_DIFF_H
@@ -21,6 +21,7 @@ struct diff_text; /* chunk of strings */
 struct diff {
 	const struct manifest *old; /* borrowed; NULL: everything is new */
 	size_t pos, cur_pos;	    /* after and at cur */
+	size_t passed;		    /* of the manifest, out of memory again */
 	bool loaded;		    /* cur and have are of pos, else not read yet */
 	bool have;		    /* cur is the next entry of old */
 	struct manifest_entry cur;

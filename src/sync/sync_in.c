@@ -271,7 +271,8 @@ static int apply(struct job *j, struct err *e)
 	_cleanup_fd_ int fd = -1;
 	struct layer_build b;
 	char name[64], to[32];
-	int r = full ? diff_fill(&j->diff, e) : 0;
+	/* Without an older manifest the list is a full base already. */
+	int r = full && j->manifest ? diff_fill(&j->diff, e) : 0;
 
 	if (!r)
 		r = store_new_dir(&j->store, j->store.layers_fd, "layer", &fd, name, e);

@@ -426,6 +426,18 @@ void manifest_seek_below(const struct manifest *m, const char *dir, size_t n, si
 	*pos = lower_bound(m, key, n + 1, &broken);
 }
 
+void manifest_pass(const struct manifest *m, size_t *mark, size_t pos)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), lead = (size_t)(m->body - m->map), from, to;
+
+	if (pos > m->body_len || pos < *mark || pos - *mark < MANIFEST_PASS_BYTES)
+		return;
+	from = (lead + *mark) / page * page;
+	to = (lead + pos) / page * page;
+	(void)madvise((void *)(uintptr_t)(m->map + from), to - from, MADV_DONTNEED);
+	*mark = pos;
+}
+
 int manifest_seek(const struct manifest *m, const char *path, size_t n, size_t *pos)
 {
 	bool broken = false;

@@ -71,6 +71,11 @@ int manifest_next_sandbox(const struct manifest *m, size_t *pos, struct manifest
 int manifest_seek(const struct manifest *m, const char *path, size_t n, size_t *pos);
 /* Entries in [from, to) of positions. */
 uint64_t manifest_lines(const struct manifest *m, size_t from, size_t to);
+/*
+ * A walk that goes on from *mark to pos and not back: what lies between need not stay in memory, and comes back
+ * from the file should it be asked for. Call it after each step; it acts every few MiB. *mark starts as 0.
+ */
+void manifest_pass(const struct manifest *m, size_t *mark, size_t pos);
 /* What a walk knows of a file or directory. */
 struct manifest_stat {
 	char kind; /* 'd', 'f' */

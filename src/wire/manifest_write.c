@@ -129,6 +129,8 @@ int manifest_writer_add(struct manifest_writer *w, const struct manifest_entry *
 int manifest_writer_copy(struct manifest_writer *w, const struct manifest *m, size_t from,
 			 size_t to, uint64_t entries, struct err *e)
 {
+	size_t passed = from;
+
 	if (to > m->body_len)
 		to = m->body_len;
 	while (from < to) {
@@ -140,6 +142,7 @@ int manifest_writer_copy(struct manifest_writer *w, const struct manifest *m, si
 		if (buf_put(&w->out, m->body + from, n) < 0)
 			return err_sys(e, -w->out.err, "manifest");
 		from += n;
+		manifest_pass(m, &passed, from);
 	}
 	w->count += entries;
 	return 0;
