@@ -53,7 +53,7 @@ static int repair(const char *dir, struct err *e)
 	if (r == 0)
 		r = unpacks_open(&st, &place, e);
 	if (r == 0) {
-		r = unpack_recover_into(dir, place.dir, e);
+		r = unpack_recover_into(dir, st.dir, place.dir, e);
 		k = unpacks_close(&st, &place, "{}\n", r < 0 ? NULL : e);
 		r = r < 0 || k == 0 ? r : k;
 	}

@@ -415,6 +415,7 @@ int cmd_unpack(int argc, char **argv)
 		j.o.stream_fd = STDIN_FILENO;
 		j.o.root = j.root;
 		j.o.run_dir = j.place.dir;
+		j.o.state_dir = st.dir;
 		j.o.manifest_path = j.baseline;
 		j.o.full_tree = j.baseline != NULL;
 		j.o.keep_trash = true;

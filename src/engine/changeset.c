@@ -289,14 +289,15 @@ static int keep_rest(struct review *rv, const struct apply_opts *o, const struct
 	return r;
 }
 
-static int publish(const struct changeset *c, const struct apply_opts *o, const struct run_ui *ui,
-		   struct transfer *t, struct err *e)
+static int publish(const struct state *st, const struct changeset *c, const struct apply_opts *o,
+		   const struct run_ui *ui, struct transfer *t, struct err *e)
 {
 	struct unpack_opts u = {
 	    .root = c->run.workspace,
 	    .root_dev = transfer_device(&c->spec),
 	    .root_ino = c->spec.root_ino,
 	    .run_dir = c->run_dir,
+	    .state_dir = st->dir,
 	    .manifest_path = c->spec.manifest,
 	    .layers = c->spec.layers,
 	    .on_conflict =
@@ -348,7 +349,7 @@ static int apply_locked(struct state *st, struct changeset *c, const struct appl
 	if (r == 0 && o->check)
 		r = o->check(o->arg, e);
 	if (r == 0 && (ret->selected || !o->match))
-		r = publish(c, o, ui, &ret->t, e);
+		r = publish(st, c, o, ui, &ret->t, e);
 	ret->left = review_count(rv, NULL);
 	ret->commits_wait = c->commits;
 	if (r == 0 && !o->dry_run && ret->t.out_done) {

@@ -276,6 +276,7 @@ static int one_back(const struct transfer_job *j, size_t i, bool *ret_kept, stru
 	    .root = m.root,
 	    .only = m.file ? path_base(m.src) : NULL,
 	    .run_dir = dir,
+	    .state_dir = j->st->dir,
 	    .manifest_path = base,
 	    .strict = j->spec->strict,
 	    .on_conflict = j->spec->on_conflict,

@@ -117,7 +117,7 @@ static int bring_back(struct state *st, struct lease_row *l, bool kept, const ch
 	if (r == 0)
 		r = loosen(&s, o, e);
 	if (r == 0)
-		r = unpack_recover(l->workspace, e);
+		r = unpack_recover(l->workspace, st->dir, e);
 	if (r >= 0)
 		r = start(st, l, &s, kept, &sb, e);
 	if (r < 0)

@@ -169,7 +169,7 @@ static int sync_in_phase(struct runner *r, struct err *e)
 	k = phase_begin(r, "sync_in", true, e);
 	if (k < 0)
 		return k;
-	k = unpack_recover(r->lease.workspace, e);
+	k = unpack_recover(r->lease.workspace, r->st->dir, e);
 	if (k > 0)
 		runner_note(
 		    r, true,

@@ -265,6 +265,7 @@ int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e
 	    .root_dev = transfer_device(s),
 	    .root_ino = s->root_ino,
 	    .run_dir = j->run_dir,
+	    .state_dir = j->st->dir,
 	    .manifest_path = s->manifest,
 	    .layers = s->layers,
 	    .strict = s->strict,

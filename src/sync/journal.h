@@ -20,9 +20,13 @@
 #include "base/limits.h"
 
 #define INTENT_HASH 32
+/* What a recovery must know of the publish that it finishes. */
+#define INTENT_KEEP_TRASH 1u	/* nobody else has what is replaced or deleted */
+#define INTENT_MASS_DELETE 2u	/* what is deleted must be in the trash */
 
 enum intent_op {
-	IN_HEADER = 1, /* path: run directory */
+	/* First: nothing more. Last before the commit: path is the run's directory, mode INTENT_KEEP_* */
+	IN_HEADER = 1,
 	IN_PUT,	       /* staged `id` becomes path; old.ino 0: path must be absent */
 	IN_MKDIR,      /* path becomes a directory with `mode` (0700 until the end) */
 	IN_MODE,       /* permission bits of path */
@@ -37,7 +41,8 @@ enum intent_op {
 struct intent_old {
 	uint64_t ino, size; /* ino 0: absent */
 	int64_t mtime_ns, ctime_ns;
-	uint8_t hash[INTENT_HASH]; /* of a file with several names, else zeros */
+	/* Of a file with several names; of a directory that goes with what is in it; else zeros. */
+	uint8_t hash[INTENT_HASH];
 };
 
 struct intent {

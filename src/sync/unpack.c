@@ -23,6 +23,7 @@
 #include "os/chan.h"
 #include "os/process.h"
 #include "os/self.h"
+#include "sync/unpack_place.h"
 #include "sync/unpack_proto.h"
 #include "sync/unpack_record.h"
 
@@ -210,6 +211,7 @@ static int set_up(struct client *c, struct err *e)
 	if (o->only && (!path_is_member(o->only, strlen(o->only)) || strchr(o->only, '/')))
 		return err_set(e, ERR_INVALID, "%.300s is not the name of a file", o->only);
 	(void)snprintf(s.only, sizeof(s.only), "%s", o->only ? o->only : "");
+	(void)snprintf(s.place, sizeof(s.place), "%s", o->run_dir);
 	r = open_run_dir(c, o->run_dir, e);
 	if (r < 0)
 		return r;
@@ -384,7 +386,7 @@ static int take_frame(struct client *c, const struct frame *f, struct err *e)
 	}
 }
 
-static int recover(const char *root, const char *run_dir, uint32_t lock_wait_ms, struct err *e);
+static int recover(const struct unpack_opts *o, const char *run_dir, struct err *e);
 
 /* Serves the helper until its last frame. */
 static int converse(struct client *c, struct err *e)
@@ -479,7 +481,7 @@ static int recover_after(struct client *c, int r, struct err *e)
 
 	if (c->o->no_recover || !staging_left(c))
 		return r;
-	k = unpack_recover_into(c->root, c->o->keep_trash ? c->o->run_dir : NULL, &why);
+	k = recover(c->o, c->o->keep_trash ? c->o->run_dir : NULL, &why);
 	if (k < 0)
 		return err_wrap(e, r, "(and what it left in %s could not be repaired: %s)", c->root,
 				why.text);
@@ -498,7 +500,7 @@ int unpack_run(const struct unpack_opts *o, struct unpack_report *ret, struct er
 	client_init(&c, o, ret);
 	r = open_root(&c, o->root, e);
 	if (r == 0 && staging_left(&c)) {
-		r = recover(c.root, o->keep_trash ? o->run_dir : NULL, o->lock_wait_ms, e);
+		r = recover(o, o->keep_trash ? o->run_dir : NULL, e);
 		ret->repaired = r > 0;
 		r = r < 0 ? -EIO : 0;
 	}
@@ -527,46 +529,38 @@ int unpack_run(const struct unpack_opts *o, struct unpack_report *ret, struct er
 	return r;
 }
 
-int unpack_recover(const char *root, struct err *e)
+/* One helper that repairs: the staging directory `name`, or all; run_fd (borrowed) -1: no place to keep things. */
+static int repair(const struct unpack_opts *o, const char *name, int run_fd, struct err *e)
 {
-	return unpack_recover_into(root, NULL, e);
-}
-
-int unpack_recover_into(const char *root, const char *run_dir, struct err *e)
-{
-	return recover(root, run_dir, 0, e);
-}
-
-static int recover(const char *root, const char *run_dir, uint32_t lock_wait_ms, struct err *e)
-{
-	struct unpack_opts o = {.root = root};
 	struct unpack_report rep = {0};
 	struct unpack_setup s = {
 	    .mode = UM_RECOVER,
-	    .keep_trash = run_dir != NULL,
-	    .lock_wait_ms = lock_wait_ms ? lock_wait_ms : LOCK_WAIT_MS,
+	    .one = name != NULL,
+	    .keep_trash = run_fd >= 0,
+	    .lock_wait_ms = o->lock_wait_ms ? o->lock_wait_ms : LOCK_WAIT_MS,
 	    .umask = user_umask(),
 	};
+	struct unpack_opts plain = {.root = o->root};
 	struct client c;
 	int fds[2], r;
 
-	client_init(&c, &o, &rep);
+	client_init(&c, &plain, &rep);
 	c.published = true; /* what a helper leaves that dies in the middle is never "unchanged" */
-	r = open_root(&c, root, e);
+	r = open_root(&c, o->root, e);
 	if (r == 0 && !staging_left(&c)) {
 		client_done(&c);
 		return 0;
 	}
-	if (r == 0 && (r = id_new(s.run)) < 0)
+	if (r == 0 && name)
+		(void)snprintf(s.run, sizeof(s.run), "%s", name);
+	else if (r == 0 && (r = id_new(s.run)) < 0)
 		r = err_sys(e, -r, "make a name");
 	if (r == 0)
 		r = start_helper(&c, e);
-	if (r == 0)
-		r = open_run_dir(&c, run_dir, e);
 	fds[0] = c.root_fd;
-	fds[1] = c.run_fd;
+	fds[1] = run_fd;
 	if (r == 0)
-		r = send_setup(&c, &s, fds, run_dir ? 2 : 1, e);
+		r = send_setup(&c, &s, fds, run_fd >= 0 ? 2 : 1, e);
 	if (r == 0)
 		r = chan_send(&c.ch, UF_START, NULL, 0, NULL, 0, INT64_MAX, e);
 	if (r == 0 || (r == -EPIPE && c.started))
@@ -580,6 +574,55 @@ static int recover(const char *root, const char *run_dir, uint32_t lock_wait_ms,
 	unpack_report_done(&rep);
 	client_done(&c);
 	return r;
+}
+
+/* Those whose run is known each into its directory; then the others. */
+static int recover_known(const struct unpack_opts *o, struct err *e)
+{
+	_cleanup_fd_ int root = open(o->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	char **names = NULL;
+	int done = 0, r;
+
+	if (root < 0)
+		return err_sys(e, errno, "open workspace %s", o->root);
+	r = unpack_places(root, &names);
+	if (r < 0)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	for (size_t i = 0; r >= 0 && names && names[i]; i++) {
+		_cleanup_fd_ int fd = unpack_place_open(root, names[i], o->state_dir);
+
+		r = fd < 0 ? 0 : repair(o, names[i], fd, e);
+		done |= r > 0;
+	}
+	strv_free(names);
+	return r < 0 ? r : done;
+}
+
+static int recover(const struct unpack_opts *o, const char *run_dir, struct err *e)
+{
+	_cleanup_fd_ int fd = -1;
+	int done = o->state_dir ? recover_known(o, e) : 0, r;
+
+	if (done < 0)
+		return done;
+	if (run_dir)
+		fd = open(run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (run_dir && fd < 0)
+		return err_sys(e, errno, "open run directory %s", run_dir);
+	r = repair(o, NULL, fd, e);
+	return r < 0 ? r : r > 0 || done;
+}
+
+int unpack_recover(const char *root, const char *state_dir, struct err *e)
+{
+	return unpack_recover_into(root, state_dir, NULL, e);
+}
+
+int unpack_recover_into(const char *root, const char *state_dir, const char *run_dir, struct err *e)
+{
+	struct unpack_opts o = {.root = root, .state_dir = state_dir};
+
+	return recover(&o, run_dir, e);
 }
 
 void unpack_report_done(struct unpack_report *r)

@@ -50,6 +50,7 @@ struct unpack_opts {
 	/* It must be this directory still (B15). ino 0: any; dev 0: only the inode counts. */
 	uint64_t root_dev, root_ino;
 	const char *run_dir; /* absolute: conflicts/, trash/, changes.jsonl, plan go here */
+	const char *state_dir; /* absolute, holds run_dir and those of earlier runs; NULL: unknown */
 	const char *manifest_path;
 	char *const *layers; /* base layers, top first: content of B for text merges */
 	bool strict;
@@ -114,11 +115,13 @@ void unpack_report_done(struct unpack_report *r);
 const char *unpack_action_name(enum unpack_action a);
 
 /*
- * Finishes or undoes a publish that was cut: looks for a journal below root's staging place.
+ * Finishes or undoes a publish that was cut: looks for a journal below root's staging place. What loses and
+ * what was deleted goes to the directory of its run, if that is below state_dir (may be NULL) still.
  * 1 something was repaired, 0 nothing to do, negative errno.
  */
-int unpack_recover(const char *root, struct err *e);
-/* The same; what loses and what was deleted goes to run_dir as in unpack_run with keep_trash. */
-int unpack_recover_into(const char *root, const char *run_dir, struct err *e);
+int unpack_recover(const char *root, const char *state_dir, struct err *e);
+/* The same; of a publish whose run is not known it goes to run_dir, as with keep_trash. */
+int unpack_recover_into(const char *root, const char *state_dir, const char *run_dir,
+			struct err *e);
 
 #endif

@@ -285,6 +285,83 @@ static int scan_dir(struct scan *s, struct err *e)
 	return r;
 }
 
+struct digest {
+	uint8_t sum[INTENT_HASH];
+	char path[PATH_MEMBER_MAX + 1]; /* below the directory */
+	unsigned depth;
+};
+
+static int digest_dir(struct digest *d, int at, const char *name);
+
+static int digest_entry(struct digest *d, int at, const char *name)
+{
+	struct {
+		uint64_t mode, ino, size;
+		int64_t mtime_ns;
+	} id = {0};
+	crypto_generichash_state h;
+	uint8_t one[INTENT_HASH];
+	struct stat st;
+
+	if (fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	id.mode = st.st_mode;
+	id.ino = st.st_ino;
+	/* A directory's own size and times say no more than what is in it. */
+	if (!S_ISDIR(st.st_mode)) {
+		id.size = (uint64_t)st.st_size;
+		id.mtime_ns = ns(st.st_mtim);
+	}
+	(void)crypto_generichash_init(&h, NULL, 0, sizeof(one));
+	(void)crypto_generichash_update(&h, (const uint8_t *)&id, sizeof(id));
+	(void)crypto_generichash_update(&h, (const uint8_t *)d->path, strlen(d->path));
+	(void)crypto_generichash_final(&h, one, sizeof(one));
+	/* In any order, since directories have none. */
+	for (size_t i = 0; i < sizeof(one); i++)
+		d->sum[i] ^= one[i];
+	return S_ISDIR(st.st_mode) ? digest_dir(d, at, name) : 0;
+}
+
+static int digest_dir(struct digest *d, int at, const char *name)
+{
+	int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), r = 0;
+	_cleanup_dir_ DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	size_t len = strlen(d->path);
+	struct dirent *de;
+
+	if (!dir) {
+		r = -errno;
+		if (fd >= 0)
+			(void)close(fd);
+		return r;
+	}
+	if (d->depth++ >= PATH_DEPTH_MAX)
+		return -ELOOP;
+	while (r == 0 && (errno = 0, de = readdir(dir))) {
+		size_t n = strlen(de->d_name);
+
+		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
+			continue;
+		if (len + 1 + n > PATH_MEMBER_MAX)
+			return -ENAMETOOLONG;
+		d->path[len] = '/';
+		memcpy(d->path + len + 1, de->d_name, n + 1);
+		r = digest_entry(d, dirfd(dir), de->d_name);
+		d->path[len] = '\0';
+	}
+	d->depth--;
+	return r < 0 ? r : -errno;
+}
+
+int host_dir_digest(int at, const char *name, uint8_t ret[INTENT_HASH])
+{
+	struct digest d = {.sum = {1}}; /* never all zeros, which means none */
+	int r = digest_dir(&d, at, name);
+
+	memcpy(ret, d.sum, sizeof(d.sum));
+	return r;
+}
+
 int host_dir_clean(struct unpack *u, const char *path, struct err *e)
 {
 	struct scan s = {.u = u};

@@ -36,6 +36,7 @@ struct plan {
 	struct host h;
 	struct merge_side side_b, side_s;
 	char detail[DETAIL_MAX];
+	uint8_t dir_digest[INTENT_HASH]; /* of the host's directory in work */
 	uint64_t
 	    ids; /* numbers for the entries of trees that go one by one: this and the entry's index */
 	char tree[PATH_MEMBER_MAX + 1]; /* top of the new tree whose inside was in work last */
@@ -133,6 +134,8 @@ static int clear(struct plan *p, struct err *e)
 	struct intent in = {.op = IN_CLEAR, .action = UA_ACTION_COUNT, .id = p->u->st.next_id++};
 
 	host_old(p->u, p->c.path, &p->h, &in.old);
+	if (p->h.side.kind == MK_DIR)
+		memcpy(in.old.hash, p->dir_digest, sizeof(in.old.hash));
 	return intend_here(p, &in, e);
 }
 
@@ -377,10 +380,21 @@ static int remove_path(struct plan *p, enum intent_op op, struct err *e)
 	return intend_here(p, &in, e);
 }
 
+/* How the host's directory p->c is before it is judged: what changes from then on is seen when it goes. */
+static int digest_host(struct plan *p)
+{
+	_cleanup_fd_ int dir = -1;
+	const char *base;
+
+	dir = beneath_parent(&p->u->root, p->c.path, &base);
+	return dir < 0 ? dir : host_dir_digest(dir, base, p->dir_digest);
+}
+
 static int dir_to_file(struct plan *p, struct err *e)
 {
-	int r = host_dir_clean(p->u, p->c.path, e);
+	int r = digest_host(p);
 
+	r = r < 0 ? 0 : host_dir_clean(p->u, p->c.path, e);
 	if (r < 0)
 		return r;
 	if (r == 0)

@@ -24,14 +24,16 @@ int unpack_put_setup(struct buf *b, const struct unpack_setup *s)
 	(void)buf_u32(b, s->lock_wait_ms);
 	(void)buf_u32(b, s->slow_ms);
 	(void)buf_u32(b, s->umask);
+	(void)buf_u8(b, s->one);
 	(void)buf_str(b, s->only);
+	(void)buf_str(b, s->place);
 	return buf_str(b, s->run);
 }
 
 int unpack_get_setup(struct view v, struct unpack_setup *ret)
 {
 	struct cursor c;
-	struct view run, only;
+	struct view run, only, place;
 
 	*ret = (struct unpack_setup){0};
 	cursor_init(&c, v.p, v.n);
@@ -49,12 +51,16 @@ int unpack_get_setup(struct view v, struct unpack_setup *ret)
 	ret->lock_wait_ms = cursor_u32(&c);
 	ret->slow_ms = cursor_u32(&c);
 	ret->umask = cursor_u32(&c) & 077; /* what the owner may do is not at stake */
+	ret->one = cursor_u8(&c);
 	only = cursor_bytes(&c, PATH_SEGMENT_MAX);
+	place = cursor_bytes(&c, PATH_MEMBER_MAX);
 	run = cursor_bytes(&c, ID_LEN);
 	if (!cursor_end(&c) || ret->mode > UM_RECOVER)
 		return -EPROTO;
 	if (only.n)
 		memcpy(ret->only, only.p, only.n);
+	if (place.n)
+		memcpy(ret->place, place.p, place.n);
 	memcpy(ret->run, run.p, run.n);
 	return id_is_prefix(ret->run) ? 0 : -EPROTO;
 }

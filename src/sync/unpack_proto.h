@@ -29,6 +29,10 @@
 
 #define UNPACK_LAYERS_MAX 16
 
+/* Below the workspace: where publishes are staged, each in a directory of its own. */
+#define STAGING_GIT ".git/airlock-staging"
+#define STAGING_TOP ".airlock-staging"
+
 enum unpack_frame {
 	UF_SETUP = 1,
 	UF_LAYERS,
@@ -62,6 +66,8 @@ struct unpack_setup {
 	uint32_t lock_wait_ms, umask;	 /* umask: of the user; for new entries */
 	char only[PATH_SEGMENT_MAX + 1]; /* the one member that may come; "": any */
 	char run[ID_LEN + 1];		 /* name of the staging directory */
+	bool one;			 /* UM_RECOVER: that one only, else all */
+	char place[PATH_MEMBER_MAX + 1]; /* the run directory, for the journal */
 };
 
 int unpack_put_setup(struct buf *b, const struct unpack_setup *s);

@@ -190,8 +190,8 @@ static int keep_replaced(struct unpack *u, const struct intent *in)
 
 /*
  * What was deleted goes to the run, where the file system allows a rename; a mass deletion always. With
- * keep_trash nobody else has the bytes: they go in any case, and what was replaced too. Where that
- * fails the staging place stays with everything in it, and a recovery tries again.
+ * keep_trash nobody else has the bytes: they go in any case, and what was replaced too. Where what must go
+ * cannot, the staging place stays with everything in it, and a recovery tries again.
  */
 static int keep_trash(struct unpack *u, uint64_t end, struct err *e)
 {
@@ -207,7 +207,7 @@ static int keep_trash(struct unpack *u, uint64_t end, struct err *e)
 			r = save_trash(u, in.id, in.path, copy);
 		else if (in.op == IN_PUT && u->s.keep_trash)
 			r = keep_replaced(u, &in);
-		if (r < 0 && r != -ENOENT && u->s.keep_trash)
+		if (r < 0 && r != -ENOENT && copy)
 			return err_sys(
 			    e, -r,
 			    "keep the old %s in the trash (all is published; what was deleted or "
@@ -215,6 +215,30 @@ static int keep_trash(struct unpack *u, uint64_t end, struct err *e)
 			    in.path, u->st.path);
 	}
 	return 0;
+}
+
+/* Whoever finishes this after a kill must know where the old files go. */
+static int add_place(const struct unpack *u, struct journal *j, struct err *e)
+{
+	struct intent in = {.op = IN_HEADER, .action = UA_ACTION_COUNT};
+	int r;
+
+	in.mode =
+	    (u->s.keep_trash ? INTENT_KEEP_TRASH : 0) | (u->mass_delete ? INTENT_MASS_DELETE : 0);
+	in.path_len = (uint32_t)strlen(u->s.place);
+	memcpy(in.path, u->s.place, in.path_len + 1);
+	r = journal_add(j, &in);
+	return r < 0 ? err_sys(e, -r, "write the journal in %s", u->st.path) : 0;
+}
+
+static void recall_place(struct unpack *u, uint64_t end)
+{
+	struct intent in;
+
+	if (journal_prev(u->st.journal, NULL, &end, &in) <= 0 || in.op != IN_HEADER || !in.path_len)
+		return; /* of an older version: as the caller said */
+	u->s.keep_trash = in.mode & INTENT_KEEP_TRASH;
+	u->mass_delete = in.mode & INTENT_MASS_DELETE;
 }
 
 int publish_journal(struct unpack *u, struct err *e)
@@ -227,6 +251,8 @@ int publish_journal(struct unpack *u, struct err *e)
 	journal_init(&j, u->st.journal);
 	r = journal_add(&j, &head);
 	r = r < 0 ? err_sys(e, -r, "write the journal in %s", u->st.path) : plan_paths(u, &j, e);
+	if (r == 0 && j.count > 1)
+		r = add_place(u, &j, e);
 	if (r == 0 && j.count > 1 && (r = journal_flush(&j, &end)) < 0)
 		(void)err_sys(e, -r, "write the journal in %s", u->st.path);
 	if (r == 0)
@@ -283,6 +309,7 @@ static int recover_one(struct unpack *u, struct err *e)
 	s->trash = openat(s->dir, "t", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	r = journal_committed(s->journal, &end);
 	if (r > 0 && s->content >= 0 && s->trash >= 0) {
+		recall_place(u, end);
 		r = carry_all(u, end, e);
 		if (r == 0) {
 			sync_dirs(u, end);
@@ -319,7 +346,8 @@ int publish_recover(struct unpack *u, uint64_t *ret_n, struct err *e)
 		if (u->run_fd < 0)
 			u->run = (struct beneath){.root = dirfd(d), .stepwise = u->root.stepwise};
 		while (r >= 0 && (de = readdir(d))) {
-			if (strlen(de->d_name) != ID_LEN || !id_is_prefix(de->d_name))
+			if (strlen(de->d_name) != ID_LEN || !id_is_prefix(de->d_name) ||
+			    (u->s.one && strcmp(de->d_name, u->s.run) != 0))
 				continue;
 			(void)snprintf(u->st.path, sizeof(u->st.path), "%s/%s", places[i],
 				       de->d_name);

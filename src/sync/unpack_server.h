@@ -22,8 +22,6 @@
 #include "sync/unpack_proto.h"
 #include "wire/manifest.h"
 
-#define STAGING_GIT ".git/airlock-staging"
-#define STAGING_TOP ".airlock-staging"
 /* With more files (or directories) than these, one syncfs is cheaper than to sync or push out each. */
 #define SYNC_EACH_MAX 64
 #define PUSH_EACH_MAX 512
@@ -148,6 +146,11 @@ int host_classify(struct unpack *u, const struct manifest_entry *b, const struct
 void host_old(struct unpack *u, const char *path, const struct host *h, struct intent_old *ret);
 /* True if everything in host directory `path` is in the manifest and as it was sent. 1, 0, errno. */
 int host_dir_clean(struct unpack *u, const char *path, struct err *e);
+/*
+ * What directory `name` holds, by names, kinds, inodes, sizes and times: equal as long as nobody
+ * touches it, also after a rename. 0 or negative errno.
+ */
+int host_dir_digest(int at, const char *name, uint8_t ret[INTENT_HASH]);
 /* The bytes of B from the base layers or the host, checked against the manifest's hash. fd or negative errno. */
 int base_open(struct unpack *u, const struct manifest_entry *b);
 int hash_fd(int fd, uint8_t ret[MANIFEST_HASH], uint64_t *ret_size);

@@ -30,6 +30,18 @@ static bool as_expected(const struct stat *st, const struct intent_old *old, boo
 	       (!with_ctime || c == old->ctime_ns);
 }
 
+/* What a directory that goes holds is as it was when it was judged. True also of what is no such directory. */
+static bool same_inside(int dir, const char *base, const struct stat *st,
+			const struct intent_old *old)
+{
+	static const uint8_t none[INTENT_HASH];
+	uint8_t now[INTENT_HASH];
+
+	if (!S_ISDIR(st->st_mode) || !memcmp(old->hash, none, sizeof(none)))
+		return true;
+	return host_dir_digest(dir, base, now) == 0 && !memcmp(now, old->hash, sizeof(now));
+}
+
 /* Right before a step. Where only the ctime moved since the plan, the bytes of the file decide. */
 static bool untouched(int dir, const char *base, const struct stat *st,
 		      const struct intent_old *old)
@@ -42,7 +54,7 @@ static bool untouched(int dir, const char *base, const struct stat *st,
 
 	_Static_assert(MANIFEST_HASH == INTENT_HASH, "one kind of hash");
 	if (as_expected(st, old, true))
-		return true;
+		return same_inside(dir, base, st, old);
 	if (!as_expected(st, old, false) || !memcmp(old->hash, none, sizeof(none)))
 		return false;
 	fd = openat(dir, base, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -187,36 +199,50 @@ static int do_mode(struct unpack *u, const struct intent *in)
 	return fchmod(fd, (st.st_mode & 07000) | (in->mode & 0777)) < 0 ? -errno : DONE;
 }
 
+/* What lies in the trash is what was to go; else it goes back, for a person put it there meanwhile. */
+static int confirm(struct unpack *u, const struct intent *in, const char *name, int dir,
+		   const char *base)
+{
+	struct stat st;
+	int r;
+
+	if (fstatat(u->st.trash, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	if (as_expected(&st, &in->old, false) && same_inside(u->st.trash, name, &st, &in->old))
+		return DONE;
+	r = step_rename_new(u->st.trash, name, dir, base);
+	return r < 0 ? r : RACED;
+}
+
 static int do_delete(struct unpack *u, const struct intent *in)
 {
 	_cleanup_fd_ int dir = -1;
 	const char *base;
 	struct stat st;
 	char name[20];
+	bool moved;
 	int r;
 
 	stage_name(in->id, name);
-	if (fstatat(u->st.trash, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
-		return NOTHING;
+	moved = fstatat(u->st.trash, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
 	dir = beneath_parent(&u->root, in->path, &base);
-	if (dir == -ENOENT || dir == -ELOOP || dir == -ENOTDIR)
+	if (dir == -ENOENT || dir == -ELOOP || dir == -ENOTDIR || (dir < 0 && moved))
 		return NOTHING;
 	if (dir < 0)
 		return dir;
-	if (fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return errno == ENOENT ? NOTHING : -errno;
+	if (fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+		if (errno != ENOENT)
+			return moved ? NOTHING : -errno;
+		/* A kill may have come between the move and the look at what was moved. */
+		return moved && confirm(u, in, name, dir, base) == RACED ? RACED : NOTHING;
+	}
+	if (moved)
+		return NOTHING;
 	if (!untouched(dir, base, &st, &in->old))
 		return RACED;
 	/* Safe because: it moves one name into the private trash on the same file system; nothing is destroyed. */
 	r = step_rename_new(dir, base, u->st.trash, name);
-	if (r < 0)
-		return r;
-	if (fstatat(u->st.trash, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return -errno;
-	if (as_expected(&st, &in->old, false))
-		return DONE;
-	r = step_rename_new(u->st.trash, name, dir, base);
-	return r < 0 ? r : RACED;
+	return r < 0 ? r : confirm(u, in, name, dir, base);
 }
 
 static int do_rmdir(struct unpack *u, const struct intent *in)

@@ -103,7 +103,7 @@ class FaultBox(Box):
             self.run_dir = os.path.join(self.runs_top, "run%d" % self.runs)
             os.makedirs(self.run_dir)
             cmd[cmd.index("--run-dir") + 1] = self.run_dir
-        return cmd
+        return cmd + ["--state", self.runs_top]
 
     def go(self, *wrap, args=(), again=False):
         """The publish, with the stream from a file: the number of reads is always the same."""
@@ -197,7 +197,7 @@ class FaultBox(Box):
         self.assert_each_old_or_new(now)
         if res["ret"] < 0:
             self.assertTrue(now in (self.old, self.new), "a mixture is left")
-        if self.keeps_trash and fault != "kill":
+        if self.keeps_trash:
             self.assert_nothing_lost(now, self.run_dirs(start))
         if now == self.new and self.points % 4:
             return res, True, hits  # not each time: it costs as much as the rest
@@ -242,7 +242,7 @@ class FaultBox(Box):
         return spread(all_of, n)
 
     def recover(self, *wrap):
-        out = subprocess.run(list(wrap) + [self.driver, "recover", self.root], stdout=subprocess.PIPE, timeout=60,
+        out = subprocess.run(list(wrap) + [self.driver, "recover", self.root, self.runs_top], stdout=subprocess.PIPE, timeout=60,
                              check=False)
         return json.loads(out.stdout)
 

@@ -89,8 +89,8 @@ int main(int argc, char **argv)
 	uint64_t n;
 	int r;
 
-	if (argc == 3 && str_eq(argv[1], "recover"))
-		return report(unpack_recover(argv[2], &e), &rep, &e);
+	if ((argc == 3 || argc == 4) && str_eq(argv[1], "recover"))
+		return report(unpack_recover(argv[2], argv[3], &e), &rep, &e);
 	if (argc < 2 || !str_eq(argv[1], "run"))
 		return usage();
 	for (int i = 2; i < argc; i++) {
@@ -116,6 +116,8 @@ int main(int argc, char **argv)
 			o.root = v;
 		else if (str_eq(a, "--run-dir"))
 			o.run_dir = v;
+		else if (str_eq(a, "--state"))
+			o.state_dir = v;
 		else if (str_eq(a, "--manifest"))
 			o.manifest_path = v;
 		else if (str_eq(a, "--skip-prefix"))

@@ -50,7 +50,7 @@ class Races(FaultBox):
         return {p: (w, os.lstat(os.path.join(self.outside, p)).st_ino, os.lstat(os.path.join(self.outside, p)).st_mtime_ns)
                 for p, w in tree(self.outside, skip=()).items()}
 
-    def with_act(self, script, at, *args):
+    def with_act(self, script, at, *args, call="any"):
         act = os.path.join(self.top, "act")
         with open(act, "w", encoding="ascii") as f:
             f.write('#!/bin/sh\ncd "%s" || exit 1\nOUT="%s"\n%s\n' % (self.root, self.outside, script))
@@ -58,7 +58,7 @@ class Races(FaultBox):
         self.fresh()
         for d in "moved", "elsewhere":
             subprocess.run(["rm", "-rf", os.path.join(self.top, d)], check=True)
-        wrap = self.fault("any:%d=run" % at)
+        wrap = self.fault("%s:%d=run" % (call, at))
         return self.go(wrap[0], "-x", act, *wrap[1:], args=args)
 
     def places(self, n):
@@ -126,6 +126,25 @@ class Races(FaultBox):
             self.assert_clean()
         self.each(EDIT, 24, check)
 
+    def test_I7_G7_host_saves_in_a_directory_that_goes(self):
+        did = os.path.join(self.top, "did")
+        script = 'if [ -d dir ]; then echo "edited y" >dir/deep/y && touch ../did; fi; true'
+
+        def check(res):
+            self.assertEqual(res["ret"], 0, res["text"])
+            now = flat(tree(self.root))
+            if os.path.exists(did):
+                os.unlink(did)
+                self.assertEqual(now.get("dir/deep/y", ("", "", ""))[2], b"edited y\n")
+                self.assertIn(("conflict", "dir"), [(c["action"], c["path"]) for c in res["changes"]])
+            else:
+                self.assertEqual(now["dir"][2], b"now a file")
+            self.assert_clean()
+        self.each(script, 10, check)
+        # And right before the directory is moved away (by one of these), which only a look at what was moved shows.
+        for n in range(1, 7):
+            check(self.with_act(script, n, call="renameat2"))
+
     def test_I1_another_run_publishes_meanwhile(self):
         other = os.path.join(self.top, "other-stream")
         with open(other, "wb") as f:
@@ -155,7 +174,7 @@ class TreeRaces(Races):
     """The host makes what the sandbox made, of a kind that is in the way or not, at any moment of the publish."""
     test_B14_directories_become_links = test_B14_the_staging_place_becomes_a_link = None
     test_B15_the_workspace_itself_is_moved_away = test_I7_host_saves_in_every_phase = None
-    test_I1_another_run_publishes_meanwhile = None
+    test_I1_another_run_publishes_meanwhile = test_I7_G7_host_saves_in_a_directory_that_goes = None
 
     def stream(self):
         return tree_stream().bytes()
