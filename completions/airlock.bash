@@ -107,6 +107,10 @@ _airlock() {
 	run:--api-run-id)
 		return
 		;;
+	run:--api-transport)
+		mapfile -t COMPREPLY < <(compgen -W 'http2 queue' -- "$cur")
+		return
+		;;
 	run:--policy)
 		mapfile -t COMPREPLY < <(compgen -W 'NAME FILE' -- "$cur")
 		return
@@ -146,6 +150,10 @@ _airlock() {
 		return
 		;;
 	exec:--api-run-id)
+		return
+		;;
+	exec:--api-transport)
+		mapfile -t COMPREPLY < <(compgen -W 'http2 queue' -- "$cur")
 		return
 		;;
 	exec:--policy)
@@ -247,6 +255,10 @@ _airlock() {
 	shell:--api-run-id)
 		return
 		;;
+	shell:--api-transport)
+		mapfile -t COMPREPLY < <(compgen -W 'http2 queue' -- "$cur")
+		return
+		;;
 	shell:--policy)
 		mapfile -t COMPREPLY < <(compgen -W 'NAME FILE' -- "$cur")
 		return
@@ -308,6 +320,7 @@ _airlock() {
 		return
 		;;
 	bridge:--transport)
+		mapfile -t COMPREPLY < <(compgen -W 'http2 queue' -- "$cur")
 		return
 		;;
 	bridge:--token-file)
@@ -379,9 +392,9 @@ _airlock() {
 		;;
 	esac
 	case $verb in
-	run) words="--workspace --env --provider --net --resolve --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --upstream --log-limit --json --quiet --help" ;;
-	exec) words="--shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --upstream --log-limit --json --quiet --help $(_airlock_runs)" ;;
-	shell) words="--workspace --env --provider --net --resolve --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --policy --upstream --log-limit --json --quiet --help $(_airlock_runs)" ;;
+	run) words="--workspace --env --provider --net --resolve --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --api-transport --policy --upstream --log-limit --json --quiet --help" ;;
+	exec) words="--shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --api-transport --policy --upstream --log-limit --json --quiet --help $(_airlock_runs)" ;;
+	shell) words="--workspace --env --provider --net --resolve --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --api-transport --policy --upstream --log-limit --json --quiet --help $(_airlock_runs)" ;;
 	ps) words="--all --json --help" ;;
 	logs) words="--follow --raw --help $(_airlock_runs)" ;;
 	stop) words="--help $(_airlock_runs)" ;;

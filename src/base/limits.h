@@ -54,7 +54,7 @@
 
 /* Frames between our own programs and the guest */
 #define FRAME_MAX (4 << 20)  /* bytes of one frame's payload: protocol error */
-#define FRAME_FDS_MAX 4	     /* descriptors with one frame */
+#define FRAME_FDS_MAX 5	     /* descriptors with one frame */
 #define ARGV_MAX 65536	     /* words of one command */
 #define ENV_MAX 4096	     /* variables of one command */
 #define ENV_VALUE_MAX 131071 /* bytes of one NAME=VALUE word (Linux MAX_ARG_STRLEN - 1) */
@@ -145,6 +145,7 @@
 #define HTTP1_LINE_MAX 12288		      /* bytes of a request line inside a sandbox: 414 */
 #define HTTP1_HEAD_MAX 20480		      /* bytes of the header lines behind it: 431 */
 #define HTTP1_TRAILER_MAX 4096		      /* bytes of trailers after a chunked body, dropped: 431 */
+#define BRIDGE_QUEUE_BODY_MAX (16 << 20)      /* bytes of a body that a file queue carries at most, whatever a policy says: 413, 502 */
 #define QUEUE_WINDOW 4096		      /* newest request numbers of a file queue that are told apart; older ones count as run */
 #define AUDIT_LINE_MAX 4096		      /* bytes of one audit line: fields are cut */
 #define AUDIT_FILE_MAX (64 << 20)	      /* bytes of the audit file of one run; when it is full, no request is forwarded: 503 */
@@ -168,6 +169,10 @@
 #define H2_PING_MS 5000		  /* silence after which the other end is asked for a sign of life */
 #define H2_STALL_MS 20000	  /* silence after which a channel is given up */
 #define H2_NOISE_BURST 1000	  /* cheap frames (resets count tenfold) at once: GOAWAY */
+#define QUEUE_ALIVE_MS 1000	  /* between two signs of life of the host in a file queue, while requests wait */
+#define QUEUE_STALL_MS 20000	  /* no sign of life about a request for so long: it is given up */
+#define QUEUE_POLL_MIN_MS 10	  /* looks into a file queue where nothing notifies: after something came, */
+#define QUEUE_POLL_MAX_MS 500	  /* and after a long time without, each look half as often as the one before */
 #define H2_NOISE_RATE 100	  /* cheap frames in a second, in the long run */
 
 /* Network of a sandbox: --net allow= */

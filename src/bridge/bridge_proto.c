@@ -7,6 +7,10 @@
 #define WITHOUT_LANDLOCK_BIT 1u
 #define WITHOUT_SECCOMP_BIT 2u
 #define SETUP_FIELDS 13
+#define HAS_CHANNEL_BIT 4u
+#define HAS_DIR_BIT 8u
+#define HAS_AUDIT_BIT 16u
+#define HAS_SHARED_BIT 32u
 
 const char *bridge_transport_mode(enum bridge_transport t)
 {
@@ -33,7 +37,11 @@ int bridge_put_setup(struct buf *b, const struct bridge_setup *setup)
 	fields(&s, v);
 	(void)buf_u8(b, s.transport);
 	(void)buf_u8(b, (uint8_t)((s.without_landlock ? WITHOUT_LANDLOCK_BIT : 0) |
-				  (s.without_seccomp ? WITHOUT_SECCOMP_BIT : 0)));
+				  (s.without_seccomp ? WITHOUT_SECCOMP_BIT : 0) |
+				  (s.has_channel ? HAS_CHANNEL_BIT : 0) |
+				  (s.has_dir ? HAS_DIR_BIT : 0) |
+				  (s.has_audit ? HAS_AUDIT_BIT : 0) |
+				  (s.has_shared ? HAS_SHARED_BIT : 0)));
 	for (size_t i = 0; i < ARRAY_LEN(v); i++)
 		(void)buf_bytes(b, v[i]->p ? v[i]->p : "", v[i]->n);
 	return b->err;
@@ -52,6 +60,10 @@ int bridge_get_setup(struct view in, struct bridge_setup *ret)
 	bits = cursor_u8(&c);
 	ret->without_landlock = bits & WITHOUT_LANDLOCK_BIT;
 	ret->without_seccomp = bits & WITHOUT_SECCOMP_BIT;
+	ret->has_channel = bits & HAS_CHANNEL_BIT;
+	ret->has_dir = bits & HAS_DIR_BIT;
+	ret->has_audit = bits & HAS_AUDIT_BIT;
+	ret->has_shared = bits & HAS_SHARED_BIT;
 	for (size_t i = 0; i < ARRAY_LEN(v); i++)
 		*v[i] = cursor_bytes(&c, FRAME_MAX);
 	return cursor_end(&c) && ret->transport <= BRIDGE_QUEUE ? 0 : -EPROTO;

@@ -4,7 +4,9 @@
  * Frames of wire/frame.h over the socket pair that is airlock-bridge's standard input. Secrets travel here and
  * nowhere else: an inherited descriptor, not argv, not the environment. Both trust the other's frames.
  *
- *   client -> helper   SETUP  descriptors: http2: channel in, channel out, audit file; queue: directory, audit file
+ *   client -> helper   SETUP  descriptors: those that its bits name, in this order: channel in, channel out (http2; of a queue
+ *                             the gateway says READY there, and its end is the gateway's), the queue's directory, the file
+ *                             of decisions, memory that the next helper of the run takes over (struct bridge_shared)
  *   helper             resolves the upstream, confines itself
  *   helper -> client   CONFINED
  *   helper -> client   READY       (the gateway has spoken)
@@ -32,7 +34,7 @@ enum bridge_frame {
 	BF_READY,
 	BF_POLICY_SET,
 	BF_POLICY_BAD, /* str text; the old policy stays */
-	BF_LOST,       /* str why */
+	BF_LOST,       /* str why; it waits for STOP, to tell its counts */
 	BF_DONE,       /* counts */
 	BF_ERROR,      /* u32 code, str text */
 };
@@ -44,6 +46,7 @@ const char *bridge_transport_mode(enum bridge_transport t); /* "http2_v1", "queu
 struct bridge_setup {
 	uint8_t transport;
 	bool without_landlock, without_seccomp;
+	bool has_channel, has_dir, has_audit, has_shared; /* descriptors that come with it */
 	struct view upstream;	  /* text of the origin */
 	struct view token, nonce; /* nonce: http2 */
 	struct view credential;

@@ -188,11 +188,31 @@ static void take_text(struct bridge_client *c, struct view v, bool code)
 	lose(c, text ? text : "airlock-bridge sent a malformed message");
 }
 
+static void take_policy_text(struct bridge_client *c, struct view v)
+{
+	_cleanup_free_ char *text = NULL;
+	struct cursor cur;
+
+	cursor_init(&cur, v.p, v.n);
+	text = cursor_strdup(&cur, 4096);
+	c->policy_answer = -1;
+	(void)snprintf(c->policy_why, sizeof(c->policy_why), "%s", text ? text : "it was refused");
+}
+
 static void take(struct bridge_client *c, const struct frame *f)
 {
 	switch (f->type) {
+	case BF_CONFINED:
+		c->confined = true;
+		break;
 	case BF_READY:
 		c->ready = true;
+		break;
+	case BF_POLICY_SET:
+		c->policy_answer = 1;
+		break;
+	case BF_POLICY_BAD:
+		take_policy_text(c, f->payload);
 		break;
 	case BF_LOST:
 		take_text(c, f->payload, false);
@@ -255,36 +275,48 @@ static int start_helper(struct bridge_client *c, const struct bridge_setup *s, s
 	return r;
 }
 
-int bridge_client_start(struct bridge_client *c, const struct bridge_setup *s, int in, int out,
-			int audit, struct err *e)
+int bridge_client_spawn(struct bridge_client *c, const struct bridge_setup *setup,
+			const struct bridge_fds *f, struct err *e)
 {
 	_cleanup_buf_ struct buf b = BUF_INIT(FRAME_MAX);
-	const int fds[3] = {in, out, audit};
-	int64_t deadline = clock_mono_ns() + START_MS * NS_PER_MS;
-	struct frame f;
-	int r;
+	const int all[] = {f->in, f->out, f->dir, f->audit, f->shared};
+	struct bridge_setup s = *setup;
+	int fds[ARRAY_LEN(all)], r;
+	size_t n = 0;
 
 	*c = (struct bridge_client){0};
 	chan_init(&c->ch, -1, false);
-	r = start_helper(c, s, e);
+	s.has_channel = f->in >= 0;
+	s.has_dir = f->dir >= 0;
+	s.has_audit = f->audit >= 0;
+	s.has_shared = f->shared >= 0;
+	for (size_t i = 0; i < ARRAY_LEN(all); i++)
+		if (all[i] >= 0)
+			fds[n++] = all[i];
+	r = start_helper(c, &s, e);
 	if (r == 0)
-		r = bridge_put_setup(&b, s);
+		r = bridge_put_setup(&b, &s);
 	if (r == 0)
-		r = chan_send(&c->ch, BF_SETUP, b.data, b.len, fds, audit >= 0 ? 3 : 2, deadline,
-			      e);
+		r = chan_send(&c->ch, BF_SETUP, b.data, b.len, fds, n,
+			      clock_mono_ns() + START_MS * NS_PER_MS, e);
 	if (b.data)
 		sodium_memzero(b.data, b.len);
-	if (r < 0)
-		return r;
+	return r;
+}
+
+int bridge_client_confined(struct bridge_client *c, struct err *e)
+{
+	int64_t deadline = clock_mono_ns() + START_MS * NS_PER_MS;
+	struct frame f;
+
 	if (!wait_frame(c, deadline, &f) && !c->lost)
 		return err_set(e, ERR_TIMEOUT, "airlock-bridge was not ready within %d ms",
 			       START_MS);
 	if (c->lost)
 		return err_set(e, ERR_UNAVAILABLE, "%s", c->why);
-	return f.type == BF_CONFINED
-		   ? 0
-		   : err_set(e, ERR_PROTOCOL,
-			     "airlock-bridge speaks another version: install Airlock again");
+	return c->confined ? 0
+			   : err_set(e, ERR_PROTOCOL,
+				     "airlock-bridge speaks another version: install Airlock again");
 }
 
 int bridge_client_ready(struct bridge_client *c, struct err *e)
@@ -321,6 +353,18 @@ int bridge_client_policy(struct bridge_client *c, const char *text, size_t n, st
 				 clock_mono_ns() + STOP_MS * NS_PER_MS, e);
 }
 
+void bridge_client_kill(struct bridge_client *c)
+{
+	if (!c->started)
+		return;
+	chan_done(&c->ch);
+	process_kill(&c->proc);
+	free(c->helper);
+	c->helper = NULL;
+	c->started = false;
+	c->lost = true;
+}
+
 void bridge_client_stop(struct bridge_client *c)
 {
 	int64_t deadline = clock_mono_ns() + STOP_MS * NS_PER_MS;
@@ -331,9 +375,5 @@ void bridge_client_stop(struct bridge_client *c)
 	if (chan_send(&c->ch, BF_STOP, NULL, 0, NULL, 0, deadline, NULL) == 0)
 		while (!c->done && wait_frame(c, deadline, &f))
 			;
-	chan_done(&c->ch);
-	process_kill(&c->proc);
-	free(c->helper);
-	c->helper = NULL;
-	c->started = false;
+	bridge_client_kill(c);
 }

@@ -46,15 +46,24 @@ struct bridge_client {
 	struct process_opts popts;
 	char *helper; /* owned */
 	const char *argv[2], *envp[1];
-	bool started, ready, done;
+	bool started, confined, ready, done;
+	int policy_answer; /* 1: the last one is in force; -1: not, policy_why says why; 0: no answer yet */
+	char policy_why[256];
 	bool lost; /* the channel is over, or the helper is */
 	char why[256];
 	struct bridge_counts counts; /* valid once done */
 };
 
-/* Descriptors stay the caller's. Waits until the helper is confined. audit: -1 for none. */
-int bridge_client_start(struct bridge_client *c, const struct bridge_setup *s, int in, int out,
-			int audit, struct err *e);
+/* What the helper gets besides; -1: not. They stay the caller's. */
+struct bridge_fds {
+	int in, out, dir, audit, shared;
+};
+
+/* Starts the helper and tells it; c->confined comes through poll. */
+int bridge_client_spawn(struct bridge_client *c, const struct bridge_setup *s,
+			const struct bridge_fds *fds, struct err *e);
+/* Waits until it is confined. */
+int bridge_client_confined(struct bridge_client *c, struct err *e);
 /* Waits until the gateway has spoken; ERR_UNAVAILABLE says why it has not. */
 int bridge_client_ready(struct bridge_client *c, struct err *e);
 /* To be polled for reading; bridge_client_poll then takes what is there. */
@@ -64,5 +73,7 @@ void bridge_client_poll(struct bridge_client *c);
 int bridge_client_policy(struct bridge_client *c, const char *text, size_t n, struct err *e);
 /* Ends it, takes the counts. Never fails; a deaf helper is killed. Does nothing to one that was not started. */
 void bridge_client_stop(struct bridge_client *c);
+/* At once. */
+void bridge_client_kill(struct bridge_client *c);
 
 #endif

@@ -43,8 +43,8 @@ static void audit(struct exchange *x)
 	    .forwarded = x->forwarded,
 	};
 
-	x->b->counts.bytes_in += x->in;
-	x->b->counts.bytes_out += x->out;
+	x->b->counts->bytes_in += x->in;
+	x->b->counts->bytes_out += x->out;
 	if (x->b->audit)
 		x->b->audit(x->b->audit_arg, &a);
 }
@@ -77,6 +77,16 @@ static void reply(struct exchange *x, const struct guard_reply *r)
 	end(x, true);
 }
 
+/* An answer that is delivered whole is no stream, and has an end. */
+static void bound_whole(struct bridge_limits *l, uint64_t max)
+{
+	l->stream = false;
+	if (l->body_max > max)
+		l->body_max = max;
+	if (l->response_max > max)
+		l->response_max = max;
+}
+
 struct exchange *exchange_begin(struct bridge *b, const struct guard_request *req,
 				const struct exchange_ops *ops, void *arg)
 {
@@ -91,17 +101,32 @@ struct exchange *exchange_begin(struct bridge *b, const struct guard_request *re
 	x->why = GUARD_CAUSE_COUNT;
 	x->began_real_ns = clock_real_ns();
 	x->began_ns = x->moved_ns = clock_mono_ns();
-	b->counts.requests++;
+	b->counts->requests++;
 	guard_judge(b->guard, req, &x->v);
+	if (b->whole_max)
+		bound_whole(&x->v.limits, b->whole_max);
 	x->rule = x->v.rule;
 	if (!x->v.allowed) {
-		b->counts.refused++;
+		b->counts->refused++;
 		reply(x, &x->v.reply);
 		return x;
 	}
 	x->collecting = true;
 	x->body = BUF_INIT(x->v.limits.body_max + 1);
 	return x;
+}
+
+void exchange_refused(struct bridge *b, int status, const char *rule)
+{
+	const struct exchange_audit a = {.transport = b->transport,
+					 .rule = rule,
+					 .status = status,
+					 .began_ns = clock_real_ns()};
+
+	b->counts->requests++;
+	b->counts->refused++;
+	if (b->audit)
+		b->audit(b->audit_arg, &a);
 }
 
 bool exchange_wants_body(const struct exchange *x)
@@ -121,7 +146,7 @@ void exchange_body(struct exchange *x, const void *p, size_t n)
 	x->moved_ns = clock_mono_ns();
 	x->in += n;
 	if (guard_body(&x->v, n) < 0) {
-		x->b->counts.refused++;
+		x->b->counts->refused++;
 		reply(x, &x->v.reply);
 		return;
 	}
@@ -130,6 +155,27 @@ void exchange_body(struct exchange *x, const void *p, size_t n)
 		(void)buf_room(&x->body, (size_t)x->req.body_len - x->body.len);
 	if (buf_put(&x->body, p, n) < 0)
 		exchange_fail(x, GUARD_MEMORY);
+}
+
+void exchange_body_give(struct exchange *x, struct buf *b)
+{
+	if (x->collecting && b->len) {
+		x->in = b->len;
+		if (guard_body(&x->v, b->len) < 0) {
+			x->b->counts->refused++;
+			reply(x, &x->v.reply);
+		} else {
+			buf_done(&x->body);
+			x->body = *b;
+			*b = BUF_INIT(b->max);
+		}
+	}
+	buf_done(b);
+}
+
+bool exchange_safe(const struct exchange *x)
+{
+	return x->v.allowed && x->v.safe;
 }
 
 /* Upstream. -------------------------------------------------------------------------------- */
@@ -178,7 +224,7 @@ static void on_end(void *arg, enum upstream_end how, bool sent)
 	x->call = NULL;
 	x->sent = sent;
 	if (how == UP_OK && x->headed) {
-		x->b->counts.forwarded++;
+		x->b->counts->forwarded++;
 		end(x, true);
 		return;
 	}
@@ -199,15 +245,17 @@ void exchange_fail(struct exchange *x, enum guard_cause cause)
 		x->sent = upstream_cancel(x->call);
 		x->call = NULL;
 	}
-	x->b->counts.failed++;
+	x->b->counts->failed++;
 	guard_fault(&x->v, cause, x->sent, &r);
-	if (x->headed) {
+	if (x->headed && !x->ops->restart) {
 		x->rule = r.rule;
 		end(x, false);
 		return;
 	}
+	if (x->headed)
+		x->ops->restart(x->arg);
 	if (r.status == 409)
-		x->b->counts.indeterminate++;
+		x->b->counts->indeterminate++;
 	reply(x, &r);
 }
 

@@ -39,8 +39,10 @@ struct bridge {
 	struct loop *loop;
 	struct guard *guard;
 	struct upstream *upstream;
-	struct bridge_counts counts;
-	const char *transport; /* "http2" or "queue" */
+	struct bridge_counts *counts; /* borrowed; they may outlive the process */
+	const char *transport;	      /* "http2" or "queue" */
+	/* What the transport carries at most of a body, whatever a policy allows, and then only whole; 0: no bound. */
+	uint64_t whole_max;
 	bool stopping;
 	/* One decision, for the audit file. May be NULL. */
 	void (*audit)(void *arg, const struct exchange_audit *a);
@@ -57,6 +59,8 @@ struct exchange_ops {
 	/* Room for n more bytes? If not, the upstream waits until exchange_resume. */
 	bool (*room)(void *arg, size_t n);
 	void (*data)(void *arg, const char *p, size_t n);
+	/* The answer so far counts for nothing, another one follows. NULL: the transport has told it already. */
+	void (*restart)(void *arg);
 	/* Last. whole: the answer is complete; else it broke off after its head. */
 	void (*end)(void *arg, bool whole);
 };
@@ -67,12 +71,18 @@ struct exchange_ops {
  */
 struct exchange *exchange_begin(struct bridge *b, const struct guard_request *req,
 				const struct exchange_ops *ops, void *arg);
+/* Something that was no request at all: counted and audited. status 0: nobody hears of it. */
+void exchange_refused(struct bridge *b, int status, const char *rule);
 /* The request was let through and its body is wanted. */
 bool exchange_wants_body(const struct exchange *x);
 uint64_t exchange_body_max(const struct exchange *x);
 /* Takes a piece of the body, or drops it when it is not wanted any more. */
 void exchange_body(struct exchange *x, const void *p, size_t n);
+/* All of the body at once; b is taken over. */
+void exchange_body_give(struct exchange *x, struct buf *b);
 void exchange_body_end(struct exchange *x);
+/* It was let through, and its method has no effect: it may be tried again. */
+bool exchange_safe(const struct exchange *x);
 /* The transport has room again. */
 void exchange_resume(struct exchange *x);
 /* Ends it with the bridge's own answer if no head was sent, else breaks it off. */

@@ -287,7 +287,8 @@ static bool token_in_headers(const struct guard *g, const struct guard_request *
 static bool authenticate(const struct guard *g, const struct guard_request *q,
 			 struct guard_verdict *v)
 {
-	bool ok = q->token_in == GUARD_TOKEN_GIVEN ? token_is(g, q->token) : token_in_headers(g, q);
+	bool ok = (q->token_in == GUARD_TOKEN_HEADERS || token_is(g, q->token)) &&
+		  (q->token_in == GUARD_TOKEN_GIVEN || token_in_headers(g, q));
 
 	if (!ok)
 		deny(v, 401, "auth.token", "the bridge token is missing or wrong");
@@ -500,11 +501,14 @@ static const struct {
 		     "sent without one",
 		     503, false},
     [GUARD_UNREACHABLE] = {"upstream.unreachable", "the API cannot be reached", 503, false},
+    [GUARD_REPLAYED] = {"queue.replay", "a request with this number has been run already", 409,
+			true},
     [GUARD_BODY_IDLE] = {"body.time", "the request body came too slowly", 408, false},
     [GUARD_UPSTREAM_LOST] = {"upstream.lost", "the API ended the connection", 502, true},
     [GUARD_UPSTREAM_TIME] = {"upstream.time", "the API did not answer in time", 504, true},
     [GUARD_UPSTREAM_BAD] = {"upstream.answer", "the API gave an answer that cannot be passed on",
 			    502, true},
+    [GUARD_RESTARTED] = {"bridge.restarted", "the bridge was started again meanwhile", 502, true},
     [GUARD_RESPONSE_SIZE] = {"response.size", "the answer of the API is larger than the limit", 502,
 			     true},
 };

@@ -66,12 +66,13 @@ const struct bridge_policy *guard_policy(const struct guard *g);
 
 enum guard_token_in {
 	GUARD_TOKEN_HEADERS, /* in the header list, where the policy's token_headers say ("authorization: Bearer T") */
-	GUARD_TOKEN_GIVEN /* in req.token, as the queue envelope carries it */
+	GUARD_TOKEN_GIVEN, /* in req.token */
+	GUARD_TOKEN_BOTH /* in req.token, as the queue envelope carries it, and in the client's headers */
 };
 
 struct guard_request {
 	enum guard_token_in token_in;
-	struct view token;	    /* GUARD_TOKEN_GIVEN */
+	struct view token;	    /* GUARD_TOKEN_GIVEN, _BOTH */
 	struct view method, target; /* bytes as presented */
 	const struct header
 	    *headers; /* as presented, without pseudo-headers, duplicates included */
@@ -128,10 +129,12 @@ enum guard_cause {
 	GUARD_MEMORY,	   /* no room for the body: nothing was sent upstream */
 	GUARD_AUDIT,	   /* it could not be recorded: nothing was sent upstream */
 	GUARD_UNREACHABLE, /* no connection: nothing was sent upstream */
+	GUARD_REPLAYED, /* a request of that number has been run already: this one is not */
 	GUARD_BODY_IDLE, /* the request body stalled or took too long: nothing was completed upstream */
 	GUARD_UPSTREAM_LOST, /* the connection ended after the first byte went upstream */
 	GUARD_UPSTREAM_TIME, /* limits.request_ns passed after the first byte went upstream */
 	GUARD_UPSTREAM_BAD, /* the answer is no HTTP, or has a status or header that cannot be passed on */
+	GUARD_RESTARTED, /* another process of the bridge began with it, and is no more */
 	GUARD_RESPONSE_SIZE, /* the answer is larger than limits.response_max */
 	GUARD_CAUSE_COUNT
 };

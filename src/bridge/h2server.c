@@ -161,7 +161,8 @@ static void answer_end(void *arg, bool whole)
 	st->s->more = true;
 }
 
-static const struct exchange_ops answers = {answer_head, answer_room, answer_data, answer_end};
+static const struct exchange_ops answers = {
+    .head = answer_head, .room = answer_room, .data = answer_data, .end = answer_end};
 
 /* Room for bodies. ------------------------------------------------------------------------- */
 

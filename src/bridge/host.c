@@ -14,6 +14,8 @@
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -22,6 +24,7 @@
 #include "bridge/audit.h"
 #include "bridge/bridge_proto.h"
 #include "bridge/h2server.h"
+#include "bridge/queueserver.h"
 #include "bridge/ready.h"
 #include "os/chan.h"
 #include "os/confine.h"
@@ -43,8 +46,13 @@ struct host {
 	struct bridge bridge;
 	struct bridge_policy *policy;
 	struct h2server *h2;
+	struct queueserver *queue;
+	int queue_root;			/* borrowed from queue */
+	struct bridge_shared *shared;	/* mapped, or &own */
+	struct bridge_shared own;
 	struct ready ready;
 	int in, out; /* owned until the server takes them */
+	bool ready_said; /* of a queue */
 	struct audit audit;
 	int64_t audit_by_ns; /* lines wait for a common write until then; INT64_MAX: none waits */
 	char run_id[BRIDGE_IDENTITY_MAX + 1], name[UPSTREAM_NAME_MAX + 1];
@@ -89,9 +97,12 @@ static void finish(struct host *h)
 	if (h->h2)
 		h2server_free(h->h2);
 	h->h2 = NULL;
+	if (h->queue)
+		queueserver_free(h->queue);
+	h->queue = NULL;
 	audit_close(&h->audit);
-	h->bridge.counts.audit_lost = h->audit.lost;
-	(void)bridge_put_counts(&b, &h->bridge.counts);
+	h->bridge.counts->audit_lost += h->audit.lost;
+	(void)bridge_put_counts(&b, h->bridge.counts);
 	(void)say(h, BF_DONE, &b);
 }
 
@@ -152,8 +163,19 @@ static void begin_session(struct host *h)
 	struct err e = ERR_INIT;
 	int r;
 
-	loop_del(&h->loop, &h->in_watch);
 	h->ready_by_ns = INT64_MAX;
+	if (h->queue) {
+		/* Its end is all that is still of interest there. */
+		ready_done(&h->ready);
+		h->ready_said = true;
+		r = queueserver_begin(h->queue);
+		if (r < 0)
+			lose(h, "the queue cannot be watched");
+		else
+			(void)say(h, BF_READY, NULL);
+		return;
+	}
+	loop_del(&h->loop, &h->in_watch);
 	r = h2server_new(&h->bridge, h->in, h->out, h->streams_max, &h->h2, &e);
 	/* Taken, also when it failed. */
 	h->in = h->out = -1;
@@ -179,9 +201,12 @@ static void on_early(struct loop_watch *w, uint32_t events)
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (n <= 0) {
-		lose(h, "the gateway ended before it was ready");
+		lose(h, h->ready_said ? "closed by the other end"
+				      : "the gateway ended before it was ready");
 		return;
 	}
+	if (h->ready_said)
+		return;
 	r = ready_feed(&h->ready, buf, (size_t)n, &e);
 	if (r < 0)
 		lose(h, e.text);
@@ -228,6 +253,13 @@ static void begin_stop(struct host *h)
 	guard_stop(h->bridge.guard);
 	if (h->h2)
 		h2server_stop(h->h2);
+	if (h->queue)
+		queueserver_stop(h->queue);
+}
+
+static unsigned under_way(const struct host *h)
+{
+	return h->h2 ? h2server_under_way(h->h2) : h->queue ? queueserver_under_way(h->queue) : 0;
 }
 
 static void on_parent(struct loop_watch *w, uint32_t events)
@@ -262,10 +294,15 @@ static void on_turn(void *arg, int64_t now)
 		if (h2server_state(h->h2) != H2_OPEN)
 			lose(h, h2_loss_name(h2server_state(h->h2)));
 	}
+	if (h->queue) {
+		due = queueserver_tick(h->queue, now);
+		if (due < next)
+			next = due;
+	}
 	if (now >= h->ready_by_ns)
 		lose(h, "the gateway was not ready in time");
 	if (h->stop_by_ns != INT64_MAX &&
-	    (now >= h->stop_by_ns || !h->h2 || h2server_under_way(h->h2) == 0))
+	    (now >= h->stop_by_ns || under_way(h) == 0))
 		finish(h);
 	if (now >= h->audit_by_ns) {
 		h->audit_by_ns =
@@ -278,7 +315,7 @@ static void on_turn(void *arg, int64_t now)
 	if (h->stop_by_ns < next)
 		next = h->stop_by_ns;
 	/* What the server submitted may have changed what the upstream wants. */
-	if (h->h2)
+	if (h->h2 || h->queue)
 		due = upstream_tick(h->bridge.upstream, now);
 	else
 		due = INT64_MAX;
@@ -325,7 +362,10 @@ static int make_guard(struct host *h, const struct bridge_setup *s, const struct
 static int confine(struct host *h, struct err *e)
 {
 	uint16_t port = upstream_port(h->bridge.upstream);
+	const struct confine_path dir = {.fd = h->queue_root, .access = CONFINE_WRITE};
 	struct confine_opts o = {
+	    .paths = &dir,
+	    .paths_len = h->queue ? 1 : 0,
 	    .data_max = DATA_MAX,
 	    .nofile_max = NOFILE,
 	    .connect_ports = &port,
@@ -336,7 +376,7 @@ static int confine(struct host *h, struct err *e)
 
 	/* Safe because: the filters only take system calls away and cannot be removed. */
 	if (r == 0 && !h->without_seccomp) {
-		r = seccomp_install_bridge(port != 0);
+		r = seccomp_install_bridge(port != 0, h->queue != NULL);
 		if (r < 0)
 			r = err_sys(e, -r,
 				    "seccomp: load the bridge's list (CONFIG_SECCOMP_FILTER)");
@@ -344,21 +384,71 @@ static int confine(struct host *h, struct err *e)
 	return r;
 }
 
+/* Memory of the parent's that the next process of this run gets as well: numbers, no more. */
+static int take_shared(struct host *h, int fd, struct err *e)
+{
+	struct stat st;
+	void *p;
+
+	h->shared = &h->own;
+	if (fd >= 0) {
+		if (fstat(fd, &st) < 0 || st.st_size < (off_t)sizeof(*h->shared))
+			return err_set(e, ERR_PROTOCOL, "airlock-bridge: too little memory shared");
+		p = mmap(NULL, sizeof(*h->shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		if (p == MAP_FAILED)
+			return err_sys(e, errno, "airlock-bridge: map the shared memory");
+		h->shared = p;
+	}
+	h->bridge.counts = &h->shared->counts;
+	return 0;
+}
+
+static int next_fd(int fds[FRAME_FDS_MAX], size_t *k)
+{
+	int fd = fds[*k];
+
+	fds[(*k)++] = -1;
+	return fd;
+}
+
+static int take_fds(struct host *h, const struct bridge_setup *s, int fds[FRAME_FDS_MAX],
+		    int *ret_dir, struct err *e)
+{
+	_cleanup_fd_ int audit = -1, shared = -1;
+	size_t k = 0;
+	int r;
+
+	if (s->has_channel) {
+		h->in = next_fd(fds, &k);
+		h->out = next_fd(fds, &k);
+	}
+	if (s->has_dir)
+		*ret_dir = next_fd(fds, &k);
+	if (s->has_audit)
+		audit = next_fd(fds, &k);
+	if (s->has_shared)
+		shared = next_fd(fds, &k);
+	if ((s->has_channel && (h->in < 0 || h->out < 0)) || (s->has_dir && *ret_dir < 0) ||
+	    (s->transport == BRIDGE_QUEUE ? !s->has_dir : !s->has_channel))
+		return err_set(e, ERR_PROTOCOL, "airlock-bridge: a descriptor is missing");
+	r = audit_open(&h->audit, TAKE_FD(audit), e);
+	return r < 0 ? r : take_shared(h, shared, e);
+}
+
 static int set_up(struct host *h, const struct frame *f, int fds[FRAME_FDS_MAX], struct err *e)
 {
 	_cleanup_free_ char *text = NULL;
 	char nonce[READY_NONCE_LEN + 1] = "";
+	_cleanup_fd_ int dir = -1;
 	struct bridge_setup s;
 	struct origin o;
 	int r;
 
-	h->in = TAKE_FD(fds[0]);
-	h->out = TAKE_FD(fds[1]);
-	r = audit_open(&h->audit, TAKE_FD(fds[2]), e);
+	if (f->type != BF_SETUP || bridge_get_setup(f->payload, &s) < 0)
+		return err_set(e, ERR_PROTOCOL, "airlock-bridge: not a set-up of this version");
+	r = take_fds(h, &s, fds, &dir, e);
 	if (r < 0)
 		return r;
-	if (f->type != BF_SETUP || bridge_get_setup(f->payload, &s) < 0 || h->in < 0 || h->out < 0)
-		return err_set(e, ERR_PROTOCOL, "airlock-bridge: not a set-up of this version");
 	h->without_landlock = s.without_landlock;
 	h->without_seccomp = s.without_seccomp;
 	text = strndup(s.upstream.n ? s.upstream.p : "", s.upstream.n);
@@ -381,13 +471,18 @@ static int set_up(struct host *h, const struct frame *f, int fds[FRAME_FDS_MAX],
 	h->bridge.audit_ready = can_audit;
 	h->bridge.audit_arg = h;
 	ready_init(&h->ready, nonce);
+	h->ready.alone = s.transport == BRIDGE_QUEUE;
 	h->bridge.transport = s.transport == BRIDGE_QUEUE ? "queue" : "http2";
-	return confine(h, e);
+	if (s.transport == BRIDGE_QUEUE) {
+		h->queue_root = dir;
+		r = queueserver_new(&h->bridge, TAKE_FD(dir), h->shared, &h->queue, e);
+	}
+	return r < 0 ? r : confine(h, e);
 }
 
 static int start(struct host *h, struct err *e)
 {
-	int fds[FRAME_FDS_MAX] = {-1, -1, -1, -1};
+	int fds[FRAME_FDS_MAX] = {-1, -1, -1, -1, -1};
 	struct frame f;
 	int r = loop_init(&h->loop, e);
 
@@ -410,13 +505,17 @@ static int start(struct host *h, struct err *e)
 		r = loop_add(&h->loop, &h->ctl_watch, h->ctl.fd, EPOLLIN, on_parent);
 	if (r == 0)
 		r = say(h, BF_CONFINED, NULL);
-	return r < 0 ? r : watch_channel(h, e);
+	if (r == 0 && h->in < 0)
+		begin_session(h);
+	return r < 0 || h->in < 0 ? r : watch_channel(h, e);
 }
 
 static void clear(struct host *h)
 {
 	if (h->h2)
 		h2server_free(h->h2);
+	if (h->queue)
+		queueserver_free(h->queue);
 	upstream_free(h->bridge.upstream);
 	guard_free(h->bridge.guard);
 	bridge_policy_unref(h->policy);

@@ -85,6 +85,8 @@ int ready_feed(struct ready *r, const void *p, size_t n, struct err *e)
 		return r->seen + r->in.len > READY_SKIP_MAX
 			   ? err_set(e, ERR_LIMIT, "over %d bytes before READY", READY_SKIP_MAX)
 			   : 0;
+	if (r->alone)
+		return 1;
 	have = r->in.len < NGHTTP2_CLIENT_MAGIC_LEN ? r->in.len : NGHTTP2_CLIENT_MAGIC_LEN;
 	if (have && memcmp(r->in.data, NGHTTP2_CLIENT_MAGIC, have) != 0)
 		return err_set(e, ERR_PROTOCOL, "READY is not followed by HTTP/2");

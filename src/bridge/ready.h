@@ -23,6 +23,7 @@ struct ready {
 	struct buf in; /* what came and is not judged yet */
 	size_t seen;
 	bool said; /* the line is accepted; the preface is awaited */
+	bool alone; /* no preface follows: of a queue */
 };
 
 void ready_init(struct ready *r, const char *nonce);

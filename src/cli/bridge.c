@@ -2,25 +2,26 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
+#include <signal.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/str.h"
-#include "bridge/client.h"
+#include "bridge/link.h"
 #include "cli/cli.h"
 #include "engine/interrupt.h"
 #include "os/process.h"
 #include "os/self.h"
 
-#define POLICY_LOOK_MS 1000
+#define TURN_MS 200 /* a lost helper is replaced, a changed policy seen, as soon as that */
 
 enum id {
 	O_UPSTREAM = 1,
@@ -40,7 +41,8 @@ const struct opt opts_bridge[] = {
     {"policy", 0, "NAME|FILE",
      "which calls pass (default paperclip); a file is read again when it changes", O_POLICY},
     {"listen", 0, "ADDRESS:PORT", "where clients connect, as 127.0.0.1:3101", O_LISTEN},
-    {"transport", 0, "http2", "how requests travel to the host side (default http2)", O_TRANSPORT},
+    {"transport", 0, "http2|queue",
+     "how requests travel to the host side: a stream (default), or files", O_TRANSPORT},
     {"token-file", 0, "FILE",
      "token of the clients: read from FILE, or made and written there if it does not exist",
      O_TOKEN_FILE},
@@ -51,13 +53,18 @@ const struct opt opts_bridge[] = {
 
 struct words {
 	const char *upstream, *credential, *policy, *listen, *token_file, *run_id;
-	bool quiet, help;
+	bool queue, quiet, help;
 };
 
 struct bridge_cmd {
 	struct words w;
 	struct bridge_inputs in;
-	struct bridge_client client;
+	struct bridge_link link;
+	struct bridge_counts counts;
+	int queue_parent; /* owned; -1: none */
+	char queue_name[LINK_QUEUE_NAME];
+	char *queue_dir; /* owned */
+	bool up, terminal;
 	struct process gateway;
 	struct process_opts gateway_opts;
 	char *gateway_path, **gateway_env; /* owned */
@@ -66,8 +73,7 @@ struct bridge_cmd {
 	char host[INET_ADDRSTRLEN];
 	uint16_t port;
 	char own_id[ID_LEN + 1];
-	struct timespec policy_time; /* of the file that is in force */
-	off_t policy_size;
+	int hangup; /* signalfd of SIGHUP; owned, -1: none */
 };
 
 static int set(void *arg, const struct opt *o, const char *v, struct err *e)
@@ -94,9 +100,10 @@ static int set(void *arg, const struct opt *o, const char *v, struct err *e)
 		w->run_id = v;
 		return 0;
 	case O_TRANSPORT:
-		if (strcmp(v, "http2") == 0)
+		w->queue = strcmp(v, "queue") == 0;
+		if (w->queue || strcmp(v, "http2") == 0)
 			return 0;
-		return err_set(e, ERR_USAGE, "--transport %.40s: this version has http2 only", v);
+		return err_set(e, ERR_USAGE, "--transport %.40s: give http2 or queue", v);
 	case O_QUIET:
 		w->quiet = true;
 		return 0;
@@ -157,25 +164,46 @@ static struct view view_of(const char *s)
 	return s ? (struct view){s, strlen(s)} : (struct view){0};
 }
 
-static int start_gateway(struct bridge_cmd *c, int channel, struct err *e)
+static int gateway_env(struct bridge_cmd *c)
 {
-	char host[64], port[48], nonce[96];
+	_cleanup_buf_ struct buf b = BUF_INIT(PATH_MAX + 64);
+	const char *const pairs[][2] = {
+	    {"PAPERCLIP_API_BRIDGE_MODE", bridge_transport_mode(c->link.o.transport)},
+	    {"PAPERCLIP_BRIDGE_CONTROL", "1"},
+	    {"PAPERCLIP_BRIDGE_HOST", c->host},
+	    {"PAPERCLIP_BRIDGE_NONCE", c->in.nonce},
+	    {"PAPERCLIP_BRIDGE_QUEUE_DIR", c->queue_dir},
+	    {"PAPERCLIP_BRIDGE_TOKEN", c->queue_dir ? c->in.token : NULL},
+	};
+	int r = 0;
+
+	(void)buf_putf(&b, "PAPERCLIP_BRIDGE_PORT=%u", c->port);
+	r = strv_add(&c->gateway_env, buf_text(&b));
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(pairs); i++) {
+		if (!pairs[i][1])
+			continue;
+		buf_reset(&b);
+		(void)buf_putf(&b, "%s=%s", pairs[i][0], pairs[i][1]);
+		r = strv_add(&c->gateway_env, buf_text(&b));
+	}
+	if (b.data)
+		sodium_memzero(b.data, b.cap);
+	return r;
+}
+
+static int start_gateway(struct bridge_cmd *c, int control, struct err *e)
+{
 	int r = self_helper("airlock-gateway", &c->gateway_path, e);
 
 	if (r < 0)
 		return r;
-	(void)snprintf(host, sizeof(host), "PAPERCLIP_BRIDGE_HOST=%s", c->host);
-	(void)snprintf(port, sizeof(port), "PAPERCLIP_BRIDGE_PORT=%u", c->port);
-	(void)snprintf(nonce, sizeof(nonce), "PAPERCLIP_BRIDGE_NONCE=%s", c->in.nonce);
-	if (strv_add(&c->gateway_env, "PAPERCLIP_API_BRIDGE_MODE=http2_v1") < 0 ||
-	    strv_add(&c->gateway_env, host) < 0 || strv_add(&c->gateway_env, port) < 0 ||
-	    strv_add(&c->gateway_env, nonce) < 0)
+	if (gateway_env(c) < 0)
 		return err_set(e, ERR_NOMEM, "gateway: out of memory");
 	c->gateway_argv[0] = c->gateway_path;
 	c->gateway_opts = (struct process_opts)PROCESS_OPTS_INIT;
 	c->gateway_opts.argv = c->gateway_argv;
 	c->gateway_opts.envp = (const char *const *)c->gateway_env;
-	c->gateway_opts.in_fd = c->gateway_opts.out_fd = channel;
+	c->gateway_opts.in_fd = c->gateway_opts.out_fd = control;
 	r = process_start(&c->gateway, &c->gateway_opts, e);
 	c->gateway_started = r == 0;
 	return r;
@@ -200,11 +228,46 @@ static int gateway_failed(struct bridge_cmd *c, int r, struct err *e)
 	return err_wrap(e, r, "gateway on %s:%u", c->host, c->port);
 }
 
+static void note(void *arg, bool bad, const char *text)
+{
+	const struct bridge_cmd *c = arg;
+
+	if (bad || !c->w.quiet)
+		cli_say("%s", text);
+}
+
+/* Of this user alone; in memory where the machine has that. */
+static int make_queue(struct bridge_cmd *c, int *ret, struct err *e)
+{
+	static const char *const places[] = {NULL, "/dev/shm", "/tmp"};
+	const char *place = getenv("XDG_RUNTIME_DIR");
+	struct buf b = BUF_INIT(PATH_MAX);
+
+	for (size_t i = 0; i < ARRAY_LEN(places) && c->queue_parent < 0; i++) {
+		place = i ? places[i] : place;
+		if (place && *place == '/')
+			c->queue_parent = open(place, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	}
+	if (c->queue_parent < 0)
+		return err_sys(e, errno, "queue in %s", place ? place : "/tmp");
+	*ret = link_queue_make(c->queue_parent, c->queue_name, e);
+	if (*ret < 0)
+		return *ret;
+	(void)buf_putf(&b, "%s/%s", place, c->queue_name);
+	c->queue_dir = buf_take(&b);
+	return c->queue_dir ? 0 : err_set(e, ERR_NOMEM, "queue: out of memory");
+}
+
 static int start(struct bridge_cmd *c, struct err *e)
 {
-	struct bridge_setup s = {.transport = BRIDGE_HTTP2};
-	_cleanup_fd_ int ours = -1, theirs = -1;
-	int pair[2], r;
+	struct bridge_link_opts o = {.in = &c->in,
+				     .transport = c->w.queue ? BRIDGE_QUEUE : BRIDGE_HTTP2,
+				     .dir = -1,
+				     .audit = -1,
+				     .note = note,
+				     .arg = c};
+	_cleanup_fd_ int theirs = -1, dir = -1;
+	int r;
 
 	r = bridge_inputs_read(&c->in, c->w.upstream, c->w.credential,
 			       c->w.policy ? c->w.policy : "paperclip", e);
@@ -212,90 +275,83 @@ static int start(struct bridge_cmd *c, struct err *e)
 		r = token(c, e);
 	if (r < 0)
 		return r;
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-		return err_sys(e, errno, "bridge channel");
-	ours = pair[0];
-	theirs = pair[1];
 	if (!c->w.run_id && id_new(c->own_id) < 0)
 		return err_set(e, ERR_UNAVAILABLE, "bridge: no random numbers for a run id");
-	s.run_id = view_of(c->w.run_id ? c->w.run_id : c->own_id);
-	s.upstream = view_of(c->in.upstream);
-	s.token = view_of(c->in.token);
-	s.nonce = view_of(c->in.nonce);
-	s.credential = view_of(c->in.credential);
-	s.policy_name = view_of(c->in.policy_name);
-	s.policy_text = (struct view){c->in.policy_text, c->in.policy_len};
-	s.ca = (struct view){c->in.ca, c->in.ca_len};
-	r = bridge_client_start(&c->client, &s, ours, ours, -1, e);
-	cleanup_fd(&ours);
+	o.run_id = view_of(c->w.run_id ? c->w.run_id : c->own_id);
+	if (c->w.queue)
+		r = make_queue(c, &dir, e);
+	o.dir = dir;
+	if (r == 0)
+		r = link_open(&c->link, &o, &theirs, e);
 	if (r == 0)
 		r = start_gateway(c, theirs, e);
 	cleanup_fd(&theirs);
 	if (r < 0)
 		return r;
-	r = bridge_client_ready(&c->client, e);
+	r = link_ready(&c->link, e);
+	c->up = r == 0;
 	return r < 0 ? gateway_failed(c, r, e) : 0;
 }
 
-static bool policy_changed(struct bridge_cmd *c)
+/*
+ * SIGHUP reads the policy again, as servers do. When it comes because the terminal is gone, so is whoever watched this
+ * program, and it ends.
+ */
+static int watch_hangup(struct bridge_cmd *c, struct err *e)
 {
-	struct stat st;
-	bool changed;
+	sigset_t set;
 
-	if (!c->in.policy_text || stat(c->in.policy_name, &st) < 0)
-		return false;
-	changed = st.st_size != c->policy_size || st.st_mtim.tv_sec != c->policy_time.tv_sec ||
-		  st.st_mtim.tv_nsec != c->policy_time.tv_nsec;
-	c->policy_size = st.st_size;
-	c->policy_time = st.st_mtim;
-	return changed;
+	c->terminal = isatty(STDERR_FILENO);
+	(void)sigemptyset(&set);
+	(void)sigaddset(&set, SIGHUP);
+	if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
+		return err_sys(e, errno, "block SIGHUP");
+	c->hangup = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	return c->hangup < 0 ? err_sys(e, errno, "watch SIGHUP") : 0;
 }
 
-static void reload(struct bridge_cmd *c)
+static bool hung_up(struct bridge_cmd *c)
 {
-	struct bridge_inputs fresh = {0};
-	struct err e = ERR_INIT;
-	int r = bridge_inputs_read(&fresh, c->in.upstream, NULL, c->in.policy_name, &e);
+	struct signalfd_siginfo si;
 
-	if (r == 0)
-		r = bridge_client_policy(&c->client, fresh.policy_text, fresh.policy_len, &e);
-	if (r < 0)
-		cli_say("the policy stays as it was: %s", e.text);
-	else if (!c->w.quiet)
-		cli_say("policy %s read again", c->in.policy_name);
-	bridge_inputs_done(&fresh);
+	while (read(c->hangup, &si, sizeof(si)) > 0) {
+		if (c->terminal && !isatty(STDERR_FILENO))
+			return true;
+		if (c->in.policy_text)
+			link_reread(&c->link);
+	}
+	return false;
 }
 
 static int serve(struct bridge_cmd *c, struct err *e)
 {
-	(void)policy_changed(c);
 	while (!*interrupt_first()) {
-		struct pollfd p[3] = {
+		struct pollfd p[4] = {
 		    {.fd = interrupt_fd(), .events = POLLIN},
-		    {.fd = bridge_client_fd(&c->client), .events = POLLIN},
+		    {.fd = bridge_client_fd(&c->link.client), .events = POLLIN},
 		    {.fd = c->gateway.pidfd, .events = POLLIN},
+		    {.fd = c->hangup, .events = POLLIN},
 		};
 
-		if (poll(p, 3, POLICY_LOOK_MS) < 0 && errno != EINTR)
+		if (poll(p, 4, TURN_MS) < 0 && errno != EINTR)
 			return err_sys(e, errno, "wait");
 		if (p[0].revents)
 			interrupt_ack();
-		bridge_client_poll(&c->client);
-		if (c->client.lost)
-			return err_set(e, ERR_UNAVAILABLE, "bridge: %s", c->client.why);
+		if (p[3].revents && hung_up(c))
+			return 0;
 		if (p[2].revents)
 			return err_set(e, ERR_UNAVAILABLE, "the gateway ended");
-		if (policy_changed(c))
-			reload(c);
+		if (!link_poll(&c->link))
+			return err_set(e, ERR_UNAVAILABLE, "bridge: %s", c->link.why);
 	}
 	return 0;
 }
 
 static void report(const struct bridge_cmd *c)
 {
-	const struct bridge_counts *n = &c->client.counts;
+	const struct bridge_counts *n = &c->counts;
 
-	if (!c->w.quiet && c->client.done)
+	if (!c->w.quiet && c->up)
 		cli_say("%llu requests, %llu forwarded, %llu refused, %llu failed",
 			(unsigned long long)n->requests, (unsigned long long)n->forwarded,
 			(unsigned long long)n->refused, (unsigned long long)n->failed);
@@ -303,11 +359,16 @@ static void report(const struct bridge_cmd *c)
 
 static void clear(struct bridge_cmd *c)
 {
-	bridge_client_stop(&c->client);
+	link_stop(&c->link, &c->counts);
 	if (c->gateway_started)
 		process_kill(&c->gateway);
+	if (c->queue_parent >= 0)
+		link_queue_remove(c->queue_parent, c->queue_name);
+	cleanup_fd(&c->queue_parent);
+	cleanup_fd(&c->hangup);
 	report(c);
 	bridge_inputs_done(&c->in);
+	free(c->queue_dir);
 	free(c->gateway_path);
 	strv_free(c->gateway_env);
 }
@@ -315,7 +376,7 @@ static void clear(struct bridge_cmd *c)
 int cmd_bridge(int argc, char **argv)
 {
 	static const struct opt *const tables[] = {opts_bridge, opts_help, NULL};
-	struct bridge_cmd c = {0};
+	struct bridge_cmd c = {.queue_parent = -1, .hangup = -1};
 	struct opt_parse p = {
 	    .tables = tables, .verb = "bridge", .permute = true, .set = set, .arg = &c.w};
 	struct err e = ERR_INIT;
@@ -333,6 +394,8 @@ int cmd_bridge(int argc, char **argv)
 		r = parse_listen(&c, &e);
 	if (r == 0)
 		r = interrupt_setup(&e);
+	if (r == 0)
+		r = watch_hangup(&c, &e);
 	if (r == 0)
 		r = start(&c, &e);
 	if (r == 0 && !c.w.quiet)

@@ -50,6 +50,7 @@ enum id {
 	O_API,
 	O_API_KEY_FILE,
 	O_API_RUN_ID,
+	O_API_TRANSPORT,
 	O_POLICY,
 	O_UPSTREAM,
 	O_HELP,
@@ -109,7 +110,11 @@ const struct opt opts_exec[] = {
     {"api-key-file", 0, "FILE", "the agent's key for --api; it stays outside the sandbox",
      O_API_KEY_FILE},
     {"api-run-id", 0, "ID", "run id that the API knows (default: Airlock's own)", O_API_RUN_ID},
-    {"policy", 0, "NAME|FILE", "which calls the bridge lets through (default paperclip)", O_POLICY},
+    {"api-transport", 0, "http2|queue", "how calls leave the sandbox: a stream (default), or files",
+     O_API_TRANSPORT},
+    {"policy", 0, "NAME|FILE",
+     "which calls the bridge lets through (default paperclip); a file is read again when it changes",
+     O_POLICY},
     {"upstream", 0, "NAME=URL,policy=P,...",
      "a further API behind a bridge of its own, as a model's; its key stays outside; may be repeated",
      O_UPSTREAM},
@@ -207,6 +212,7 @@ static int set_choice(struct runopts *o, const struct opt *opt, const char *v, s
 									   "keep-host",
 									   "take-sandbox"};
 	static const char *const outs[] = {"changes", "tar"};
+	static const char *const transports[] = {"http2", "queue"};
 	static const char *const layers[] = {"cgroup", "landlock", "seccomp", "overlay"};
 	int k;
 
@@ -222,6 +228,10 @@ static int set_choice(struct runopts *o, const struct opt *opt, const char *v, s
 	case O_SYNC_OUT:
 		k = pick(e, opt, v, outs, ARRAY_LEN(outs));
 		o->req.by_tar = k == 1;
+		return k < 0 ? k : 0;
+	case O_API_TRANSPORT:
+		k = pick(e, opt, v, transports, ARRAY_LEN(transports));
+		o->req.api.queue = k == 1;
 		return k < 0 ? k : 0;
 	case O_CONFLICT:
 		k = pick(e, opt, v, conflicts, ARRAY_LEN(conflicts));

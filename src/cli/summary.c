@@ -312,6 +312,9 @@ static void bridge(const struct bridge_outcome *o)
 		(void)snprintf(who, sizeof(who), "upstream %s", o->name);
 	if (o->lost)
 		cli_say("%s: LOST during the run: %s", who, o->why);
+	else if (o->restarts)
+		cli_say("%s: it was interrupted and started again %u time%s", who, o->restarts,
+			o->restarts == 1 ? "" : "s");
 	if (c->requests == 0) {
 		cli_say("%s: policy %s; no request was made", who, o->policy);
 		return;

@@ -5,11 +5,14 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sodium.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/path.h"
+#include "base/str.h"
 #include "engine/gateway.h"
 
 #define TRIES 3 /* ports that somebody else may have taken */
@@ -28,54 +31,80 @@ static struct view variable(char *const *env, const char *prefix)
 	return (struct view){0};
 }
 
-static int start_helper(struct apibridge *b, const struct apibridge_opts *o, char *const *env,
-			int channel, struct err *e)
+static int make_queue(struct apibridge *b, const struct sandbox *sb, const char *lease_dir,
+		      struct err *e)
 {
-	const struct bridge_setup s = {
-	    .transport = BRIDGE_HTTP2,
+	_cleanup_free_ char *host = path_join(lease_dir, sb->ops->isolates ? "tmp" : "");
+	int fd;
+
+	if (!host)
+		return err_set(e, ERR_NOMEM, "bridge: out of memory");
+	/* The sandbox's own /tmp: a mount of it, so that its names mean the same on both sides, and nothing leads out of it. */
+	b->queue_parent = open(host, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (b->queue_parent < 0)
+		return err_sys(e, errno, "queue in %s", host);
+	fd = link_queue_make(b->queue_parent, b->queue_name, e);
+	if (fd < 0)
+		return fd;
+	b->queue_inside = path_join(sb->ops->isolates ? "/tmp" : lease_dir, b->queue_name);
+	if (!b->queue_inside) {
+		cleanup_fd(&fd);
+		return err_set(e, ERR_NOMEM, "bridge: out of memory");
+	}
+	return fd;
+}
+
+static int open_link(struct apibridge *b, struct sandbox *sb, const struct apibridge_opts *o,
+		     char *const *env, int *ret_gateway, struct err *e)
+{
+	_cleanup_fd_ int dir = -1;
+	struct bridge_link_opts l = {
+	    .in = &b->in,
+	    .transport = o->api->queue ? BRIDGE_QUEUE : BRIDGE_HTTP2,
 	    .without_landlock = o->q->without & WITHOUT_LANDLOCK,
 	    .without_seccomp = o->q->without & WITHOUT_SECCOMP,
-	    .upstream = view_of(b->in.upstream),
-	    .token = view_of(b->in.token),
-	    .nonce = view_of(b->in.nonce),
-	    .credential = view_of(b->in.credential),
 	    .run_id = view_of(o->run_id),
 	    .agent_id = variable(env, "PAPERCLIP_AGENT_ID="),
 	    .company_id = variable(env, "PAPERCLIP_COMPANY_ID="),
 	    .task_id = variable(env, "PAPERCLIP_TASK_ID="),
-	    .policy_name = view_of(b->in.policy_name),
-	    .policy_text = {b->in.policy_text, b->in.policy_len},
-	    .ca = {b->in.ca, b->in.ca_len},
+	    .dir = -1,
+	    .audit = o->audit,
+	    .note = o->note,
+	    .arg = o->arg,
 	    .name = view_of(o->api->name),
 	    .credential_header = view_of(o->api->header),
 	};
 
-	return bridge_client_start(&b->client, &s, channel, channel, o->audit, e);
+	if (o->api->queue) {
+		dir = make_queue(b, sb, o->lease_dir, e);
+		if (dir < 0)
+			return dir;
+		l.dir = dir;
+	}
+	return link_open(&b->link, &l, ret_gateway, e);
 }
 
 static int try_start(struct apibridge *b, struct sandbox *sb, const struct apibridge_opts *o,
 		     char *const *env, struct err *e)
 {
-	_cleanup_fd_ int ours = -1, theirs = -1, errors = -1, errors_in = -1;
+	_cleanup_fd_ int theirs = -1, errors = -1, errors_in = -1;
 	int pair[2], r;
 
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-		return err_sys(e, errno, "bridge channel");
-	ours = pair[0];
-	theirs = pair[1];
 	if (pipe2(pair, O_CLOEXEC) < 0)
 		return err_sys(e, errno, "bridge channel");
 	errors = pair[0];
 	errors_in = pair[1];
 	r = gateway_port(&b->port, e);
 	if (r == 0)
-		r = start_helper(b, o, env, ours, e);
-	cleanup_fd(&ours);
+		r = open_link(b, sb, o, env, &theirs, e);
 	/* Safe because: what travels into the sandbox is its own end of a socket pair, and a pipe to write into. */
 	if (r == 0)
 		r = gateway_start(sb,
 				  &(struct gateway_spec){
-				      .mode = bridge_transport_mode(BRIDGE_HTTP2),
+				      .mode = bridge_transport_mode(b->link.o.transport),
+				      .control = true,
+				      .queue_dir = b->queue_inside,
+				      .token = b->queue_inside ? b->in.token : NULL,
 				      .nonce = b->in.nonce,
 				      .port = b->port,
 				      .channel = theirs,
@@ -86,7 +115,7 @@ static int try_start(struct apibridge *b, struct sandbox *sb, const struct apibr
 	cleanup_fd(&errors_in);
 	if (r < 0)
 		return r;
-	r = bridge_client_ready(&b->client, e);
+	r = link_ready(&b->link, e);
 	if (r < 0)
 		gateway_errors(errors, e);
 	return r;
@@ -101,7 +130,7 @@ static int tell_api(const struct apibridge *b, const struct apibridge_opts *o, c
 		r = gateway_setvar(env, "PAPERCLIP_API_KEY", b->in.token);
 	if (r == 0)
 		r = gateway_setvar(env, "PAPERCLIP_API_BRIDGE_MODE",
-				   bridge_transport_mode(BRIDGE_HTTP2));
+				   bridge_transport_mode(b->link.o.transport));
 	if (r == 0)
 		r = gateway_setvar(env, "PAPERCLIP_RUN_ID", o->run_id);
 	return r;
@@ -175,17 +204,23 @@ bool apibridge_lost(struct apibridge *b)
 {
 	if (!b->up || b->told)
 		return false;
-	bridge_client_poll(&b->client);
-	b->told = b->client.lost;
+	b->told = !link_poll(&b->link);
 	return b->told;
 }
 
 void apibridge_stop(struct apibridge *b, struct sandbox *sb)
 {
-	bridge_client_stop(&b->client);
+	link_stop(&b->link, &b->counts);
 	if (b->gateway && sb)
 		(void)sb->ops->signal(sb, b->gateway, SIGTERM, NULL);
 	b->gateway = 0;
+	if (b->queue_inside)
+		link_queue_remove(b->queue_parent, b->queue_name);
+	if (b->queue_parent > 0)
+		cleanup_fd(&b->queue_parent);
+	b->queue_parent = 0;
+	free(b->queue_inside);
+	b->queue_inside = NULL;
 	if (b->up)
 		bridge_inputs_done(&b->in);
 }

@@ -2,21 +2,27 @@
  * apibridge.h: the bridge of one run: airlock-bridge on the host, the gateway inside, and the variables that tell
  * the command where it is.
  *
- * Its end is the run's end. When it is lost in between, the command goes on and hears 503; the summary says so.
+ * Its end is the run's end. A helper that is lost in between is replaced (bridge/link.h); when that does not help, the command goes
+ * on and hears 503, and the summary says so.
  */
 #ifndef AIRLOCK_ENGINE_APIBRIDGE_H
 #define AIRLOCK_ENGINE_APIBRIDGE_H
 
-#include "bridge/client.h"
+#include "bridge/link.h"
 #include "engine/request.h"
 
 struct apibridge {
-	struct bridge_client client;
+	struct bridge_link link;
+	struct bridge_counts counts; /* after apibridge_stop */
 	struct bridge_inputs in;
 	uint32_t gateway; /* id of its command in the sandbox; 0: none */
 	uint16_t port;
 	bool up; /* it was ready; counts and why are of interest */
 	bool told;
+	/* of a file queue */
+	int queue_parent; /* owned; 0: none */
+	char queue_name[LINK_QUEUE_NAME];
+	char *queue_inside; /* owned */
 };
 
 struct apibridge_opts {
@@ -24,6 +30,9 @@ struct apibridge_opts {
 	const struct api_request *api; /* of q */
 	const char *run_id;	       /* identity of the requests */
 	int audit;		       /* descriptor for the decisions, or -1; borrowed */
+	const char *lease_dir;
+	void (*note)(void *arg, bool bad, const char *text); /* until apibridge_stop */
+	void *arg;
 };
 
 /*
@@ -32,9 +41,9 @@ struct apibridge_opts {
  */
 int apibridge_start(struct apibridge *b, struct sandbox *sb, const struct apibridge_opts *o,
 		    char ***env, struct err *e);
-/* True once, when the bridge was lost: b->client.why says why. To be asked now and then. */
+/* True once, when the bridge was lost: b->link.why says why. To be asked now and then: replaces what is broken. */
 bool apibridge_lost(struct apibridge *b);
-/* Ends both; the counts are in b->client.counts. Does nothing to one that was not started. */
+/* Ends both; the counts are in b->counts. Does nothing to one that was not started. */
 void apibridge_stop(struct apibridge *b, struct sandbox *sb);
 
 #endif

@@ -63,6 +63,12 @@ int gateway_start(struct sandbox *sb, const struct gateway_spec *s, uint32_t *re
 		r = gateway_setvar(&env, "PAPERCLIP_BRIDGE_HOST", "127.0.0.1");
 	if (r == 0)
 		r = gateway_setvar(&env, "PAPERCLIP_BRIDGE_PORT", port);
+	if (r == 0 && s->control)
+		r = gateway_setvar(&env, "PAPERCLIP_BRIDGE_CONTROL", "1");
+	if (r == 0 && s->queue_dir)
+		r = gateway_setvar(&env, "PAPERCLIP_BRIDGE_QUEUE_DIR", s->queue_dir);
+	if (r == 0 && s->token)
+		r = gateway_setvar(&env, "PAPERCLIP_BRIDGE_TOKEN", s->token);
 	if (r == 0 && s->nonce)
 		r = gateway_setvar(&env, "PAPERCLIP_BRIDGE_NONCE", s->nonce);
 	if (r < 0)

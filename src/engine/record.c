@@ -192,9 +192,10 @@ static json_t *bridge(const struct bridge_outcome *o)
 
 	if (!o->used)
 		return json_null();
-	return json_pack("{s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o}", "policy",
-			 text(o->policy), "requests", (json_int_t)c->requests, "forwarded",
-			 (json_int_t)c->forwarded, "refused", (json_int_t)c->refused, "failed",
+	return json_pack("{s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o}", "policy",
+			 text(o->policy), "restarts", (json_int_t)o->restarts, "requests",
+			 (json_int_t)c->requests, "forwarded", (json_int_t)c->forwarded, "refused",
+			 (json_int_t)c->refused, "failed",
 			 (json_int_t)c->failed, "indeterminate", (json_int_t)c->indeterminate,
 			 "bytes_in", (json_int_t)c->bytes_in, "bytes_out", (json_int_t)c->bytes_out,
 			 "audit_lost", (json_int_t)c->audit_lost, "lost",

@@ -33,6 +33,7 @@ struct api_request {
 	char *key; /* instead of key_file; wiped */
 	char *name, *header;
 	char **url_vars, **token_vars;
+	bool queue; /* by files instead of a stream */
 };
 
 struct request {

@@ -27,6 +27,7 @@ struct bridge_outcome {
 	char name[UPSTREAM_NAME_MAX + 1]; /* "": the API's */
 	char policy[128], why[256];	  /* why: it was lost */
 	struct bridge_counts counts;
+	unsigned restarts; /* it was interrupted so often */
 };
 
 struct net_outcome {

@@ -17,6 +17,11 @@ int runner_audit(struct runner *r, struct err *e)
 		      : fd;
 }
 
+static void bridge_note(void *arg, bool bad, const char *text)
+{
+	runner_note(arg, bad, text);
+}
+
 static int start(struct runner *r, const struct api_request *api, struct apibridge *b,
 		 struct bridge_outcome *o, struct err *e)
 {
@@ -26,6 +31,9 @@ static int start(struct runner *r, const struct api_request *api, struct apibrid
 	    .api = api,
 	    .run_id = r->q->api.run_id ? r->q->api.run_id : r->run.id,
 	    .audit = fd,
+	    .lease_dir = r->lease_dir,
+	    .note = bridge_note,
+	    .arg = r,
 	};
 	int k;
 
@@ -59,7 +67,7 @@ static void watch(struct runner *r, struct apibridge *b, struct bridge_outcome *
 	if (!apibridge_lost(b))
 		return;
 	o->lost = true;
-	(void)snprintf(o->why, sizeof(o->why), "%s", b->client.why);
+	(void)snprintf(o->why, sizeof(o->why), "%s", b->link.why);
 	(void)snprintf(
 	    text, sizeof(text),
 	    "the bridge%s%s is lost (%s): the command's API calls fail with 503 from now on",
@@ -76,13 +84,9 @@ void runner_bridge_watch(struct runner *r)
 
 static void stop(struct runner *r, struct apibridge *b, struct bridge_outcome *o)
 {
+	o->restarts = b->link.restarts;
 	apibridge_stop(b, r->sb);
-	/* It died between the last look and now. */
-	if (o->used && !b->client.done && !o->lost) {
-		o->lost = true;
-		(void)snprintf(o->why, sizeof(o->why), "%s", b->client.why);
-	}
-	o->counts = b->client.counts;
+	o->counts = b->counts;
 }
 
 void runner_bridge_end(struct runner *r)

@@ -23,6 +23,7 @@
 #define GATE_IDLE_MS 30000  /* a client that neither sends its body nor reads its answer */
 #define GATE_LINGER_MS 10000
 #define GATE_LINGER_LOST_MS 60000 /* how long a gateway without a channel answers 503 */
+#define GATE_RECONNECT_MS 15000	  /* how long requests wait for another channel; then 503, 502 */
 #define GATE_UP_MAX 131072	  /* bytes of a request body that wait for the channel */
 #define GATE_WINDOW (1 << 20)	  /* bytes of an answer that wait for a client */
 
@@ -41,6 +42,7 @@ enum gate_fail {
 	GATE_REFUSED,	  /* the other end did not process it */
 	GATE_MALFORMED,	  /* the other end cannot take such a request */
 	GATE_TOO_LARGE,	  /* ... such headers */
+	GATE_BODY_SIZE,	  /* ... such a body */
 	GATE_LOST,	  /* it left, and its outcome is unknown */
 };
 

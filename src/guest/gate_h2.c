@@ -10,22 +10,40 @@
 
 #define NV_MAX (BRIDGE_HEADERS_MAX + 8)
 
+struct length {
+	uint32_t name, value;
+};
+
 struct gate_call {
 	struct gate_h2 *h;
 	struct gate_call *next, **prev;
 	struct gate_conn *conn; /* NULL: dropped */
-	int32_t id;
+	int32_t id;		/* of its stream; 0: it waits for one */
+	char *text;		/* names and values, one behind the other: it may be sent again */
+	struct length *length;
+	size_t headers;
 	struct buf up;
 	size_t up_off;
+	bool has_body, safe;
 	bool up_end, deferred, sent, headed, ended, starved;
+	bool took;	  /* some of the body went, and is not kept */
+	bool whole;	  /* its last frame was made, from byte last_at of the stream on */
+	uint64_t last_at;
+	bool begun;	  /* the client has been told a status */
+	bool again;	  /* it was sent on a stream that is lost */
 };
 
 struct gate_h2 {
 	struct gate *g;
 	struct h2chan ch;
-	struct gate_call *list;
+	struct gate_call *list; /* newest first */
 	unsigned calls;
-	bool lost, in_order, more;
+	bool up;     /* there is a session */
+	bool lost;   /* its stream is gone; sorted out with the next tick */
+	bool goaway; /* it takes nothing new */
+	bool last;   /* no other stream follows */
+	bool in_order, more;
+	int64_t down_ns; /* since when there is no stream */
 };
 
 static const struct gate_carrier carrier;
@@ -50,11 +68,10 @@ static ssize_t read_body(nghttp2_session *s, int32_t id, uint8_t *to, size_t n, 
 	if (n)
 		memcpy(to, k->up.data + k->up_off, n);
 	k->up_off += n;
-	if (k->up_off == k->up.len) {
-		buf_reset(&k->up);
-		k->up_off = 0;
-		if (k->up_end)
-			*flags |= NGHTTP2_DATA_FLAG_EOF;
+	if (k->up_off == k->up.len && k->up_end) {
+		*flags |= NGHTTP2_DATA_FLAG_EOF;
+		k->whole = true;
+		k->last_at = k->h->ch.queued;
 	}
 	if (k->starved && k->conn && k->up.len - k->up_off < GATE_UP_MAX / 2)
 		k->h->more = true;
@@ -83,79 +100,141 @@ static bool carried(struct view name)
 	return true;
 }
 
-/* Names in lower case, as HTTP/2 wants them; the text lives in `names`. */
-static size_t fill(nghttp2_nv nv[NV_MAX], struct buf *names, const struct http1 *h)
+static void put_pair(struct gate_call *k, char **at, const char *name, struct view value)
 {
-	size_t n = 0, total = 0;
-	char *low;
+	size_t n = strlen(name);
+
+	memcpy(*at, name, n);
+	memcpy(*at + n, value.p, value.n);
+	*at += n + value.n;
+	k->length[k->headers++] = (struct length){(uint32_t)n, (uint32_t)value.n};
+}
+
+/* A copy that is the call's own, names in lower case, as HTTP/2 wants them. */
+static int copy_head(struct gate_call *k, const struct http1 *h)
+{
+	size_t total = h->method.n + h->target.n + 128;
+	char length[24], *at;
 
 	for (size_t i = 0; i < h->headers_len; i++)
-		total += h->headers[i].name.n;
-	low = buf_room(names, total + 1);
-	if (!low)
-		return 0;
-	nv[n++] = h2_pair(":method", 7, h->method.p, h->method.n);
-	nv[n++] = h2_pair(":scheme", 7, "http", 4);
-	nv[n++] = h2_pair(":authority", 10, "bridge.internal", 15);
-	nv[n++] = h2_pair(":path", 5, h->target.p, h->target.n);
+		total += h->headers[i].name.n + h->headers[i].value.n;
+	k->text = at = malloc(total);
+	k->length = malloc((h->headers_len + 8) * sizeof(*k->length));
+	if (!k->text || !k->length)
+		return -ENOMEM;
+	put_pair(k, &at, ":method", h->method);
+	put_pair(k, &at, ":scheme", (struct view){"http", 4});
+	put_pair(k, &at, ":authority", (struct view){"bridge.internal", 15});
+	put_pair(k, &at, ":path", h->target);
 	for (size_t i = 0; i < h->headers_len; i++) {
 		const struct header *f = &h->headers[i];
 
-		for (size_t k = 0; k < f->name.n; k++) {
-			char c = f->name.p[k];
-
-			low[k] = c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
-		}
-		if (!carried((struct view){low, f->name.n}))
+		for (size_t c = 0; c < f->name.n; c++)
+			at[c] = f->name.p[c] >= 'A' && f->name.p[c] <= 'Z'
+				    ? (char)(f->name.p[c] + 32)
+				    : f->name.p[c];
+		if (!carried((struct view){at, f->name.n}))
 			continue;
-		nv[n++] = h2_pair(low, f->name.n, f->value.p, f->value.n);
-		low += f->name.n;
+		at += f->name.n;
+		if (f->value.n)
+			memcpy(at, f->value.p, f->value.n);
+		at += f->value.n;
+		k->length[k->headers++] =
+		    (struct length){(uint32_t)f->name.n, (uint32_t)f->value.n};
 	}
-	return n;
+	if (h->content_length > 0) {
+		(void)snprintf(length, sizeof(length), "%lld", (long long)h->content_length);
+		put_pair(k, &at, "content-length", (struct view){length, strlen(length)});
+	}
+	return 0;
+}
+
+/* On the stream that there is. 0 or a negative number of the library's. */
+static int submit(struct gate_call *k)
+{
+	struct gate_h2 *h = k->h;
+	nghttp2_data_provider body = {.source.ptr = k, .read_callback = read_body};
+	nghttp2_nv nv[NV_MAX];
+	const char *at = k->text;
+
+	for (size_t i = 0; i < k->headers; i++) {
+		nv[i] = h2_pair(at, k->length[i].name, at + k->length[i].name, k->length[i].value);
+		at += k->length[i].name + k->length[i].value;
+	}
+	k->deferred = k->sent = false;
+	k->id = nghttp2_submit_request(h->ch.s, NULL, nv, k->headers, k->has_body ? &body : NULL, k);
+	h->more = true;
+	if (k->id > 0)
+		return 0;
+	k->id = 0;
+	return -1;
+}
+
+static void free_call(struct gate_call *k)
+{
+	*k->prev = k->next;
+	if (k->next)
+		k->next->prev = k->prev;
+	k->h->calls--;
+	buf_done(&k->up);
+	free(k->text);
+	free(k->length);
+	free(k);
+}
+
+static bool is_safe(struct view m)
+{
+	return (m.n == 3 && memcmp(m.p, "GET", 3) == 0) ||
+	       (m.n == 4 && memcmp(m.p, "HEAD", 4) == 0) ||
+	       (m.n == 7 && memcmp(m.p, "OPTIONS", 7) == 0);
+}
+
+static bool usable(const struct gate_h2 *h)
+{
+	return h->up && !h->lost && !h->goaway;
+}
+
+static bool full(const struct gate_h2 *h)
+{
+	uint32_t streams = usable(h) ? nghttp2_session_get_remote_settings(
+					   h->ch.s, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS)
+				     : 0;
+
+	return h->calls >= streams + GATE_WAITING_MAX;
 }
 
 static struct gate_call *start(struct gate *g, struct gate_conn *conn, const struct http1 *head,
 			       enum gate_fail *ret_fail)
 {
 	struct gate_h2 *h = g->carrier_state;
-	_cleanup_buf_ struct buf names = BUF_INIT(65536);
-	nghttp2_data_provider body = {.read_callback = read_body};
-	nghttp2_nv nv[NV_MAX];
-	char length[24];
 	struct gate_call *k;
-	size_t n;
 
 	*ret_fail = GATE_UNAVAILABLE;
-	if (h->lost || h->calls >= nghttp2_session_get_remote_settings(
-				       h->ch.s, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS) +
-				       GATE_WAITING_MAX)
+	if ((h->last && !usable(h)) || full(h))
 		return NULL;
-	n = fill(nv, &names, head);
-	k = n ? calloc(1, sizeof(*k)) : NULL;
+	k = calloc(1, sizeof(*k));
 	if (!k)
 		return NULL;
-	if (head->content_length > 0) {
-		(void)snprintf(length, sizeof(length), "%lld", (long long)head->content_length);
-		nv[n++] = h2_pair("content-length", 14, length, strlen(length));
-	}
 	k->h = h;
 	k->conn = conn;
 	k->up = BUF_INIT(2 * GATE_UP_MAX);
-	body.source.ptr = k;
-	k->id =
-	    nghttp2_submit_request(h->ch.s, NULL, nv, n, head->content_length ? &body : NULL, k);
-	if (k->id < 0) {
-		free(k);
-		*ret_fail = GATE_MALFORMED;
-		return NULL;
-	}
+	k->has_body = head->content_length != 0;
+	k->safe = is_safe(head->method);
 	k->next = h->list;
 	k->prev = &h->list;
 	if (k->next)
 		k->next->prev = &k->next;
 	h->list = k;
 	h->calls++;
-	h->more = true;
+	if (copy_head(k, head) < 0) {
+		free_call(k);
+		return NULL;
+	}
+	if (usable(h) && submit(k) < 0) {
+		free_call(k);
+		*ret_fail = GATE_MALFORMED;
+		return NULL;
+	}
 	return k;
 }
 
@@ -171,7 +250,7 @@ static size_t room(struct gate_call *k)
 
 static void wake(struct gate_call *k)
 {
-	if (k->deferred) {
+	if (k->deferred && k->id) {
 		k->deferred = false;
 		(void)nghttp2_session_resume_data(k->h->ch.s, k->id);
 	}
@@ -180,9 +259,11 @@ static void wake(struct gate_call *k)
 
 static void body(struct gate_call *k, const char *p, size_t n)
 {
-	if (k->up_off) {
+	/* A body that fits is kept: it can be sent again on another stream. */
+	if (k->up_off && k->up.len + n > GATE_UP_MAX) {
 		buf_drop(&k->up, k->up_off);
 		k->up_off = 0;
+		k->took = true;
 	}
 	(void)buf_put(&k->up, p, n);
 	wake(k);
@@ -196,13 +277,18 @@ static void body_end(struct gate_call *k)
 
 static void taken(struct gate_call *k, size_t n)
 {
-	(void)nghttp2_session_consume_stream(k->h->ch.s, k->id, n);
+	if (k->id && k->h->up)
+		(void)nghttp2_session_consume_stream(k->h->ch.s, k->id, n);
 	k->h->more = true;
 }
 
 static void drop(struct gate_call *k)
 {
 	k->conn = NULL;
+	if (!k->id || !k->h->up) {
+		free_call(k);
+		return;
+	}
 	/* A call whose answer has come is only waiting for its stream to close. */
 	if (!k->ended || !k->up_end)
 		(void)nghttp2_submit_rst_stream(k->h->ch.s, NGHTTP2_FLAG_NONE, k->id,
@@ -231,6 +317,7 @@ static int on_header(nghttp2_session *s, const nghttp2_frame *f, const uint8_t *
 		status = value_len == 3 ? (v[0] - '0') * 100 + (v[1] - '0') * 10 + (v[2] - '0') : 0;
 		if (status >= 200 && status <= 599)
 			gate_conn_head(k->conn, status);
+		k->begun = true;
 		return 0;
 	}
 	gate_conn_header(k->conn, (const char *)name, name_len, v, value_len);
@@ -258,6 +345,8 @@ static int on_frame(nghttp2_session *s, const nghttp2_frame *f, void *arg)
 	    f->hd.stream_id ? nghttp2_session_get_stream_user_data(s, f->hd.stream_id) : NULL;
 
 	h->more = true;
+	if (f->hd.type == NGHTTP2_GOAWAY)
+		h->goaway = true;
 	if (!k)
 		return 0;
 	if (f->hd.type == NGHTTP2_HEADERS)
@@ -281,6 +370,20 @@ static int on_data(nghttp2_session *s, uint8_t flags, int32_t id, const uint8_t 
 	return 0;
 }
 
+static int before_sent(nghttp2_session *s, const nghttp2_frame *f, void *arg)
+{
+	struct gate_h2 *h = arg;
+	struct gate_call *k = f->hd.type == NGHTTP2_HEADERS
+				  ? nghttp2_session_get_stream_user_data(s, f->hd.stream_id)
+				  : NULL;
+
+	if (k && !k->has_body) {
+		k->whole = true;
+		k->last_at = h->ch.queued;
+	}
+	return 0;
+}
+
 static int on_sent(nghttp2_session *s, const nghttp2_frame *f, void *arg)
 {
 	struct gate_call *k;
@@ -289,8 +392,9 @@ static int on_sent(nghttp2_session *s, const nghttp2_frame *f, void *arg)
 	if (f->hd.type != NGHTTP2_HEADERS)
 		return 0;
 	k = nghttp2_session_get_stream_user_data(s, f->hd.stream_id);
-	if (k)
+	if (k) {
 		k->sent = true;
+	}
 	return 0;
 }
 
@@ -310,14 +414,24 @@ static enum gate_fail reason(const struct gate_call *k, uint32_t code)
 	}
 }
 
-static void free_call(struct gate_call *k)
+/* All of it may have reached the other end: its last frame, or a part of that, was taken by the kernel. */
+static bool gone(const struct gate_call *k)
 {
-	*k->prev = k->next;
-	if (k->next)
-		k->next->prev = k->prev;
-	k->h->calls--;
-	buf_done(&k->up);
-	free(k);
+	return k->whole && k->h->ch.written > k->last_at;
+}
+
+/* It may wait for the next stream: it has not gone whole, or has no effect; and all of it is still here. */
+static bool may_wait(const struct gate_call *k)
+{
+	return k->conn && !k->begun && !k->took && !k->h->last && (k->safe || !gone(k));
+}
+
+static void put_back(struct gate_call *k)
+{
+	k->again = k->again || gone(k);
+	k->id = 0;
+	k->up_off = 0;
+	k->sent = k->deferred = k->whole = false;
 }
 
 static int on_close(nghttp2_session *s, int32_t id, uint32_t code, void *arg)
@@ -327,10 +441,16 @@ static int on_close(nghttp2_session *s, int32_t id, uint32_t code, void *arg)
 
 	if (!k)
 		return 0;
+	h->more = true;
+	/* GOAWAY: streams beyond its number were not looked at, whatever their method. */
+	if (code == NGHTTP2_REFUSED_STREAM && h->goaway && k->conn && !k->took && !h->last) {
+		k->whole = false;
+		put_back(k);
+		return 0;
+	}
 	if (k->conn)
 		gate_conn_fail(k->conn, reason(k, code));
 	free_call(k);
-	h->more = true;
 	return 0;
 }
 
@@ -348,6 +468,7 @@ static void set_callbacks(nghttp2_session_callbacks *cb)
 {
 	nghttp2_session_callbacks_set_on_header_callback(cb, on_header);
 	nghttp2_session_callbacks_set_on_frame_recv_callback(cb, on_frame);
+	nghttp2_session_callbacks_set_before_frame_send_callback(cb, before_sent);
 	nghttp2_session_callbacks_set_on_frame_send_callback(cb, on_sent);
 	nghttp2_session_callbacks_set_on_data_chunk_recv_callback(cb, on_data);
 	nghttp2_session_callbacks_set_on_stream_close_callback(cb, on_close);
@@ -371,28 +492,61 @@ static int make_session(struct gate_h2 *h, nghttp2_session **ret)
 	return -ENOMEM;
 }
 
-int gate_h2_open(struct gate *g, int in, int out, struct gate_h2 **ret)
+int gate_h2_new(struct gate *g, struct gate_h2 **ret)
 {
 	struct gate_h2 *h = calloc(1, sizeof(*h));
-	nghttp2_session *s = NULL;
-	int r = h ? make_session(h, &s) : -ENOMEM;
 
-	if (r == 0) {
-		h->g = g;
-		h->more = true;
-		h->ch.lost = on_lost;
-		h->ch.arg = h;
-		r = h2chan_init(&h->ch, &g->loop, in, out, s);
-		if (r < 0)
-			h2chan_done(&h->ch);
-	}
-	if (r < 0) {
-		free(h);
-		return r;
-	}
+	if (!h)
+		return -ENOMEM;
+	h->g = g;
+	h->down_ns = clock_mono_ns();
 	g->carrier = &carrier;
 	g->carrier_state = h;
 	*ret = h;
+	return 0;
+}
+
+/* Oldest first: the list is newest first. */
+static void submit_waiting(struct gate_h2 *h)
+{
+	struct gate_call *k = h->list;
+
+	while (k && k->next)
+		k = k->next;
+	while (k) {
+		struct gate_call *before =
+		    k == h->list ? NULL
+				 : (struct gate_call *)(void *)((char *)k->prev -
+								offsetof(struct gate_call, next));
+
+		if (!k->id && submit(k) < 0) {
+			gate_conn_fail(k->conn, GATE_MALFORMED);
+			free_call(k);
+		}
+		k = before;
+	}
+}
+
+int gate_h2_attach(struct gate_h2 *h, int in, int out)
+{
+	nghttp2_session *s = NULL;
+	int r = make_session(h, &s);
+
+	if (h->up) {
+		h->lost = true;
+		(void)gate_h2_tick(h, clock_mono_ns());
+	}
+	if (r < 0)
+		return r;
+	h->ch = (struct h2chan){.lost = on_lost, .arg = h};
+	h->lost = h->goaway = h->in_order = false;
+	r = h2chan_init(&h->ch, &h->g->loop, in, out, s);
+	if (r < 0) {
+		h2chan_done(&h->ch);
+		return r;
+	}
+	h->up = h->more = true;
+	submit_waiting(h);
 	return 0;
 }
 
@@ -416,21 +570,67 @@ static int64_t flush(struct gate_h2 *h, int64_t now)
 	return h2chan_tick(&h->ch, now);
 }
 
+/* The stream is gone. */
+static void sort_out(struct gate_h2 *h)
+{
+	for (struct gate_call *k = h->list, *next; k; k = next) {
+		next = k->next;
+		if (k->id)
+			(void)nghttp2_session_set_stream_user_data(h->ch.s, k->id, NULL);
+		if (may_wait(k)) {
+			put_back(k);
+			continue;
+		}
+		/* An upload that was cut off has no effect: the host sends nothing on before its end. */
+		if (k->conn)
+			gate_conn_fail(k->conn,
+				       k->begun || gone(k) ? GATE_LOST : GATE_UNAVAILABLE);
+		free_call(k);
+	}
+	h2chan_done(&h->ch);
+	h->up = h->lost = h->goaway = false;
+	h->down_ns = clock_mono_ns();
+}
+
+static void give_up_waiting(struct gate_h2 *h)
+{
+	for (struct gate_call *k = h->list, *next; k; k = next) {
+		next = k->next;
+		if (k->id)
+			continue;
+		gate_conn_fail(k->conn, k->again ? GATE_LOST : GATE_UNAVAILABLE);
+		free_call(k);
+	}
+}
+
 int64_t gate_h2_tick(struct gate_h2 *h, int64_t now)
 {
+	int64_t due = h->down_ns + GATE_RECONNECT_MS * NS_PER_MS;
+
 	if (h->lost)
+		sort_out(h);
+	if (h->up)
+		return h->more ? flush(h, now) : h2chan_tick(&h->ch, now);
+	h->more = false;
+	if (!h->list)
 		return INT64_MAX;
-	return h->more ? flush(h, now) : h2chan_tick(&h->ch, now);
+	/* Those that come later wait as long: another stream may be made at any time. */
+	if (h->last || now >= due) {
+		give_up_waiting(h);
+		h->down_ns = now;
+		return INT64_MAX;
+	}
+	return due;
 }
 
 bool gate_h2_pending(const struct gate_h2 *h)
 {
-	return h->more && !h->lost;
+	return (h->more && h->up) || h->lost;
 }
 
-bool gate_h2_lost(const struct gate_h2 *h)
+bool gate_h2_up(const struct gate_h2 *h)
 {
-	return h->lost;
+	return h->up && !h->lost;
 }
 
 bool gate_h2_in_order(const struct gate_h2 *h)
@@ -438,20 +638,16 @@ bool gate_h2_in_order(const struct gate_h2 *h)
 	return h->in_order;
 }
 
-void gate_h2_fail_all(struct gate_h2 *h)
+void gate_h2_last(struct gate_h2 *h)
 {
-	while (h->list) {
-		struct gate_call *k = h->list;
-
-		(void)nghttp2_session_set_stream_user_data(h->ch.s, k->id, NULL);
-		if (k->conn)
-			gate_conn_fail(k->conn, k->sent ? GATE_LOST : GATE_UNAVAILABLE);
-		free_call(k);
-	}
+	h->last = true;
+	/* Seen to with the next tick. */
+	h->more = true;
 }
 
-void gate_h2_close(struct gate_h2 *h)
+void gate_h2_free(struct gate_h2 *h)
 {
-	h2chan_done(&h->ch);
+	if (h->up)
+		h2chan_done(&h->ch);
 	free(h);
 }

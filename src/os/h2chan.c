@@ -66,6 +66,7 @@ static bool write_out(struct h2chan *c)
 		if (n > 0) {
 			c->ooff += (size_t)n;
 			c->noise += (double)n / BYTES_A_TOKEN;
+			c->written += (uint64_t)n;
 		} else if (n < 0 && errno == EINTR) {
 			continue;
 		} else if (n < 0 && errno == EAGAIN) {
@@ -95,6 +96,7 @@ static void flush_once(struct h2chan *c)
 			}
 			memcpy(c->obuf + c->olen, p, (size_t)n);
 			c->olen += (size_t)n;
+			c->queued += (uint64_t)n;
 		}
 		if (n < 0) {
 			lose(c, H2_BROKEN);

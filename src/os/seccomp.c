@@ -35,13 +35,16 @@ int seccomp_install_monitor(void)
 	return install(monitor_filter, ARRAY_LEN(monitor_filter));
 }
 
-int seccomp_install_bridge(bool tcp)
+int seccomp_install_bridge(bool tcp, bool queue)
 {
 	/* The list comes last: it lets nobody install another filter. */
 	int r = tcp ? install(bridge_tcp_filter, ARRAY_LEN(bridge_tcp_filter))
 		    : install(bridge_unix_filter, ARRAY_LEN(bridge_unix_filter));
 
-	return r < 0 ? r : install(bridge_filter, ARRAY_LEN(bridge_filter));
+	if (r < 0)
+		return r;
+	return queue ? install(bridge_queue_filter, ARRAY_LEN(bridge_queue_filter))
+		     : install(bridge_filter, ARRAY_LEN(bridge_filter));
 }
 
 int seccomp_install_proxy(void)

@@ -44,6 +44,20 @@ void json_resume(struct json *j)
 	j->first = false;
 }
 
+bool json_list(struct json *j)
+{
+	return take(j, '[');
+}
+
+bool json_more(struct json *j)
+{
+	if (take(j, ']') || j->failed)
+		return false;
+	if (!take(j, ','))
+		json_fail(j, "a list does not end");
+	return !j->failed;
+}
+
 bool json_key(struct json *j, struct json_text *ret)
 {
 	if (take(j, '}') || j->failed)

@@ -1,7 +1,7 @@
 /*
  * json.h: a strict JSON reader for flat envelopes of known shape, without allocation or recursion.
  *
- * It reads what the caller asks for and nothing else: an object, a key, a text, a whole number. Any other
+ * It reads what the caller asks for and nothing else: an object, a key, a text, texts in a list, a whole number. Any other
  * value is an error, so depth is no question. Texts must be UTF-8, without control bytes, without \u0000 and
  * without half surrogate pairs. The first failure sticks, as in base/cursor.h.
  *
@@ -43,6 +43,10 @@ bool json_key(struct json *j, struct json_text *ret);
 /* As json_key, for the object around one that has ended: call when json_key of the inner one gave false. */
 void json_resume(struct json *j);
 void json_text(struct json *j, struct json_text *ret);
+/* The bracket that opens a list, if one is next; its texts are then read with json_text, json_more between them. */
+bool json_list(struct json *j);
+/* True: a comma, and one more; false: the bracket that closes it, or a failure. */
+bool json_more(struct json *j);
 /* A whole number 0..max without sign, fraction, exponent or leading zeros. */
 uint64_t json_number(struct json *j, uint64_t max);
 /* True if nothing failed and only white space is left. */

@@ -45,16 +45,18 @@ int queue_window_take(struct queue_window *w, uint64_t seq)
 	uint64_t bit;
 
 	if (!w->any || seq > w->top) {
-		uint64_t step = w->any ? seq - w->top : QUEUE_WINDOW;
+		uint64_t step = w->any ? seq - w->top : QUEUE_WINDOW, old = w->top;
 
+		/* First, so that no old number looks new however far the rest comes. */
+		*(volatile uint64_t *)&w->top = seq;
+		*(volatile uint64_t *)&w->any = 1;
+		__asm__ volatile("" ::: "memory");
 		/* The places between the old top and the new one belong to numbers not seen yet. */
 		if (step >= QUEUE_WINDOW)
 			memset(w->bits, 0, sizeof(w->bits));
 		else
-			for (uint64_t s = w->top + 1; s != seq + 1; s++)
+			for (uint64_t s = old + 1; s != seq + 1; s++)
 				w->bits[s % QUEUE_WINDOW / 64] &= ~(UINT64_C(1) << (s % 64));
-		w->top = seq;
-		w->any = true;
 	} else if (w->top - seq >= QUEUE_WINDOW) {
 		return -ESTALE;
 	}
@@ -154,8 +156,8 @@ enum member {
 	M_ENCODING = 256,
 	M_BODY = 512,
 };
-#define REQUEST_NEEDS (M_VERSION | M_ID | M_AUTH | M_METHOD | M_PATH | M_HEADERS)
-#define REQUEST_MAY (REQUEST_NEEDS | M_QUERY | M_ENCODING | M_BODY)
+#define REQUEST_NEEDS (M_VERSION | M_ID | M_METHOD | M_PATH | M_HEADERS)
+#define REQUEST_MAY (REQUEST_NEEDS | M_AUTH | M_QUERY | M_ENCODING | M_BODY)
 #define RESPONSE_NEEDS (M_VERSION | M_ID | M_AUTH | M_STATUS | M_HEADERS)
 #define RESPONSE_MAY (RESPONSE_NEEDS | M_ENCODING | M_BODY)
 
@@ -182,23 +184,39 @@ static bool same_text(const struct json_text *a, const struct json_text *b)
 	return a->raw.n == b->raw.n && memcmp(a->raw.p, b->raw.p, a->raw.n) == 0;
 }
 
+static void read_header(struct json *j, struct raw *r, const struct json_text *key)
+{
+	if (r->headers == BRIDGE_HEADERS_MAX) {
+		json_fail(j, "there are too many headers");
+		return;
+	}
+	r->name[r->headers] = *key;
+	json_text(j, &r->value[r->headers]);
+	r->text += key->len + r->value[r->headers].len;
+	r->headers++;
+}
+
 static void read_headers(struct json *j, struct raw *r)
 {
 	struct json_text key;
 
 	json_enter(j);
 	while (json_key(j, &key)) {
-		if (r->headers == BRIDGE_HEADERS_MAX) {
-			json_fail(j, "there are too many headers");
-			return;
-		}
-		for (size_t i = 0; i < r->headers; i++)
+		size_t before = r->headers;
+
+		for (size_t i = 0; i < before; i++)
 			if (same_text(&key, &r->name[i]))
 				json_fail(j, "a header is there twice");
-		r->name[r->headers] = key;
-		json_text(j, &r->value[r->headers]);
-		r->text += key.len + r->value[r->headers].len;
-		r->headers++;
+		if (!json_list(j)) {
+			read_header(j, r, &key);
+			continue;
+		}
+		do
+			read_header(j, r, &key);
+		while (json_more(j));
+		/* One spelling for one header. */
+		if (r->headers < before + 2)
+			json_fail(j, "a list of one header");
 	}
 	json_resume(j);
 }
@@ -403,32 +421,61 @@ static int put_member(struct buf *out, const char *name, struct view v)
 	return json_put(out, v);
 }
 
+static bool named_before(const struct queue_message *m, size_t i)
+{
+	for (size_t k = 0; k < i; k++)
+		if (m->headers[k].name.n == m->headers[i].name.n &&
+		    memcmp(m->headers[k].name.p, m->headers[i].name.p, m->headers[i].name.n) == 0)
+			return true;
+	return false;
+}
+
+/* A header and its namesakes behind it. */
+static int put_header(struct buf *out, const struct queue_message *m, size_t at)
+{
+	struct view name = m->headers[at].name;
+	size_t n = 0;
+	int r = json_put(out, name);
+
+	for (size_t i = at; i < m->headers_len; i++)
+		n += m->headers[i].name.n == name.n &&
+		     memcmp(m->headers[i].name.p, name.p, name.n) == 0;
+	(void)buf_puts(out, n > 1 ? ":[" : ":");
+	for (size_t i = at, k = 0; r == 0 && i < m->headers_len; i++) {
+		if (m->headers[i].name.n != name.n ||
+		    memcmp(m->headers[i].name.p, name.p, name.n) != 0)
+			continue;
+		if (k++)
+			(void)buf_putc(out, ',');
+		r = json_put(out, m->headers[i].value);
+	}
+	return r < 0 || n < 2 ? r : buf_putc(out, ']');
+}
+
 static int put_rest(struct buf *out, const struct queue_message *m)
 {
 	int r = 0;
+	size_t k = 0;
 
 	(void)buf_puts(out, ",\"headers\":{");
 	for (size_t i = 0; r == 0 && i < m->headers_len; i++) {
-		if (i)
+		if (named_before(m, i))
+			continue;
+		if (k++)
 			(void)buf_putc(out, ',');
-		r = json_put(out, m->headers[i].name);
-		(void)buf_putc(out, ':');
-		if (r == 0)
-			r = json_put(out, m->headers[i].value);
+		r = put_header(out, m, i);
 	}
 	(void)buf_puts(out, "},\"bodyEncoding\":\"base64\",\"body\":\"");
-	if (r == 0)
-		r = base64_put(out, m->body);
-	return r < 0 ? r : buf_puts(out, "\"}\n");
+	return r < 0 ? r : out->err;
 }
 
 static int put_begin(struct buf *out, const struct queue_message *m)
 {
-	(void)buf_putf(out, "{\"version\":2,\"id\":\"%s\"", m->id);
+	(void)buf_puts(out, "{\"version\":2");
 	return put_member(out, "auth", m->auth);
 }
 
-int queue_request_print(struct buf *out, const struct queue_message *m)
+int queue_request_begin(struct buf *out, const struct queue_message *m)
 {
 	const char *mark = m->target.n ? memchr(m->target.p, '?', m->target.n) : NULL;
 	struct view path = m->target, query = {"", 0};
@@ -447,10 +494,81 @@ int queue_request_print(struct buf *out, const struct queue_message *m)
 	return r < 0 ? r : put_rest(out, m);
 }
 
-int queue_response_print(struct buf *out, const struct queue_message *m)
+int queue_response_begin(struct buf *out, const struct queue_message *m)
 {
 	int r = put_begin(out, m);
 
 	(void)buf_putf(out, ",\"status\":%d", m->status);
 	return r < 0 ? r : put_rest(out, m);
+}
+
+int queue_body_put(struct buf *out, struct queue_body_put *p, struct view v)
+{
+	char group[3];
+	size_t whole;
+	int r = 0;
+
+	if (p->n && p->n + v.n >= 3) {
+		memcpy(group, p->left, p->n);
+		memcpy(group + p->n, v.p, 3 - p->n);
+		v.p += 3 - p->n;
+		v.n -= 3 - p->n;
+		p->n = 0;
+		r = base64_put(out, (struct view){group, 3});
+	}
+	whole = p->n ? 0 : v.n - v.n % 3;
+	if (r == 0 && whole)
+		r = base64_put(out, (struct view){v.p, whole});
+	for (size_t i = whole; i < v.n; i++)
+		p->left[p->n++] = (unsigned char)v.p[i];
+	return r;
+}
+
+int queue_end(struct buf *out, struct queue_body_put *p, const char *id)
+{
+	int r = base64_put(out, (struct view){(const char *)p->left, p->n});
+
+	p->n = 0;
+	return r < 0 ? r : buf_putf(out, "\",\"id\":\"%s\"}\n", id);
+}
+
+static int put_whole(struct buf *out, const struct queue_message *m, bool request)
+{
+	struct queue_body_put p = {.n = 0};
+	int r = request ? queue_request_begin(out, m) : queue_response_begin(out, m);
+
+	if (r == 0)
+		r = queue_body_put(out, &p, m->body);
+	return r < 0 ? r : queue_end(out, &p, m->id);
+}
+
+int queue_request_print(struct buf *out, const struct queue_message *m)
+{
+	return put_whole(out, m, true);
+}
+
+int queue_response_print(struct buf *out, const struct queue_message *m)
+{
+	return put_whole(out, m, false);
+}
+
+/* --- where it lies ------------------------------------------------------------------------ */
+
+bool queue_fs_notifies(uint64_t f_type)
+{
+	/* Magic numbers of linux/magic.h and of the file systems' own headers. */
+	static const uint64_t local[] = {
+	    0xef53,	/* ext2, ext3, ext4 */
+	    0x58465342, /* xfs */
+	    0x9123683e, /* btrfs */
+	    0x01021994, /* tmpfs */
+	    0xf2f52010, /* f2fs */
+	    0x2fc12fc1, /* zfs */
+	    0xca451a4e, /* bcachefs */
+	};
+
+	for (size_t i = 0; i < sizeof(local) / sizeof(local[0]); i++)
+		if (f_type == local[i])
+			return true;
+	return false;
 }

@@ -9,9 +9,10 @@
  *            "bodyEncoding":"base64"|"utf8","body":TEXT}                                               LF
  * Response: {"version":2,"id":ID,"auth":TOKEN,"status":200,"headers":{},"bodyEncoding":"base64","body":TEXT}  LF
  *
- * bodyEncoding ("utf8" unless given) and body (empty) may be left out, query ("") too; nothing else, and nothing
- * more: unknown members, members twice, other types, trailing bytes are errors. base64 is the standard alphabet,
- * padded and canonical. There are no times in it: the host trusts no clock of a sandbox.
+ * The members come in any order. A header that came more than once has a list of two or more texts. bodyEncoding ("utf8"
+ * unless given) and body (empty) may be left out, query ("") too, and auth of a request, which then has none (401);
+ * nothing else, and nothing more: unknown members, members twice, other types, trailing bytes are errors. base64 is the
+ * standard alphabet, padded and canonical. There are no times in it: the host trusts no clock of a sandbox.
  *
  * Policy: whole size, then syntax, then shape are judged here; the credential and the meaning by the guard, with
  * auth as the token and target as presented; only then is the body decoded (queue_body). Responses are read by
@@ -79,13 +80,32 @@ struct queue_message {
 int queue_request_print(struct buf *out, const struct queue_message *m);
 int queue_response_print(struct buf *out, const struct queue_message *m);
 
+/*
+ * The same in pieces, for bodies that are not in memory at once: all but id and body; the body, cut anywhere; the end, with
+ * the id, which may be chosen as late as that.
+ */
+struct queue_body_put {
+	unsigned char left[2]; /* bytes that make no whole group yet */
+	unsigned n;
+};
+int queue_request_begin(struct buf *out, const struct queue_message *m);
+int queue_response_begin(struct buf *out, const struct queue_message *m);
+int queue_body_put(struct buf *out, struct queue_body_put *p, struct view piece);
+int queue_end(struct buf *out, struct queue_body_put *p, const char *id);
+
+/* Whether inotify tells all that others do in a directory there (f_type of statfs): not so across a network or a layer. */
+bool queue_fs_notifies(uint64_t f_type);
+
 /* Which sequences have run. Zero is a good start. */
 struct queue_window {
 	uint64_t top;
-	bool any;
+	uint64_t any; /* bool */
 	uint64_t bits[QUEUE_WINDOW / 64];
 };
-/* 0: this one may run, once. -EEXIST: it has run. -ESTALE: older than the window, so it may have run. */
+/*
+ * 0: this one may run, once. -EEXIST: it has run. -ESTALE: older than the window, so it may have run. The window may be
+ * memory that outlives the process: one that is killed in the middle leaves numbers that count as run, never the reverse.
+ */
 int queue_window_take(struct queue_window *w, uint64_t seq);
 
 #endif

@@ -8,6 +8,7 @@ import subprocess
 
 from api_box import KEY
 
+HAS_CHANNEL, HAS_DIR, HAS_AUDIT, HAS_SHARED = 4, 8, 16, 32
 SETUP, POLICY, STOP, CONFINED, READY, POLICY_SET, POLICY_BAD, LOST, DONE, ERROR = 1, 2, 3, 32, 33, 34, 35, 36, 37, 38
 COUNTS = "requests", "forwarded", "refused", "failed", "indeterminate", "bytes_in", "bytes_out", "audit_lost"
 
@@ -18,25 +19,28 @@ def text(v):
 
 
 class Host:
-    def __init__(self, programs, upstream, transport=0, policy="paperclip", policy_text=b"", channel=None, token=None, program="airlock-bridge", audit=None):
-        """channel: descriptor of the queue's directory; None: a socket pair, whose other end is self.channel."""
+    def __init__(self, programs, upstream, policy="paperclip", policy_text=b"", queue=None, shared=None, token=None, program="airlock-bridge", audit=None):
+        """queue: descriptor of a queue's directory; None: HTTP/2 on a socket pair, whose other end is self.channel. shared: what one
+        helper leaves to the next, a descriptor."""
         self.token, self.nonce = token or secrets.token_urlsafe(24), secrets.token_hex(16)
         self.ctl, theirs = socket.socketpair()
         self.ctl.settimeout(60)
         self.p = subprocess.Popen([programs + "/" + program], stdin=theirs, env={})
         theirs.close()
         self.buf, self.channel = b"", None
-        setup = bytes([transport, 0]) + b"".join(text(v) for v in (
-            upstream, self.token, self.nonce if channel is None else "", KEY, "run-1", "agent-1", "co-1", "task-1", policy, policy_text, ""))
-        if channel is None:
+        bits = (HAS_CHANNEL if queue is None else HAS_DIR) | (0 if audit is None else HAS_AUDIT) | (0 if shared is None else HAS_SHARED)
+        setup = bytes([0 if queue is None else 1, bits]) + b"".join(text(v) for v in (
+            upstream, self.token, self.nonce if queue is None else "", KEY, "run-1", "agent-1", "co-1", "task-1", policy, policy_text, "", "", ""))
+        if queue is None:
             ours, self.channel = socket.socketpair()
             fds = [ours.fileno(), ours.fileno()]
         else:
-            fds = [channel]
+            fds = [queue]
         fds += [audit] if audit is not None else []
+        fds += [] if shared is None else [shared]
         frame = struct.pack("<IBBBB", len(setup), 1, SETUP, len(fds), 0) + setup
         self.ctl.sendmsg([frame], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
-        if channel is None:
+        if queue is None:
             ours.close()
         self.expect(CONFINED)
 

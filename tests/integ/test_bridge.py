@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Door 2 end to end: real gateway, real airlock-bridge, an API server that looks at what arrives (S2-01..S2-10, B-03, B-04).
 
+Every class runs over each transport: the verdicts are the same (S2-10).
+
 usage: test_bridge.py AIRLOCK [TEST...]
 Each test's name carries the cases of the bridge that it shows.
 """
@@ -71,10 +73,12 @@ class Bridge:
         return self.p.returncode, err
 
 
-class Cases(unittest.TestCase):
+class Cases:
+    TRANSPORT = None
+
     @classmethod
     def setUpClass(cls):
-        cls.b = Bridge()
+        cls.b = Bridge("--transport", cls.TRANSPORT)
 
     @classmethod
     def tearDownClass(cls):
@@ -188,7 +192,9 @@ class Cases(unittest.TestCase):
         call = self.sent(self.b.ask("POST", COMMENT, headers=[JSON], body=body))
         self.assertEqual(call["body"], body)
         self.refused(self.b.ask("POST", COMMENT, headers=[JSON], body=body + b"x"), 413)
-        # Announced and not sent: told at once.
+        if self.TRANSPORT == "queue":
+            return
+        # Announced and not sent: told at once. (A file has its size when it is there.)
         c = Client(self.b.port)
         c.send(b"POST %s HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
                % (COMMENT.encode(), self.b.token.encode(), BODY_MAX + 1))
@@ -319,6 +325,16 @@ class Cases(unittest.TestCase):
         self.assertEqual(failed, [])
         self.assertEqual(len(self.b.api.take()), 192)
 
+    def test_F06_errors_tell_nothing_of_the_host(self):
+        for answer in (self.b.ask("GET", "/api/companies/c/secrets"), self.b.ask("GET", "/api/../x"), self.b.ask("GET", "/api/agents/me", "x")):
+            text = str(answer)
+            for secret in KEY, self.b.api.url, "/tmp", self.b.dir:
+                self.assertNotIn(secret, text)
+
+
+class CasesHttp2(Cases, unittest.TestCase):
+    TRANSPORT = "http2"
+
     def test_server_sent_events_pass_piece_by_piece(self):
         go = threading.Event()
 
@@ -340,26 +356,94 @@ class Cases(unittest.TestCase):
         self.assertIn(b"data: 2", c.buf)
         c.close()
 
-    def test_F06_errors_tell_nothing_of_the_host(self):
-        for answer in (self.b.ask("GET", "/api/companies/c/secrets"), self.b.ask("GET", "/api/../x"), self.b.ask("GET", "/api/agents/me", "x")):
-            text = str(answer)
-            for secret in KEY, self.b.api.url, "/tmp", self.b.dir:
-                self.assertNotIn(secret, text)
+
+class CasesQueue(Cases, unittest.TestCase):
+    TRANSPORT = "queue"
 
 
-class Life(unittest.TestCase):
-    def test_C10_killed_helper_is_503_and_the_command_says_so(self):
-        b = Bridge()
-        self.assertEqual(b.ask("GET", "/api/agents/me")[0], 200)
+class Life:
+    TRANSPORT = None
+
+    def bridge(self, *words, **kw):
+        return Bridge("--transport", self.TRANSPORT, *words, **kw)
+
+    def kill(self, b):
+        """The helper; waits until it has let go of its end of the channel."""
         (helper,) = until("the helper", lambda: b.helpers(b"airlock-bridge"))
         os.kill(helper, signal.SIGKILL)
+        until("its end", lambda: not alive(helper))
+
+    def test_C10_C14_a_killed_helper_is_replaced_and_nothing_is_lost_or_done_twice(self):
+        b = self.bridge()
+        b.ask("GET", "/api/agents/warm")
+        b.api.take()
+        there, first = threading.Semaphore(0), threading.Event()
+
+        def hang(handler, call):
+            if first.is_set():
+                return api_box.echo(handler, call)
+            there.release()
+            # Until the helper that asked is gone.
+            while handler.connection.recv(1):
+                pass
+            return False
+        b.api.answer = hang
+        answers = {}
+
+        def ask(name, *args, **kw):
+            answers[name] = b.ask(*args, **kw)
+        asking = [threading.Thread(target=ask, args=("post", "POST", COMMENT), kwargs={"headers": [JSON], "body": b"{}"}),
+                  threading.Thread(target=ask, args=("get", "GET", "/api/agents/slow"))]
+        # An upload that is not whole: its body waits in the gateway, and the request has no effect yet.
+        half = Client(b.port)
+        half.send(b"POST %s HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %s\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n"
+                  % (COMMENT.encode(), b.token.encode()))
+        for t in asking:
+            t.start()
+        for _ in asking:
+            self.assertTrue(there.acquire(timeout=DEADLINE))
+        first.set()
+        self.kill(b)
+        # While nobody is there: it waits, and is sent once.
+        later = threading.Thread(target=ask, args=("later", "POST", COMMENT), kwargs={"headers": [JSON], "body": b"later"})
+        later.start()
+        for t in asking + [later]:
+            t.join(DEADLINE)
+        status, headers, body = answers["post"]
+        self.assertEqual((status, headers.get("x-paperclip-bridge-outcome")), (409, "indeterminate"), body)
+        self.assertEqual(answers["get"][0], 200)
+        self.assertEqual(answers["later"][0], 200)
+        half.send(b"{}")
+        self.assertEqual(half.answer()[0], 200)
+        half.close()
+        calls = b.api.take()
+        self.assertEqual(sorted((c["method"], c["body"]) for c in calls),
+                         [("GET", b""), ("GET", b""), ("POST", b"later"), ("POST", b"{}"), ("POST", b"{}")])
+        code, err = b.stop()
+        self.assertEqual(code, 0, err)
+        self.assertIn(b"is interrupted", err)
+        self.assertIn(b"up again", err)
+        self.assertNotIn(KEY.encode(), err)
+        # The counts of the one that was killed are not lost: warm, post, get; get again, later, half; the post's 409.
+        self.assertRegex(err, rb"[67] requests, 4 forwarded")
+
+    def test_C10_helpers_that_die_again_and_again_are_not_made_for_ever(self):
+        b = self.bridge()
+        end = time.monotonic() + DEADLINE
+        while b.p.poll() is None:
+            self.assertLess(time.monotonic(), end)
+            for h in b.helpers(b"airlock-bridge"):
+                try:
+                    os.kill(h, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
         _, err = b.p.communicate(timeout=DEADLINE)
         self.assertEqual(b.p.returncode, 125)
         self.assertIn(b"airlock-bridge ended", err)
         self.assertNotIn(KEY.encode(), err)
 
     def test_C18_a_taken_port_is_an_error_that_says_so(self):
-        b = Bridge()
+        b = self.bridge()
         r = subprocess.run([AIRLOCK, "bridge", "--upstream", b.api.url, "--credential-file", b.dir + "/key", "--listen",
                             "127.0.0.1:%d" % b.port], capture_output=True, timeout=DEADLINE, check=False)
         self.assertEqual(r.returncode, 125)
@@ -367,7 +451,7 @@ class Life(unittest.TestCase):
         self.assertEqual(b.stop()[0], 0)
 
     def test_unreachable_api_is_503_nothing_was_sent(self):
-        b = Bridge(upstream="http://127.0.0.1:%d" % api_box.free_port())
+        b = self.bridge(upstream="http://127.0.0.1:%d" % api_box.free_port())
         status, headers, _ = b.ask("POST", COMMENT, headers=[JSON], body=b"{}")
         self.assertEqual(status, 503)
         self.assertNotIn("x-paperclip-bridge-outcome", headers)
@@ -380,7 +464,7 @@ class Life(unittest.TestCase):
             self.assertIn(r.returncode, (2, 125), url)
 
     def test_confined_before_the_first_request(self):
-        b = Bridge()
+        b = self.bridge()
         (helper,) = until("the helper", lambda: b.helpers(b"airlock-bridge"))
         status = dict(l.split(b":", 1) for l in look(helper, "status").splitlines() if b":" in l)
         self.assertEqual(status[b"Seccomp"].strip(), b"2")
@@ -402,7 +486,7 @@ class Life(unittest.TestCase):
                     f.write(text)
                 os.rename(path + ".new", path)
             put(json.dumps(policy))
-            b = Bridge("--policy", path)
+            b = self.bridge("--policy", path)
             self.assertEqual(b.ask("GET", "/api/agents/me")[0], 200)
             self.assertEqual(b.ask("GET", "/api/issues/i")[0], 403)
             policy["routes"] = ["GET /api/issues/{id}"]
@@ -448,7 +532,8 @@ def memory_has(pid, word):
     return False
 
 
-class Runs(unittest.TestCase):
+class Runs:
+    TRANSPORT, MODE = None, None
     PROVIDERS = "native", "local"
 
     def setUp(self):
@@ -456,7 +541,7 @@ class Runs(unittest.TestCase):
         self.host = Host(os.path.dirname(AIRLOCK), "airlock-bridge-run.", {"a.txt": b"a\n"})
         with open(self.host.top + "/key", "w", encoding="ascii") as f:
             f.write(KEY + "\n")
-        self.words = ["--api", self.api.url, "--api-key-file", self.host.top + "/key"]
+        self.words = ["--api", self.api.url, "--api-key-file", self.host.top + "/key", "--api-transport", self.TRANSPORT]
 
     def tearDown(self):
         self.host.remove()
@@ -485,13 +570,13 @@ class Runs(unittest.TestCase):
                 with open("%s/runs/%s/audit.jsonl" % (self.host.state, rec["run"]), encoding="utf-8") as f:
                     (line,) = [json.loads(l) for l in f]
                 self.assertEqual((line["run"], line["transport"], line["method"], line["status"], line["rule"]),
-                                 (rec["run"], "http2", "GET", 200, "allow"))
+                                 (rec["run"], self.TRANSPORT, "GET", 200, "allow"))
                 self.assertNotIn("agents/me?", str(line))
                 shown = self.host.airlock("audit", rec["run"])
                 self.assertEqual(shown.returncode, 0, shown.stderr)
                 self.assertIn(b"200", shown.stdout)
                 env = dict(l.split("=", 1) for l in self.host.read("vars").decode().splitlines() if "=" in l)
-                self.assertEqual((env["PAPERCLIP_API_BRIDGE_MODE"], env["PAPERCLIP_RUN_ID"]), ("http2_v1", rec["run"]))
+                self.assertEqual((env["PAPERCLIP_API_BRIDGE_MODE"], env["PAPERCLIP_RUN_ID"]), (self.MODE, rec["run"]))
                 self.assertRegex(env["PAPERCLIP_API_URL"], r"^http://127\.0\.0\.1:\d+$")
                 self.assertNotIn(KEY, str(env))
 
@@ -546,7 +631,7 @@ class Runs(unittest.TestCase):
                     self.assertNotIn(KEY.encode(), h.read(), path)
 
     def test_FR_B164_a_killed_bridge_does_not_cost_the_run(self):
-        for victim in b"airlock-bridge", b"airlock-gateway":
+        for victim, said, summary in (b"airlock-bridge", b"up again", b"started again 1 time"), (b"airlock-gateway", b"bridge is lost", b"LOST"):
             with self.subTest(victim):
                 p = subprocess.Popen([self.host.bin + "/airlock", "run", *self.words, "--", "echo up; cat; echo done > out"],
                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.host.ws,
@@ -555,12 +640,12 @@ class Runs(unittest.TestCase):
                 (v,) = [c for c in below(p.pid) if look(c, "cmdline").split(b"\0")[0].endswith(victim)]
                 os.kill(v, signal.SIGKILL)
                 line = p.stderr.readline()
-                while b"bridge is lost" not in line:
+                while said not in line:
                     self.assertTrue(line)
                     line = p.stderr.readline()
                 _, err = p.communicate(timeout=DEADLINE)
                 self.assertEqual(p.returncode, 0, err)
-                self.assertIn(b"LOST", err)
+                self.assertIn(summary, err)
                 self.assertEqual(self.host.read("out"), b"done\n")
                 until("no process left", lambda: not self.host.left())
 
@@ -589,6 +674,22 @@ class Runs(unittest.TestCase):
     def test_no_call_is_said_FR_B064(self):
         r = self.host.airlock("run", *self.words, "--", "true")
         self.assertIn(b"no request was made", r.stderr)
+
+
+class LifeHttp2(Life, unittest.TestCase):
+    TRANSPORT = "http2"
+
+
+class LifeQueue(Life, unittest.TestCase):
+    TRANSPORT = "queue"
+
+
+class RunsHttp2(Runs, unittest.TestCase):
+    TRANSPORT, MODE = "http2", "http2_v1"
+
+
+class RunsQueue(Runs, unittest.TestCase):
+    TRANSPORT, MODE = "queue", "queue_v2"
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ static void requests_are_read_strictly(void **state)
 	     " {\t\"headers\" : {} ,\r\n\"path\":\"/a\",\"method\":\"GET\",\"auth\":\"\",\"id\":\"" ID
 	     "\",\"version\":2} ",
 	     0, 0},
-	    {"A01", "{\"version\":2,\"id\":\"" ID "\"," M P HD "}", 0, -EPROTO},
+	    {"A01", "{\"version\":2,\"id\":\"" ID "\"," M P HD "}", 0, 0}, /* for the guard: 401 */
 	    {"P17", A M "\"path\":\"/api/issues/i?/comments\"," HD "}", 0, -EPROTO},
 	    {"P17", A M "\"path\":\"/api/issues/i\\u003f/comments\"," HD "}", 0, -EPROTO},
 	    {"P26", A M "\"path\":[\"/a\"]," HD "}", 0, -EPROTO},
@@ -69,7 +69,13 @@ static void requests_are_read_strictly(void **state)
 	    {"H16", "\xef\xbb\xbf" A M P HD "}", 0, -EPROTO},
 	    {"H16", A M P "\"headers\":NaN}", 0, -EPROTO},
 	    {"H16", A M P "\"headers\":{\"a\":NaN}}", 0, -EPROTO},
-	    {"H16", A M P "\"headers\":{\"a\":[\"b\"]}}", 0, -EPROTO},
+	    {"H16", A M P "\"headers\":{\"a\":[\"b\"]}}", 0, -EPROTO}, /* a second spelling */
+	    {"H16", A M P "\"headers\":{\"a\":[]}}", 0, -EPROTO},
+	    {"H16", A M P "\"headers\":{\"a\":[\"b\",\"c\"]}}", 0, 0},
+	    {"H16", A M P "\"headers\":{\"a\":[\"b\",\"c\"],\"a\":\"d\"}}", 0, -EPROTO},
+	    {"H16", A M P "\"headers\":{\"a\":[\"b\",[\"c\"]]}}", 0, -EPROTO},
+	    {"H16", A M P "\"headers\":{\"a\":[\"b\",\"c\"}}", 0, -EPROTO},
+	    {"H16", A M P "\"headers\":{\"a\":[\"b\",]}}", 0, -EPROTO},
 	    {"H16", A M P "\"headers\":null}", 0, -EPROTO},
 	    {"H16", A M P HD ",}", 0, -EPROTO},
 	    {"H16", A M P HD, 0, -EPROTO},

@@ -261,7 +261,7 @@ int main(void)
 					  .nrefuse = ARRAY_LEN(guest_refuse)};
 	const struct lists monitor_lists = {.allow = monitor_allow,
 					    .nallow = ARRAY_LEN(monitor_allow)};
-	const struct lists bridge_lists = {.allow = bridge_allow,
+	struct lists bridge_lists = {.allow = bridge_allow,
 					   .nallow = ARRAY_LEN(bridge_allow),
 					   .kill = bridge_deadly,
 					   .nkill = ARRAY_LEN(bridge_deadly)};
@@ -280,6 +280,10 @@ int main(void)
 	proxy_lists.nmore = ARRAY_LEN(proxy_allow);
 	if (r == 0)
 		r = profile("proxy_filter", SCMP_ACT_ERRNO(EPERM), &proxy_lists, &bridge);
+	bridge_lists.more = bridge_queue_allow;
+	bridge_lists.nmore = ARRAY_LEN(bridge_queue_allow);
+	if (r == 0)
+		r = profile("bridge_queue_filter", SCMP_ACT_ERRNO(EPERM), &bridge_lists, &bridge);
 	if (r == 0)
 		r = family_filter("bridge_tcp_filter", AF_INET, AF_INET6);
 	if (r == 0)

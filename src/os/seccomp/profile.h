@@ -437,7 +437,7 @@ static const char *const monitor_allow[] = {
 };
 
 /*
- * airlock-bridge (door 2): sockets, memory, time. It opens no file; a call outside the list fails with EPERM.
+ * airlock-bridge (door 2): sockets, memory, time. It opens no file but those of a queue; a call outside the list fails with EPERM.
  * Arguments of socket, mmap and mprotect: gen.c.
  */
 static const char *const bridge_allow[] = {
@@ -456,6 +456,11 @@ static const char *const bridge_allow[] = {
 
 /* Beside these, for the network proxy: it hands ends of pairs into the sandbox. */
 static const char *const proxy_allow[] = {"socketpair"};
+/* With a file queue besides: names below one directory, which Landlock holds it to. */
+static const char *const bridge_queue_allow[] = {
+    "openat",    "openat2",  "getdents64", "unlinkat",
+    "renameat2", "renameat", "faccessat",  "faccessat2",
+};
 
 /* An attempt at one of these is an attack in progress, not a missing feature: end at once. */
 static const char *const bridge_deadly[] = {

@@ -1,0 +1,436 @@
+#include "bridge/link.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "bridge/policy_load.h"
+#include "bridge/queuedir.h"
+#include "os/beneath.h"
+#include "policy/bridge_policy.h"
+
+static struct view view_of(const char *s)
+{
+	return s ? (struct view){s, strlen(s)} : (struct view){0};
+}
+
+static void note(struct bridge_link *l, bool bad, const char *text)
+{
+	if (l->o.note)
+		l->o.note(l->o.arg, bad, text);
+}
+
+/* One helper. ------------------------------------------------------------------------------ */
+
+/* A new channel and a helper on its one end; the other end goes to the gateway when the helper is confined. */
+static int spawn(struct bridge_link *l, struct err *e)
+{
+	const struct bridge_inputs *in = l->o.in;
+	const struct bridge_setup s = {
+	    .transport = (uint8_t)l->o.transport,
+	    .without_landlock = l->o.without_landlock,
+	    .without_seccomp = l->o.without_seccomp,
+	    .upstream = view_of(in->upstream),
+	    .token = view_of(in->token),
+	    .nonce = view_of(in->nonce),
+	    .credential = view_of(in->credential),
+	    .run_id = view_of(l->ids[0]),
+	    .agent_id = view_of(l->ids[1]),
+	    .company_id = view_of(l->ids[2]),
+	    .task_id = view_of(l->ids[3]),
+	    .policy_name = view_of(in->policy_name),
+	    .policy_text = {in->policy_text, in->policy_len},
+	    .ca = {in->ca, in->ca_len},
+	    .name = l->o.name,
+	    .credential_header = l->o.credential_header,
+	};
+	_cleanup_fd_ int ours = -1;
+	struct bridge_fds fds = {.dir = l->dir, .audit = l->audit, .shared = l->memory};
+	int pair[2];
+
+	cleanup_fd(&l->channel);
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+		return err_sys(e, errno, "bridge channel");
+	ours = pair[0];
+	l->channel = pair[1];
+	fds.in = fds.out = ours;
+	l->state = LINK_STARTING;
+	l->due_ns = clock_mono_ns() + LINK_START_MS * NS_PER_MS;
+	return bridge_client_spawn(&l->client, &s, &fds, e);
+}
+
+/* Safe because: what travels into the sandbox is its own end of a socket pair. */
+static int hand_over(struct bridge_link *l)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(sizeof(int))];
+	} u = {.buf = {0}};
+	unsigned char word[2] = {'C', ++l->number};
+	struct iovec iov = {word, sizeof(word)};
+	struct msghdr m = {.msg_iov = &iov,
+			   .msg_iovlen = 1,
+			   .msg_control = u.buf,
+			   .msg_controllen = sizeof(u.buf)};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+	ssize_t n;
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &l->channel, sizeof(int));
+	n = sendmsg(l->control, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+	cleanup_fd(&l->channel);
+	l->state = LINK_GREETING;
+	return n == sizeof(word) ? 0 : -EPIPE;
+}
+
+/* Opening. --------------------------------------------------------------------------------- */
+
+static int copy_ids(struct bridge_link *l)
+{
+	const struct view v[] = {l->o.run_id, l->o.agent_id, l->o.company_id, l->o.task_id};
+
+	for (size_t i = 0; i < ARRAY_LEN(v); i++) {
+		l->ids[i] = strndup(v[i].n ? v[i].p : "", v[i].n);
+		if (!l->ids[i])
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static int share(struct bridge_link *l, struct err *e)
+{
+	void *p;
+
+	l->memory = memfd_create("airlock-bridge", MFD_CLOEXEC);
+	if (l->memory < 0 || ftruncate(l->memory, sizeof(*l->shared)) < 0)
+		return err_sys(e, errno, "memory of the bridge");
+	p = mmap(NULL, sizeof(*l->shared), PROT_READ, MAP_SHARED, l->memory, 0);
+	if (p == MAP_FAILED)
+		return err_sys(e, errno, "memory of the bridge");
+	l->shared = p;
+	return 0;
+}
+
+static int keep(int fd, int *ret)
+{
+	*ret = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	return fd >= 0 && *ret < 0 ? -errno : 0;
+}
+
+static bool file_changed(struct bridge_link *l)
+{
+	struct stat st;
+	bool changed;
+
+	if (!l->o.in->policy_text || stat(l->o.in->policy_name, &st) < 0)
+		return false;
+	changed = st.st_size != l->policy_size || st.st_mtim.tv_sec != l->policy_time.tv_sec ||
+		  st.st_mtim.tv_nsec != l->policy_time.tv_nsec;
+	l->policy_size = st.st_size;
+	l->policy_time = st.st_mtim;
+	return changed;
+}
+
+int link_open(struct bridge_link *l, const struct bridge_link_opts *o, int *ret_gateway,
+	      struct err *e)
+{
+	_cleanup_fd_ int theirs = -1;
+	int pair[2], r;
+
+	*l = (struct bridge_link){.o = *o,
+				  .control = -1,
+				  .channel = -1,
+				  .memory = -1,
+				  .dir = -1,
+				  .audit = -1,
+				  .tries = LINK_TRIES,
+				  .tries_ns = clock_mono_ns()};
+	if (copy_ids(l) < 0 || keep(o->dir, &l->dir) < 0 || keep(o->audit, &l->audit) < 0)
+		return err_set(e, ERR_NOMEM, "bridge: no memory or descriptors left");
+	(void)file_changed(l);
+	r = share(l, e);
+	if (r < 0)
+		return r;
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+		return err_sys(e, errno, "bridge channel");
+	l->control = pair[0];
+	theirs = pair[1];
+	r = spawn(l, e);
+	if (r == 0)
+		r = bridge_client_confined(&l->client, e);
+	if (r == 0 && hand_over(l) < 0)
+		r = err_set(e, ERR_UNAVAILABLE, "bridge: the gateway's socket is closed");
+	if (r == 0)
+		*ret_gateway = TAKE_FD(theirs);
+	return r;
+}
+
+int link_ready(struct bridge_link *l, struct err *e)
+{
+	int r = bridge_client_ready(&l->client, e);
+
+	if (r == 0)
+		l->state = LINK_UP;
+	return r;
+}
+
+/* Again. ----------------------------------------------------------------------------------- */
+
+static void lose(struct bridge_link *l)
+{
+	l->state = LINK_LOST;
+	cleanup_fd(&l->channel);
+	/* The gateway is not to hope any longer. */
+	cleanup_fd(&l->control);
+	bridge_client_stop(&l->client);
+}
+
+/* This helper is of no use any more; another one may be. */
+static void go_down(struct bridge_link *l, const char *why, bool deaf)
+{
+	char text[400];
+	int64_t now = clock_mono_ns();
+
+	(void)snprintf(l->why, sizeof(l->why), "%s", why);
+	if (deaf)
+		bridge_client_kill(&l->client);
+	else
+		bridge_client_stop(&l->client);
+	cleanup_fd(&l->channel);
+	l->tries += (double)(now - l->tries_ns) / (double)(LINK_TRY_EACH_MS * NS_PER_MS);
+	l->tries_ns = now;
+	if (l->tries > LINK_TRIES)
+		l->tries = LINK_TRIES;
+	if (l->tries < 1) {
+		(void)snprintf(l->why, sizeof(l->why), "%s; %u new ones ended as well", why,
+			       l->restarts);
+		lose(l);
+		return;
+	}
+	l->tries -= 1;
+	if (l->state == LINK_UP) {
+		(void)snprintf(text, sizeof(text),
+			       "the bridge is interrupted (%s); it is started again", l->why);
+		note(l, true, text);
+	}
+	l->state = LINK_DOWN;
+	/* At once the first time, then with more and more patience. */
+	l->due_ns = now;
+	if (l->tries < LINK_TRIES - 1)
+		l->due_ns += (int64_t)((LINK_TRIES - l->tries) * 200) * NS_PER_MS;
+}
+
+/* What the gateway says; it lives in the sandbox, and so it is one word and no more. */
+static void hear_gateway(struct bridge_link *l)
+{
+	unsigned char word[2];
+	ssize_t n;
+
+	for (int i = 0; i < 16 && l->control >= 0; i++) {
+		n = recv(l->control, word, sizeof(word), MSG_DONTWAIT);
+		if (n < 0)
+			return;
+		if (n == 0) {
+			(void)snprintf(l->why, sizeof(l->why), "the gateway ended");
+			lose(l);
+			return;
+		}
+		if (n == 2 && word[0] == 'L' && word[1] == l->number && l->state == LINK_UP)
+			go_down(l, "the gateway lost its channel", true);
+	}
+}
+
+static void go_on(struct bridge_link *l, int64_t now)
+{
+	struct err e = ERR_INIT;
+
+	if (l->client.lost && l->state != LINK_DOWN) {
+		char why[sizeof(l->client.why)];
+
+		memcpy(why, l->client.why, sizeof(why));
+		go_down(l, why, false);
+	} else if (l->state == LINK_STARTING && l->client.confined) {
+		if (hand_over(l) < 0)
+			go_down(l, "the gateway's socket is closed", false);
+	} else if (l->state == LINK_GREETING && l->client.ready) {
+		l->state = LINK_UP;
+		l->restarts++;
+		note(l, true, "the bridge is up again");
+	} else if (l->state != LINK_UP && l->state != LINK_DOWN && now >= l->due_ns) {
+		go_down(l, "a new airlock-bridge was not ready in time", true);
+	}
+	if (l->state == LINK_DOWN && now >= l->due_ns && spawn(l, &e) < 0)
+		go_down(l, e.text, true);
+}
+
+/* Policy. ---------------------------------------------------------------------------------- */
+
+static void forget_next(struct bridge_link *l)
+{
+	free(l->next_policy);
+	l->next_policy = NULL;
+	l->next_len = 0;
+}
+
+static void hear_policy(struct bridge_link *l)
+{
+	struct bridge_inputs *in = l->o.in;
+	char text[600];
+
+	if (!l->client.policy_answer)
+		return;
+	if (l->client.policy_answer > 0 && l->next_policy) {
+		free(in->policy_text);
+		in->policy_text = l->next_policy;
+		in->policy_len = l->next_len;
+		l->next_policy = NULL;
+		(void)snprintf(text, sizeof(text), "policy %.200s read again: new requests use it",
+			       in->policy_name);
+		note(l, false, text);
+	} else if (l->client.policy_answer < 0) {
+		(void)snprintf(text, sizeof(text), "the policy stays as it was: %s",
+			       l->client.policy_why);
+		note(l, true, text);
+	}
+	l->client.policy_answer = 0;
+	forget_next(l);
+}
+
+static void look_at_policy(struct bridge_link *l, int64_t now)
+{
+	struct buf text = BUF_INIT(CONFIG_MAX);
+	struct err e = ERR_INIT;
+	char why[600];
+	int r;
+
+	if (l->state != LINK_UP || l->next_policy || (now < l->policy_ns && !l->policy_reread))
+		return;
+	l->policy_ns = now + LINK_POLICY_MS * NS_PER_MS;
+	if ((!file_changed(l) && !l->policy_reread) || !l->o.in->policy_text)
+		return;
+	l->policy_reread = false;
+	r = policy_read(l->o.in->policy_name, &text, &e);
+	if (r == 0)
+		r = bridge_client_policy(&l->client, buf_text(&text), text.len, &e);
+	if (r == 0) {
+		l->next_len = text.len;
+		l->next_policy = buf_take(&text);
+	} else {
+		(void)snprintf(why, sizeof(why), "the policy stays as it was: %s", e.text);
+		note(l, true, why);
+	}
+	buf_done(&text);
+}
+
+void link_reread(struct bridge_link *l)
+{
+	l->policy_reread = true;
+}
+
+bool link_poll(struct bridge_link *l)
+{
+	int64_t now = clock_mono_ns();
+
+	if (l->state == LINK_NONE || l->state == LINK_LOST)
+		return l->state == LINK_NONE;
+	bridge_client_poll(&l->client);
+	hear_policy(l);
+	hear_gateway(l);
+	if (l->state != LINK_LOST)
+		go_on(l, now);
+	if (l->state != LINK_LOST)
+		look_at_policy(l, now);
+	return l->state != LINK_LOST;
+}
+
+void link_stop(struct bridge_link *l, struct bridge_counts *ret)
+{
+	if (l->state == LINK_NONE && l->control <= 0 && !l->shared)
+		return;
+	/* First: what is asked from now on is not worth waiting. */
+	if (l->control >= 0)
+		cleanup_fd(&l->control);
+	bridge_client_stop(&l->client);
+	if (l->shared) {
+		if (ret)
+			*ret = l->shared->counts;
+		(void)munmap(l->shared, sizeof(*l->shared));
+	}
+	l->shared = NULL;
+	cleanup_fd(&l->channel);
+	cleanup_fd(&l->memory);
+	cleanup_fd(&l->dir);
+	cleanup_fd(&l->audit);
+	for (size_t i = 0; i < ARRAY_LEN(l->ids); i++) {
+		free(l->ids[i]);
+		l->ids[i] = NULL;
+	}
+	forget_next(l);
+	l->state = LINK_NONE;
+	l->control = -1;
+}
+
+/* A queue's directory. --------------------------------------------------------------------- */
+
+/* Set-group-id: what the sandbox's user makes in there is readable by our group, whoever we are. */
+static int make_folder(int dir, const char *name, mode_t mode, const struct stat *owner)
+{
+	_cleanup_fd_ int fd = -1;
+
+	if (mkdirat(dir, name, 0700) < 0)
+		return -errno;
+	fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || (owner->st_uid != geteuid() && fchown(fd, owner->st_uid, getegid()) < 0) ||
+	    fchmod(fd, mode) < 0)
+		return -errno;
+	return 0;
+}
+
+int link_queue_make(int parent, char name[LINK_QUEUE_NAME], struct err *e)
+{
+	unsigned char raw[12];
+	char hex[2 * sizeof(raw) + 1];
+	struct stat st, own = {.st_uid = geteuid()};
+	int fd, r = 0;
+
+	randombytes_buf(raw, sizeof(raw));
+	(void)sodium_bin2hex(hex, sizeof(hex), raw, sizeof(raw));
+	(void)snprintf(name, LINK_QUEUE_NAME, ".airlock-queue-%s", hex);
+	if (fstat(parent, &st) < 0 || mkdirat(parent, name, 0700) < 0)
+		return err_sys(e, errno, "make the queue %s", name);
+	fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		r = -errno;
+	/* The same user on both sides: nobody else has a business here. Two users: each finds its way, the sandbox writes in two. */
+	if (r == 0 && fchmod(fd, st.st_uid == own.st_uid ? 0700 : 0755) < 0)
+		r = -errno;
+	if (r == 0)
+		r = make_folder(fd, QUEUE_REQUESTS, 02770, &st);
+	if (r == 0)
+		r = make_folder(fd, QUEUE_RESPONSES, 02770, &st);
+	if (r == 0)
+		r = make_folder(fd, QUEUE_CLAIMS, 0700, &own);
+	if (r == 0)
+		return fd;
+	cleanup_fd(&fd);
+	link_queue_remove(parent, name);
+	return err_sys(e, -r, "make the queue %s", name);
+}
+
+void link_queue_remove(int parent, const char *name)
+{
+	struct beneath b = {.root = parent};
+
+	if (*name)
+		(void)beneath_remove_tree(&b, name);
+}
