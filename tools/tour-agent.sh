@@ -17,7 +17,7 @@ try() {
 	if out=$("$@" 2>&1); then
 		attempt "$name" "worked, in here: $(printf '%s' "$out" | tail -n 1 | cut -c 1-60)"
 	else
-		attempt "$name" "refused: $(printf '%s' "$out" | tail -n 1 | sed 's/^[^:]*: line [0-9]*: //' | cut -c 1-70)"
+		attempt "$name" "refused: $(printf '%s' "$out" | tail -n 1 | sed 's/^[^:]*: line [0-9]*: //')"
 	fi
 }
 

@@ -253,24 +253,46 @@ void summary_results(const struct transfer *t, const char *run_dir)
 	review_next(t, run_dir);
 }
 
+/* What an installation makes again: said in one line, there may be one in each package. */
+static void left_out_heavy(const struct transfer *t, size_t n)
+{
+	_cleanup_buf_ struct buf path = BUF_INIT((size_t)1 << 20);
+
+	for (size_t i = 0; i < t->in.notes_len && !path.len; i++)
+		if (strcmp(t->in.notes[i].reason, "heavy") == 0)
+			(void)str_printable(&path, t->in.notes[i].path,
+					    strlen(t->in.notes[i].path));
+	cli_say("left out as heavy: %zu (%s%s); send one with --include NAME", n, buf_text(&path),
+		n > 1 ? ", ..." : "");
+}
+
 static void held_back(const struct transfer *t)
 {
-	size_t shown = 0;
+	size_t shown = 0, heavy = 0, all;
 
-	if (!t->in_done || !t->in.notes_len)
+	if (!t->in_done)
 		return;
-	cli_say("not sent: %zu", t->in.notes_len);
-	for (size_t i = 0; i < t->in.notes_len && shown < SUMMARY_NAMES; i++, shown++) {
+	for (size_t i = 0; i < t->in.notes_len; i++)
+		heavy += strcmp(t->in.notes[i].reason, "heavy") == 0;
+	all = t->in.notes_len - heavy;
+	if (all)
+		cli_say("not sent: %zu", all);
+	for (size_t i = 0; i < t->in.notes_len && shown < SUMMARY_NAMES; i++) {
 		const struct sync_note *n = &t->in.notes[i];
 		_cleanup_buf_ struct buf path = BUF_INIT((size_t)1 << 20);
 
+		if (strcmp(n->reason, "heavy") == 0)
+			continue;
+		shown++;
 		/* The note names the submodule; what stayed behind is its .git only. */
 		(void)buf_putf(&path, "%s%s", n->path,
 			       strcmp(n->reason, "submodule_git") == 0 ? "/.git" : "");
 		say_path("", buf_text(&path), plain(reasons, ARRAY_LEN(reasons), n->reason));
 	}
-	if (t->in.notes_len > shown)
-		cli_say("  ... and %zu more (the record has all)", t->in.notes_len - shown);
+	if (all > shown)
+		cli_say("  ... and %zu more (the record has all)", all - shown);
+	if (heavy)
+		left_out_heavy(t, heavy);
 }
 
 /* The network layer has a switch of its own. */

@@ -375,13 +375,11 @@ static int tracked(struct rules *r, size_t len, bool is_dir, struct err *e)
 static enum rules_why left_out(struct rules *r, size_t len, const char *name, size_t name_n,
 			       bool is_dir, bool secret)
 {
-	struct repo_ctx *ctx = r->depth ? r->frames[r->depth - 1].ctx : NULL;
-
 	if (git_ignored(r, len, is_dir))
 		return WHY_IGNORED;
 	if (secret)
 		return WHY_SECRET;
-	if (is_dir && !ctx && secret_heavy_dir(name, name_n))
+	if (is_dir && secret_heavy_dir(name, name_n))
 		return WHY_HEAVY;
 	return WHY_NONE;
 }

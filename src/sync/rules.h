@@ -10,7 +10,8 @@
  *   4. what git's index lists travels;
  *   5. git's ignore rules (.gitignore, info/exclude, core.excludesFile) keep out;
  *   6. a name that looks like a credential is held back, with a note;
- *   7. outside git: heavy names (node_modules, .venv, ...; secret.h) stay behind;
+ *   7. heavy names (node_modules, .venv, ...; secret.h) stay behind, with a note: what an installation
+ *      makes again, also where a repository forgot to ignore it;
  *   8. the rest travels.
  * ".git" never travels as files. A nested repository or submodule has its own index and ignore
  * rules, and its files are plain files. Ignore files that are links are not read (as in git).

@@ -276,6 +276,8 @@ static int visit(struct walk *w, const struct level *lv, const struct listing_it
 			w->o->held(w->o->arg, w->path, n);
 		if (v.why == WHY_SECRET)
 			return note(w, n, "secret");
+		if (v.why == WHY_HEAVY)
+			(void)note(w, n, "heavy");
 		if (mode != RULES_REST || v.why == WHY_EXCLUDED)
 			w->o->excluded++;
 	}

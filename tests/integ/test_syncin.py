@@ -306,8 +306,15 @@ def airlockignore_and_heavy_names_FR_B008(b):
     assert b.names() == {b".airlockignore", b"sub/.airlockignore", b"keep.log", b"sub/build/x", b"local",
                          b"target/t"}, b.names()
     assert r["excluded"] == 6, r
+    assert {p for p, why in r["notes"].items() if why == "heavy"} == {b".venv", b"node_modules", b"x/node_modules"}, r
     b.sync("--include", "node_modules/m")
     assert b"node_modules/m/i" in b.names() and b"x/node_modules/i" not in b.names()
+    # A repository that forgot to ignore them: the same, but for what it tracks.
+    b.git("init", "-q")
+    b.git("add", "-f", "x")
+    r = b.sync()
+    assert b"x/node_modules/i" in b.names() and b"node_modules/m/i" not in b.names(), b.names()
+    assert r["notes"].get(b"node_modules") == "heavy", r
 
 
 @test
@@ -910,6 +917,7 @@ def directories_read_ahead_are_judged_as_alone(b):
     notes[b"d30/in/pipe"] = "fifo"
     r = b.sync()
     assert b.names() == want, b.names() ^ want
+    notes |= {b"d%02d/node_modules" % i: "heavy" for i in range(60)}
     assert r["notes"] == notes, r["notes"]
     order = list(b.manifest())
     assert order == sorted(order)
