@@ -325,9 +325,12 @@ static void first_error(struct runner *r, int k, const struct err *e)
 
 static int release_phase(struct runner *r, bool settled, struct err *e)
 {
-	int k = phase_begin(r, "release", false, e);
+	struct err later = ERR_INIT;
+	int k = phase_begin(r, "release", false, e), k2;
 
-	return k < 0 ? k : phase_end(r, runner_release(r, settled, e));
+	/* The sandbox ends and its work is kept even where nothing can be written down (a full state directory). */
+	k2 = runner_release(r, settled, k < 0 ? &later : e);
+	return phase_end(r, k < 0 ? k : k2);
 }
 
 static int final_status(const struct runner *r)

@@ -257,7 +257,7 @@ static int visit_dir(struct walk *w, int dir, struct listing_dir *d, const char 
 		return note(w, "unreadable");
 	if (st.stx_attributes & STATX_ATTR_MOUNT_ROOT || w->depth + 1 >= PATH_DEPTH_MAX) {
 		cleanup_fd(&d->fd);
-		return note(w, st.stx_attributes & STATX_ATTR_MOUNT_ROOT ? "mount" : "too_long");
+		return note(w, st.stx_attributes & STATX_ATTR_MOUNT_ROOT ? "mount" : "too_deep");
 	}
 	w->m.mode = st.stx_mode & 0777;
 	w->n->dirs++;

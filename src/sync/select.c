@@ -125,7 +125,7 @@ static int enter_dir(struct walk *w, int fd, const struct listing_item *it, size
 	}
 	if (w->depth + 1 >= PATH_DEPTH_MAX) {
 		cleanup_fd(&it->dir->fd);
-		return note(w, n, "too_long");
+		return note(w, n, "too_deep");
 	}
 	listing_from_statx(&st, ret);
 	return 1;

@@ -52,7 +52,7 @@ struct sync_in_opts {
 struct sync_note {  /* one path that did not travel as is */
 	char *path; /* owned; bytes */
 	/*
-	 * A stable word. Of a path: "secret", "unreadable", "socket", "fifo", "device", "too_long",
+	 * A stable word. Of a path: "secret", "unreadable", "socket", "fifo", "device", "too_long", "too_deep",
 	 * "changed" (sent, but it kept changing), "vanished", "mount" (another file system),
 	 * "submodule_git" (its files went, its .git did not). Of ".git": "git_pointer" (does not
 	 * prove itself), "git_missing", "git_failed", "git_timeout" (files went, history did not).

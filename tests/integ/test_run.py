@@ -1033,10 +1033,42 @@ class State(Case):
         try:
             subprocess.run(["mount", "-o", "remount,bind,ro", self.ws], check=True)
             r = self.run_cmd("echo x > n")
-            self.assertEqual(r.returncode, 125, r.stderr)
-            self.assertIn(b"airlock: ", r.stderr)
+            self.assertEqual(r.returncode, 0, r.stderr)
+            self.assertIn(b"cannot be written (Read-only file system)", r.stderr)
+            self.assertFalse(os.path.exists(self.ws + "/n"))
         finally:
             subprocess.run(["umount", "-l", self.ws], check=True)
+
+    @unittest.skipUnless(os.geteuid() == 0, "mounting a small file system needs root")
+    @native_only("works in place")
+    def test_full_state_disk_keeps_the_work(self):
+        d = self.top + "/small"
+        os.mkdir(d)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=0755", "tmpfs", d], check=True)
+        try:
+            env = {**self.env, "XDG_STATE_HOME": d}
+            r = self.run_cmd("echo small > s; cat /dev/zero > z; rm z; echo more > t; cat /dev/zero > z", env=env)
+            self.assertEqual(r.returncode, 125, r.stderr)
+            # The object, the limit, the remedy; and where the work is.
+            for word in b"airlock.db", b"no space left", b"free space", b"the work is KEPT", b"airlock recover":
+                self.assertIn(word, r.stderr)
+            self.assertFalse(os.path.exists(self.ws + "/s"))
+            subprocess.run(["mount", "-o", "remount,size=64m", d], check=True)
+            r = self.airlock("recover", "last", env=env)
+            self.assertEqual(r.returncode, 0, r.stderr)
+            self.assertEqual((self.read("s"), self.read("t")), (b"small\n", b"more\n"))
+        finally:
+            subprocess.run(["umount", "-l", d], check=True)
+
+    @native_only("works in place")
+    def test_a_directory_too_deep_to_send_is_named_with_limit_and_remedy(self):
+        d = self.ws
+        for _ in range(130):
+            d += "/b"
+            os.mkdir(d)
+        r = self.run_cmd("true")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertRegex(r.stderr, rb"b/b: lies deeper than 127 directories; .*--exclude")
 
 
 if __name__ == "__main__":
