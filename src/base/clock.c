@@ -52,12 +52,48 @@ void clock_rfc3339(int64_t real_ns, char *out, size_t n)
 		(void)strftime(out, n, "%Y-%m-%dT%H:%M:%SZ", &tm);
 }
 
+static char *digits(char *out, unsigned v, unsigned n)
+{
+	for (unsigned i = n; i > 0; i--, v /= 10)
+		out[i - 1] = (char)('0' + v % 10);
+	return out + n;
+}
+
+/*
+ * By arithmetic, not strftime: a list of the API holds thousands of times, and strftime asks for the time zone
+ * each time. Years are counted from March, so that the leap day is the last one, in eras of 400 years.
+ */
 void clock_iso_ms(int64_t real_ns, char *out, size_t n)
 {
-	char whole[24];
+	int64_t ms = real_ns / NS_PER_MS, days = ms / 86400000 + 719468;
+	unsigned in_day = (unsigned)(ms % 86400000), era = (unsigned)(days / 146097),
+		 doe = (unsigned)(days % 146097),
+		 yoe = (doe - doe / 1460 + doe / 36524 - doe / 146096) / 365,
+		 doy = doe - (365 * yoe + yoe / 4 - yoe / 100), mp = (5 * doy + 2) / 153,
+		 month = mp < 10 ? mp + 3 : mp - 9, year = era * 400 + yoe + (month <= 2);
+	char text[25], *p = text;
 
-	clock_rfc3339(real_ns, whole, sizeof(whole));
-	(void)snprintf(out, n, "%.19s.%03dZ", whole, (int)(real_ns / NS_PER_MS % 1000));
+	if (real_ns < 0 || year > 9999 || n < sizeof(text)) {
+		if (n)
+			out[0] = '\0';
+		return;
+	}
+	p = digits(p, year, 4);
+	*p++ = '-';
+	p = digits(p, month, 2);
+	*p++ = '-';
+	p = digits(p, doy - (153 * mp + 2) / 5 + 1, 2);
+	*p++ = 'T';
+	p = digits(p, in_day / 3600000, 2);
+	*p++ = ':';
+	p = digits(p, in_day / 60000 % 60, 2);
+	*p++ = ':';
+	p = digits(p, in_day / 1000 % 60, 2);
+	*p++ = '.';
+	p = digits(p, in_day % 1000, 3);
+	*p++ = 'Z';
+	*p = '\0';
+	memcpy(out, text, sizeof(text));
 }
 
 void clock_human(int64_t dur_ns, char *out, size_t n)

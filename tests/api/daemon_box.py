@@ -34,27 +34,53 @@ class Answer:
 class Daemon:
     """airlockd with its command line, in a state directory that is removed at the end."""
 
-    def __init__(self, programs, *options, mode="authenticated", start=True):
-        self.programs, self.options, self.mode = programs, list(options), mode
+    def __init__(self, programs, *options, mode="authenticated", start=True, uid=None):
+        self.options, self.mode, self.uid = list(options), mode, uid
         # Not below a long TMPDIR: a unix socket's path has 107 bytes.
         self.dir = tempfile.mkdtemp(prefix="airlockd-", dir="/tmp")
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("LISTEN_", "NOTIFY_", "CREDENTIALS_"))}
+        self.programs = self.copy(programs) if uid else programs
         self.env["XDG_STATE_HOME"] = self.dir
         self.process = self.reader = None
         self.log = []
         if start:
             self.start()
 
+    def copy(self, programs):
+        """For an ordinary user, who cannot walk to the build tree."""
+        os.makedirs(self.dir + "/bin")
+        for name in os.listdir(programs):
+            if os.path.isfile(f"{programs}/{name}"):
+                shutil.copy(f"{programs}/{name}", self.dir + "/bin")
+        for path in (self.dir, self.dir + "/bin"):
+            os.chown(path, self.uid, self.uid)
+        self.env["HOME"] = self.dir
+        return self.dir + "/bin"
+
+    def become(self):
+        if self.uid:
+            os.setgroups([])
+            os.setgid(self.uid)
+            os.setuid(self.uid)
+
+    def job(self, request):
+        """Starts a job by hand; its answer is on its standard output."""
+        p = subprocess.Popen([self.programs + "/airlockd", "--job"], env=self.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                             stderr=subprocess.DEVNULL, text=True, preexec_fn=self.become)
+        p.stdin.write(json.dumps(request))
+        p.stdin.close()
+        return p
+
     def cli(self, *words, ok=True):
         r = subprocess.run([f"{self.programs}/airlock", *words], env=self.env, capture_output=True, text=True,
-                           timeout=DEADLINE, check=False)
+                           timeout=DEADLINE, check=False, preexec_fn=self.become)
         if ok and r.returncode:
             raise AssertionError(f"airlock {' '.join(words)}: {r.stderr}")
         return r.stdout.strip() if ok else r
 
-    def start(self, listen="127.0.0.1:0", before=None):
+    def start(self, listen="127.0.0.1:0"):
         words = [f"{self.programs}/airlockd", "--listen", listen, "--mode", self.mode, *self.options]
-        self.process = subprocess.Popen(words, env=self.env, stderr=subprocess.PIPE, text=True, preexec_fn=before)
+        self.process = subprocess.Popen(words, env=self.env, stderr=subprocess.PIPE, text=True, preexec_fn=self.become)
         self.port = None
         for line in self.process.stderr:
             self.log.append(line)

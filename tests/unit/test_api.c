@@ -17,6 +17,7 @@
 #include "api/credential.h"
 #include "api/seal.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/limits.h"
 #include "store/leasemove.h"
 
@@ -41,6 +42,29 @@ static void uuids(void **state)
 	assert_int_equal(uuid_new(fresh), 0);
 	assert_true(uuid_parse(fresh, strlen(fresh), out));
 	assert_string_equal(out, fresh);
+}
+
+/* Against the C library, over leap days, ends of centuries and the years that the API can meet. */
+static void times(void **state)
+{
+	static const int64_t odd[] = {0,	  68169600,   951782400,  951868799,
+				      4107542400, 4107542399, 1764451627, 9223372035};
+	char want[32], got[32];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(odd); i++) {
+		clock_rfc3339(odd[i] * NS_PER_S, want, sizeof(want));
+		clock_iso_ms(odd[i] * NS_PER_S + 5 * NS_PER_MS, got, sizeof(got));
+		assert_memory_equal(got, want, 19);
+		assert_string_equal(got + 19, ".005Z");
+	}
+	for (int64_t day = 0; day < 90000; day += 13) {
+		clock_rfc3339(day * 86400 * NS_PER_S, want, sizeof(want));
+		clock_iso_ms(day * 86400 * NS_PER_S, got, sizeof(got));
+		assert_memory_equal(got, want, 19);
+	}
+	clock_iso_ms(-1, got, sizeof(got));
+	assert_string_equal(got, "");
 }
 
 static void guards(void **state)
@@ -265,9 +289,9 @@ static void depth(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(uuids),  cmocka_unit_test(guards),	    cmocka_unit_test(transitions),
-	    cmocka_unit_test(tokens), cmocka_unit_test(run_tokens), cmocka_unit_test(sealing),
-	    cmocka_unit_test(depth),
+	    cmocka_unit_test(uuids),	   cmocka_unit_test(times),  cmocka_unit_test(guards),
+	    cmocka_unit_test(transitions), cmocka_unit_test(tokens), cmocka_unit_test(run_tokens),
+	    cmocka_unit_test(sealing),	   cmocka_unit_test(depth),
 	};
 
 	if (sodium_init() < 0)

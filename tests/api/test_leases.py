@@ -1,0 +1,432 @@
+#!/usr/bin/env python3
+"""Leases and probes of the daemon, with real sandboxes. Numbers are those of specs/api.md section 12.
+
+usage: test_leases.py DIRECTORY_OF_PROGRAMS [root|user]
+"""
+import http.client
+import json
+import os
+import signal
+import socket
+import sqlite3
+import sys
+import threading
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+from daemon_box import DEADLINE, NATIVE, NOBODY, SSH, Daemon, Fixture, programs, wait_for  # noqa: E402
+
+PROGRAMS = programs()
+KILLS = int(os.environ.get("AIRLOCK_KILLS", "8"))
+UID = 54321 if sys.argv[2:3] == ["user"] and os.geteuid() == 0 else None  # of nobody
+d = f = None
+
+
+def setUpModule():
+    global d, f
+    d = Daemon(PROGRAMS, uid=UID)
+    f = Fixture(d)
+
+
+def tearDownModule():
+    for row in rows("status in ('active','retained')"):
+        f.ask("I", "DELETE", "/api/environment-leases/" + row["id"])
+    d.close()
+
+
+def db():
+    con = sqlite3.connect(f"{d.dir}/airlock/server.db", timeout=DEADLINE)
+    con.row_factory = sqlite3.Row
+    return con
+
+
+def rows(where="1", *args):
+    return db().execute("select * from env_leases where " + where, args).fetchall()
+
+
+def storage():
+    """Sandboxes that have storage."""
+    try:
+        return sorted(os.listdir(d.dir + "/airlock/served"))
+    except FileNotFoundError:
+        return []
+
+
+def launches():
+    """Processes airlock-launch that belong to this daemon's sandboxes: their control sockets answer."""
+    found = []
+    for name in storage():
+        s = socket.socket(socket.AF_UNIX)
+        try:
+            fd = os.open(f"{d.dir}/airlock/served/{name}", os.O_PATH)
+            try:
+                s.connect(f"/proc/self/fd/{fd}/control.sock")
+                found.append(name)
+            finally:
+                os.close(fd)
+        except OSError:
+            pass
+        finally:
+            s.close()
+    return found
+
+
+class Case(unittest.TestCase):
+    def acquire(self, env, **body):
+        r = f.ask("I", "POST", f"/api/environments/{env['id']}/leases", {"companyId": f.c1, **body})
+        self.assertEqual(r.status, 201, r)
+        return r.json
+
+    def post(self, lease, verb, body=None):
+        return f.ask("I", "POST", f"/api/environment-leases/{lease['id']}/{verb}", body or {})
+
+    def destroy(self, lease):
+        return f.ask("I", "DELETE", "/api/environment-leases/" + lease["id"])
+
+    def state(self, lease):
+        r = f.ask("I", "GET", "/api/environment-leases/" + lease["id"]).json
+        return r["status"], r["cleanupStatus"], r["failureReason"]
+
+
+class Leases(Case):
+    def test_ephemeral(self):
+        env = f.make("l-eph", "sandbox", NATIVE)
+        lease = self.acquire(env)
+        self.assertEqual((lease["status"], lease["leasePolicy"], lease["provider"], lease["companyId"]),
+                         ("active", "ephemeral", "native", f.c1))
+        self.assertIn(lease["providerLeaseId"], launches())
+        self.assertEqual(self.post(lease, "resume").status, 409)
+        r = self.post(lease, "release", {"result": "failed"})
+        self.assertEqual((r.json["status"], r.json["cleanupStatus"]), ("failed", "success"))
+        self.assertNotIn(lease["providerLeaseId"], storage())
+        for verb in ("release", "resume"):
+            self.assertEqual(self.post(lease, verb).status, 409)
+        self.assertEqual(self.destroy(lease).status, 409)
+        for result, status in (("succeeded", "released"), ("timed_out", "failed"), ("cancelled", "expired")):
+            lease = self.acquire(env)
+            self.assertEqual(self.post(lease, "release", {"result": result}).json["status"], status)
+
+    def test_reusable(self):
+        env = f.make("l-reuse", "sandbox", NATIVE)
+        lease = self.acquire(env, leasePolicy="reuse_by_environment")
+        name = lease["providerLeaseId"]
+        # Warm: the sandbox stays and is the same one afterwards.
+        pid = rows("id=?", lease["id"])[0]["monitor_pid"]
+        r = self.post(lease, "release", {"disposition": "keep_running"})
+        self.assertEqual((r.json["status"], r.json["cleanupStatus"], r.json["releasedAt"]), ("retained", "success", None))
+        self.assertIn(name, launches())
+        self.assertEqual(self.post(lease, "resume").json["status"], "active")
+        self.assertEqual(rows("id=?", lease["id"])[0]["monitor_pid"], pid)
+        # Staying warm is earned by success.
+        self.assertEqual(self.post(lease, "release", {"disposition": "keep_running", "result": "failed"}).status, 409)
+        # Stopped: no process, but its storage, and a new process later.
+        r = self.post(lease, "release", {"disposition": "stop_and_retain", "result": "failed"})
+        self.assertEqual(r.json["status"], "released")
+        self.assertNotIn(name, launches())
+        self.assertIn(name, storage())
+        self.assertEqual(self.post(lease, "resume").json["status"], "active")
+        self.assertIn(name, launches())
+        r = self.destroy(lease)
+        self.assertEqual((r.json["status"], r.json["cleanupStatus"], r.json["failureReason"]), ("expired", "success", "lease_destroyed"))
+        self.assertNotIn(name, storage())
+        self.assertEqual(self.post(lease, "resume").status, 409)
+
+    def test_case_54_reads(self):
+        env = f.make("l-read", "sandbox", NATIVE)
+        lease = self.acquire(env)
+        theirs = f.ask("I", "POST", f"/api/environments/{env['id']}/leases", {"companyId": f.c2}).json
+        self.assertEqual(len(f.ask("I", "GET", f"/api/environments/{env['id']}/leases").json), 2)
+        # A member sees the own company's, without metadata; the other is as good as none.
+        mine = f.ask("M", "GET", f"/api/environments/{env['id']}/leases").json
+        self.assertEqual([(x["id"], x["metadata"]) for x in mine], [(lease["id"], None)])
+        self.assertIsNotNone(f.ask("I", "GET", "/api/environment-leases/" + lease["id"]).json["metadata"])
+        gone = [f.ask("M", "GET", "/api/environment-leases/" + x) for x in (theirs["id"], NOBODY)]
+        self.assertEqual([(r.status, r.json) for r in gone], [(404, {"error": "Environment lease not found"})] * 2)
+        self.assertEqual(len(f.ask("I", "GET", f"/api/environments/{env['id']}/leases?status=active&limit=1&offset=1").json), 1)
+        self.assertEqual(f.ask("I", "GET", f"/api/environments/{env['id']}/leases?status=bogus").json, [])
+        for x in (lease, theirs):
+            self.assertEqual(self.destroy(x).status, 200)
+
+    def test_who_gets_none(self):
+        env = f.make("l-none", "ssh", SSH)
+        self.assertEqual(f.ask("I", "POST", f"/api/environments/{env['id']}/leases", {"companyId": f.c1}).status, 422)
+        env = f.make("l-arch", "sandbox", NATIVE, status="archived")
+        self.assertEqual(f.ask("I", "POST", f"/api/environments/{env['id']}/leases", {"companyId": f.c1}).status, 409)
+        self.assertEqual(f.ask("I", "POST", f"/api/environments/{env['id']}/leases", {"companyId": NOBODY}).status, 409)
+        env = f.make("l-co", "sandbox", NATIVE)
+        self.assertEqual(f.ask("I", "POST", f"/api/environments/{env['id']}/leases", {"companyId": NOBODY}).status, 404)
+        # Two companies, no hint: nobody guesses.
+        self.assertEqual(f.ask("I", "POST", f"/api/environments/{env['id']}/leases", {}).status, 422)
+        self.assertEqual(rows("environment_id=?", env["id"]), [])
+
+    def test_local_leases_are_rows(self):
+        env = f.ask("I", "GET", f"/api/companies/{f.c1}/environments?driver=local").json[0]
+        lease = self.acquire(env)
+        self.assertEqual((lease["provider"], lease["status"]), ("local", "active"))
+        self.assertEqual(self.post(lease, "release").json["status"], "released")
+
+    def test_time_is_over(self):
+        env = f.make("l-ttl", "sandbox", NATIVE)
+        lease = self.acquire(env, ttlSeconds=60)
+        self.assertIsNotNone(lease["expiresAt"])
+        con = db()
+        con.execute("update env_leases set expires_ns=1 where id=?", (lease["id"],))
+        con.commit()
+        d.stop()
+        d.start()  # the first sweep is at the start
+        wait_for("the sweep", lambda: self.state(lease) == ("expired", "success", "lease_expired"))
+        self.assertNotIn(lease["providerLeaseId"], storage())
+
+    def test_case_35_37_39_deleting_an_environment(self):
+        env = f.make("l-del", "sandbox", NATIVE)
+        path = "/api/environments/" + env["id"]
+        lease = self.acquire(env, leasePolicy="reuse_by_environment")
+        r = f.ask("I", "DELETE", path)
+        self.assertEqual((r.status, r.json["details"]["deleteBlockedReasons"]), (409, ["reusable_sandbox_lease"]))
+        self.assertEqual(self.state(lease)[0], "active")
+        self.assertIn(lease["providerLeaseId"], launches())
+        # 37: a run holds it.
+        con = db()
+        con.execute("update env_leases set run_id=? where id=?", (NOBODY, lease["id"]))
+        con.commit()
+        r = f.ask("I", "DELETE", path + "?destroyReusableSandboxLeases=true")
+        self.assertEqual((r.status, r.json["details"]["deleteBlockedReasons"]), (409, ["reusable_sandbox_lease"]))
+        self.assertEqual(self.state(lease)[0], "active")
+        con.execute("update env_leases set run_id=null where id=?", (lease["id"],))
+        con.commit()
+        self.assertEqual(f.ask("I", "DELETE", path + "?destroyReusableSandboxLeases=yes").status, 409)
+        r = f.ask("I", "DELETE", path + "?destroyReusableSandboxLeases=true")
+        self.assertEqual((r.status, r.json["destroyedReusableSandboxLeaseCount"]), (200, 1))
+        self.assertEqual(self.state(lease), ("expired", "success", "environment_deleted"))
+        self.assertIsNone(f.ask("I", "GET", "/api/environment-leases/" + lease["id"]).json["environmentId"])
+        self.assertNotIn(lease["providerLeaseId"], storage())
+
+    def test_case_39_destroy_fails(self):
+        env = f.make("l-stuck", "sandbox", NATIVE)
+        lease = self.acquire(env, leasePolicy="reuse_by_environment")
+        self.assertEqual(self.post(lease, "release", {"disposition": "stop_and_retain"}).status, 200)
+        # A plain file where the trash would be: storage cannot be moved away.
+        trash = f"{d.dir}/airlock/trash/served-{lease['providerLeaseId']}"
+        with open(trash, "w", encoding="ascii"):
+            pass
+        r = f.ask("I", "DELETE", f"/api/environments/{env['id']}?destroyReusableSandboxLeases=true")
+        self.assertEqual((r.status, r.json["details"]["deleteBlockedReasons"]), (409, ["pending_sandbox_cleanup"]))
+        self.assertEqual(self.state(lease)[:2], ("pending_cleanup", "failed"))
+        os.unlink(trash)
+        self.assertEqual(self.destroy(lease).json["status"], "expired")
+        self.assertEqual(f.ask("I", "DELETE", "/api/environments/" + env["id"]).status, 200)
+
+
+class Deaths(Case):
+    """Kill -9 of the daemon and of its jobs: no sandbox without a row, no row that nobody ends."""
+
+    def settle(self):
+        """Restarts the daemon: its first sweep deals with whatever was left."""
+        if d.process:
+            d.stop(signal.SIGKILL)
+        d.start()
+        wait_for("no lease in work", lambda: not rows("status='pending_cleanup'"))
+        alive = {r["provider_lease_id"] for r in rows("status in ('active','retained') or policy!='ephemeral'")}
+        self.assertLessEqual(set(storage()), alive)
+
+    def test_leases_survive_a_kill(self):
+        env = f.make("k-live", "sandbox", NATIVE)
+        lease = self.acquire(env, leasePolicy="reuse_by_environment")
+        self.settle()
+        self.assertEqual(self.state(lease)[0], "active")
+        self.assertIn(lease["providerLeaseId"], launches())
+        self.assertEqual(self.post(lease, "resume").json["status"], "active")
+        self.assertEqual(self.destroy(lease).json["status"], "expired")
+
+    def test_kills_while_acquiring_and_releasing(self):
+        """At many points: the daemon, its jobs and both die while leases are made and ended."""
+        env = f.make("k-many", "sandbox", NATIVE)
+        path = f"/api/environments/{env['id']}/leases"
+        for i in range(KILLS):
+            def work():
+                try:
+                    r = f.ask("I", "POST", path, {"companyId": f.c1})
+                    f.ask("I", "POST", f"/api/environment-leases/{r.json['id']}/release", {})
+                except (OSError, ValueError, KeyError, http.client.HTTPException):  # the daemon died under it
+                    pass
+            before = len(rows())
+            t = threading.Thread(target=work)
+            t.start()
+            wait_for("a row", lambda before=before: len(rows()) > before)
+            end = time.monotonic() + i % 40 * 0.006
+            while time.monotonic() < end:
+                pass
+            if i % 2:
+                for pid in jobs(d.process.pid):
+                    kill(pid)
+            d.stop(signal.SIGKILL)
+            t.join(timeout=DEADLINE)
+            self.settle_one()
+        self.settle()
+
+    def settle_one(self):
+        d.start()
+        wait_for("the sweep", lambda: not rows("status='pending_cleanup'"))
+        for row in rows("status='active' and provider='native'"):
+            self.assertEqual(f.ask("I", "DELETE", "/api/environment-leases/" + row["id"]).status, 200)
+        self.assertEqual(storage(), [r["provider_lease_id"] for r in rows("status in ('released','retained') and policy!='ephemeral'")
+                                     if r["provider_lease_id"] in storage()])
+
+    def test_case_90_two_sweeps(self):
+        env = f.make("k-two", "sandbox", NATIVE)
+        lease = self.acquire(env)
+        con = db()
+        con.execute("update env_leases set status='pending_cleanup', updated_ns=1 where id=?", (lease["id"],))
+        con.commit()
+        both = [d.job({"op": "sweep", "backoffSeconds": 0}) for _ in range(2)]
+        got = [json.loads(p.stdout.read())["destroyed"] for p in both]
+        for p in both:
+            p.wait(timeout=DEADLINE)
+            p.stdout.close()
+        self.assertEqual(sum(got), 1)
+        self.assertEqual(self.state(lease), ("expired", "success", "pending_cleanup_retry"))
+
+    def test_case_89_attempts_end(self):
+        env = f.make("k-cap", "sandbox", NATIVE)
+        con = db()
+        con.execute("insert into env_leases(id,company_id,environment_id,status,policy,provider,provider_lease_id,acquired_ns,used_ns,created_ns,"
+                    "updated_ns,attempts) values(?,?,?,'pending_cleanup','ephemeral','native','0000000000000001',1,1,1,1,5)",
+                    ("89000000-0000-4000-8000-000000000000", f.c1, env["id"]))
+        con.commit()
+        p = d.job({"op": "sweep", "backoffSeconds": 0})
+        self.assertEqual(json.loads(p.stdout.read())["swept"], 0)
+        p.wait(timeout=DEADLINE)
+        p.stdout.close()
+        con.execute("delete from env_leases where id='89000000-0000-4000-8000-000000000000'")
+        con.commit()
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+        return [int(x) for x in file.read().split()]
+
+
+def jobs(pid):
+    try:
+        return children(pid)
+    except FileNotFoundError:
+        return []
+
+
+def kill(pid):
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+class Probes(Case):
+    """PR-01, PR-02, PR-05, PR-08, RT-02, B-09."""
+
+    def test_saved(self):
+        env = f.make("p-saved", "sandbox", NATIVE)
+        r = f.ask("I", "POST", f"/api/environments/{env['id']}/probe?companyId={f.c1}", {}).json
+        self.assertEqual((r["ok"], r["driver"], r["details"]["provider"]), (True, "sandbox", "native"), r)
+        self.assertEqual(r["details"]["metadata"]["os"], "Linux")
+        lease = self.lease(r["details"]["leaseId"])
+        self.assertEqual((lease["status"], lease["cleanupStatus"], lease["leasePolicy"]), ("released", "success", "ephemeral"))
+        self.assertNotIn(r["details"]["providerLeaseId"], storage())
+        # PR-08: the host's own image can change, so nothing is recorded.
+        self.assertIsNone(db().execute("select proof from envs where id=?", (env["id"],)).fetchone()[0])
+        log = f.ask("I", "GET", f"/api/companies/{f.c1}/activity").json
+        self.assertEqual([x["details"]["ok"] for x in log if x["action"] == "environment.probed" and x["entityId"] == env["id"]], [True])
+
+    def lease(self, ident):
+        return f.ask("I", "GET", "/api/environment-leases/" + ident).json
+
+    def test_company_first(self):
+        """PR-02: two companies and no hint, or one that is not there: nothing is allocated."""
+        env = f.make("p-co", "sandbox", NATIVE)
+        self.assertEqual(f.ask("I", "POST", f"/api/environments/{env['id']}/probe", {}).status, 422)
+        self.assertEqual(f.ask("I", "POST", f"/api/environments/{env['id']}/probe?companyId={NOBODY}", {}).status, 404)
+        self.assertEqual(rows("environment_id=?", env["id"]), [])
+
+    def test_archived_and_others(self):
+        env = f.make("p-arch", "sandbox", NATIVE, status="archived")
+        r = f.ask("I", "POST", f"/api/environments/{env['id']}/probe?companyId={f.c1}", {})
+        self.assertEqual((r.status, r.json["ok"], r.json["details"]["error"]), (200, False, 'Environment "p-arch" is not active.'))
+        local = f.ask("I", "GET", f"/api/companies/{f.c1}/environments?driver=local").json[0]
+        r = f.ask("I", "POST", f"/api/environments/{local['id']}/probe?companyId={f.c1}", {}).json
+        self.assertEqual((r["ok"], r["details"]["isolated"]), (True, False))
+        env = f.make("p-ssh", "ssh", SSH)
+        r = f.ask("I", "POST", f"/api/environments/{env['id']}/probe?companyId={f.c1}", {}).json
+        self.assertEqual((r["ok"], r["summary"]), (False, "SSH probe failed for u@h."))
+
+    def test_case_48_draft(self):
+        path = f"/api/companies/{f.c1}/environments/probe-config"
+        before = len(rows()), len(f.ask("I", "GET", f"/api/companies/{f.c1}/environments").json)
+        r = f.ask("I", "POST", path, {"driver": "sandbox", "config": NATIVE})
+        self.assertEqual((r.status, r.json["ok"]), (200, True), r)
+        key = "draft key 5150"
+        r = f.ask("I", "POST", path, {"driver": "ssh", "config": {**SSH, "privateKey": key}})
+        self.assertEqual((r.status, r.json["ok"]), (200, False))
+        self.assertNotIn(b"5150", r.body)
+        self.assertEqual(f.ask("I", "POST", path, {"driver": "ssh", "config": {}}).status, 422)
+        self.assertEqual(f.ask("I", "POST", path, {"driver": "sandbox", "config": {"provider": "nope"}}).status, 422)
+        self.assertEqual((len(rows()), len(f.ask("I", "GET", f"/api/companies/{f.c1}/environments").json)), before)
+        log = f.ask("I", "GET", f"/api/companies/{f.c1}/activity").json
+        mine = [x for x in log if x["action"] == "environment.probed_unsaved"]
+        self.assertEqual((mine[-1]["entityId"], mine[-1]["details"]["configTopLevelKeyCount"]), ("unsaved", 1))
+
+
+class Clients(Case):
+    def test_slow_ones_do_not_stop_others(self):
+        """Headers that drip, bodies that never come: others are served meanwhile."""
+        slow = []
+        try:
+            for i in range(64):
+                s = socket.create_connection(("127.0.0.1", d.port), timeout=DEADLINE)
+                s.sendall(b"GET /api/health HTTP/1.1\r\nHost: loc" if i % 2 else
+                          b"POST /api/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{")
+                slow.append(s)
+            for _ in range(20):
+                self.assertEqual(d.ask("GET", "/api/health").status, 200)
+        finally:
+            for s in slow:
+                s.close()
+
+    def test_others_are_served_while_a_sandbox_is_made(self):
+        env = f.make("c-wait", "sandbox", NATIVE)
+        done = []
+        t = threading.Thread(target=lambda: done.append(self.acquire(env)))
+        t.start()
+        while not done:
+            self.assertEqual(d.ask("GET", "/api/health").status, 200)
+        t.join()
+        self.assertEqual(self.destroy(done[0]).status, 200)
+
+    def test_client_that_leaves(self):
+        """Whoever asked is gone before the answer: the lease is there, and the daemon too."""
+        env = f.make("c-gone", "sandbox", NATIVE)
+        body = json.dumps({"companyId": f.c1}).encode()
+        s = socket.create_connection(("127.0.0.1", d.port), timeout=DEADLINE)
+        s.sendall(f"POST /api/environments/{env['id']}/leases HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {f.token['I']}\r\n"
+                  f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        wait_for("the row", lambda: rows("environment_id=?", env["id"]))
+        s.close()
+        wait_for("the lease", lambda: rows("environment_id=? and status='active'", env["id"]))
+        self.assertEqual(self.destroy({"id": rows("environment_id=?", env["id"])[0]["id"]}).status, 200)
+        wait_for("no request under way", lambda: "airlockd_requests_active 1\n" in f.ask("I", "GET", "/metrics").body.decode())
+
+    def test_stop_answers_what_is_under_way(self):
+        env = f.make("c-stop", "sandbox", NATIVE)
+        done = []
+        t = threading.Thread(target=lambda: done.append(self.acquire(env)))
+        t.start()
+        wait_for("the row", lambda: rows("environment_id=?", env["id"]))
+        self.assertEqual(d.stop(), 0)
+        t.join(timeout=DEADLINE)
+        self.assertEqual(done[0]["status"], "active")
+        d.start()
+        self.assertEqual(self.state(done[0])[0], "active")
+        self.assertEqual(self.destroy(done[0]).status, 200)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
