@@ -287,6 +287,18 @@ static int cap_limit(int what, uint64_t max, const char *name, struct err *e)
 #define CONFINEMENT_OFF false
 #endif
 
+/* Shadow memory is private memory, terabytes of it: under a cap the first allocation ends the helper. All other layers stay. */
+#if defined(__SANITIZE_ADDRESS__)
+#define SHADOW true
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SHADOW true
+#endif
+#endif
+#ifndef SHADOW
+#define SHADOW false
+#endif
+
 int confine_self(const struct confine_opts *o, struct err *e)
 {
 	int r;
@@ -294,7 +306,7 @@ int confine_self(const struct confine_opts *o, struct err *e)
 	if (CONFINEMENT_OFF)
 		return 0;
 	r = cap_limit(RLIMIT_CORE, 0, "core size", e);
-	if (r == 0 && o->data_max)
+	if (r == 0 && o->data_max && !SHADOW)
 		r = cap_limit(RLIMIT_DATA, o->data_max, "memory", e);
 	if (r == 0 && o->nofile_max)
 		r = cap_limit(RLIMIT_NOFILE, o->nofile_max, "open files", e);
