@@ -303,6 +303,7 @@ static int publish(const struct state *st, const struct changeset *c, const stru
 	    .on_conflict =
 		o->on_conflict < 0 ? c->spec.on_conflict : (enum on_conflict)o->on_conflict,
 	    .apply = true,
+	    .without_landlock = c->spec.without & WITHOUT_LANDLOCK,
 	    .dry_run = o->dry_run,
 	    .progress = ui->progress,
 	    .progress_arg = ui->arg,

@@ -279,6 +279,7 @@ static int one_back(const struct transfer_job *j, size_t i, bool *ret_kept, stru
 	    .state_dir = j->st->dir,
 	    .manifest_path = base,
 	    .strict = j->spec->strict,
+	    .without_landlock = j->spec->without & WITHOUT_LANDLOCK,
 	    .on_conflict = j->spec->on_conflict,
 	    .full_tree = true,
 	    .keep_trash = true,

@@ -269,6 +269,7 @@ int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e
 	    .manifest_path = s->manifest,
 	    .layers = s->layers,
 	    .strict = s->strict,
+	    .without_landlock = s->without & WITHOUT_LANDLOCK,
 	    .review = s->review,
 	    .on_conflict = s->on_conflict,
 	    .filter = filter,

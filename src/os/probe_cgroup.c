@@ -180,6 +180,10 @@ static int try_v2(int dir, const struct controller *c, const char *name)
 			r = try_member(group);
 		if (!given)
 			(void)put(dir, "cgroup.subtree_control", minus);
+		/* pids and cpu are given, but make this a threaded group, whose children take no process. */
+		if (r == -EOPNOTSUPP && !given &&
+		    faccessat(dir, "cgroup.procs", W_OK, AT_EACCESS) == 0)
+			r = try_member(group);
 	}
 	remove_group(dir, name);
 	return r;

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <net/if.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -168,6 +169,14 @@ int child_main(void *arg)
 	if (early < 0 || (w.len == 0 && places_open(&w, c->plan, &f) < 0) ||
 	    places_take(c->image, &w, c->plan, &f) < 0)
 		report(sync, &f);
+	/*
+	 * launch has moved this process into the sandbox's group since: a namespace made now begins there, and
+	 * /proc/self/cgroup does not tell where on the host that is.
+	 */
+	if ((c->plan->memory_bytes || c->plan->cpu_milli) && unshare(CLONE_NEWCGROUP) < 0) {
+		(void)fail(&f, STEP_NAMESPACES, errno, "unshare");
+		report(sync, &f);
+	}
 	if (become_mapped(c->plan, &f) < 0 || image_build(c->image, c->plan, &f) < 0)
 		report(sync, &f);
 	if (limits(c->plan, &f) < 0 || arrange_fds(c, &sync, &f) < 0 || give_up(c->plan, &f) < 0)
