@@ -42,6 +42,7 @@ int cmd_manifest(int argc, char **argv);
 int cmd_env(int argc, char **argv);
 int cmd_policy(int argc, char **argv);
 int cmd_audit(int argc, char **argv);
+int cmd_preset(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_bridge(int argc, char **argv);
 int cmd_serve(int argc, char **argv);

@@ -135,6 +135,8 @@ static const struct verb verbs[] = {
     {"project", cmd_project, "add NAME | list", "projects that the daemon knows", t_project, NULL},
     {"token", cmd_token, "create | run | list | revoke ID | rotate-seal",
      "keys of users and agents, and the key that seals secrets", t_token, token_text},
+    {"preset", cmd_preset, "list | show NAME", "presets for agent CLIs: what each is given",
+     t_plain, NULL},
     {"doctor", cmd_doctor, "[--quick] [--json]",
      "try every layer of isolation and say what is missing", t_doctor, doctor_text},
     {"version", cmd_version, "", "version of this program", t_plain, NULL},

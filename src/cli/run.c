@@ -160,6 +160,8 @@ int cmd_run(int argc, char **argv)
 		r = recording_open(&rec, &o, &e);
 	if (r < 0)
 		return fail_early(&rec, &o.req, &e);
+	for (size_t i = 0; !o.quiet && i < strv_len(o.grants); i++)
+		cli_say("agent: %s", o.grants[i]);
 	ui_init(&ui, o.quiet, rec.on && !rec.name);
 	if (no_stdin)
 		ui.run.in = -1;

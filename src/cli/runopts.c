@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "bridge/proxy_proto.h"
 #include "cli/cli.h"
+#include "engine/preset.h"
 #include "engine/maps.h"
 #include "policy/envvars.h"
 #include "policy/netrule.h"
@@ -53,6 +54,8 @@ enum id {
 	O_API_TRANSPORT,
 	O_POLICY,
 	O_UPSTREAM,
+	O_AGENT,
+	O_NO_PRESET,
 	O_HELP,
 };
 
@@ -69,6 +72,10 @@ const struct opt opts_run[] = {
     {"resolve", 0, "HOST:PORT:ADDRESS",
      "with --net allow: the address of a host, not looked up and not judged; may be repeated",
      O_RESOLVE},
+    {"agent", 0, "NAME",
+     "use this agent's preset for the command (default: the preset named as its first word, if there is one)",
+     O_AGENT},
+    {"no-preset", 0, NULL, "run the command as it is, whatever its name", O_NO_PRESET},
     {"keep", 0, NULL, "keep the sandbox afterwards, for 'airlock exec' and 'airlock shell'",
      O_KEEP},
     {"strict", 0, NULL, "any refused member rejects all results", O_STRICT},
@@ -342,6 +349,11 @@ static int set(void *arg, const struct opt *opt, const char *v, struct err *e)
 		return replace(&o->req.api.run_id, v, e);
 	case O_POLICY:
 		return replace(&o->req.api.policy, v, e);
+	case O_AGENT:
+		return replace(&o->agent, v, e);
+	case O_NO_PRESET:
+		o->no_preset = true;
+		return 0;
 	case O_UPSTREAM:
 		return runopts_upstream(&o->req, v, e);
 	case O_NET:
@@ -573,6 +585,31 @@ static int only_env(void *arg, const struct opt *opt, const char *v, struct err 
 	return opt->id == O_ENV ? replace(&o->env_name, v, e) : 0;
 }
 
+/* A command that is named as a preset is an agent; --agent says so of any other. */
+static int use_preset(struct runopts *o, struct err *e)
+{
+	_cleanup_preset_ struct preset a = {0};
+	struct request *q = &o->req;
+	struct err none = ERR_INIT;
+	int r;
+
+	if (o->no_preset || !q->argv || (!o->agent && strpbrk(q->argv[0], " /")))
+		return 0;
+	if (!q->provider->isolates)
+		return o->agent ? err_set(e, ERR_USAGE,
+					  "--agent: provider %s runs what is on this host as it is",
+					  q->provider->name)
+				: 0;
+	r = preset_load(o->agent ? o->agent : q->argv[0], &a, &none);
+	if (r < 0 && !o->agent && none.code == ERR_NOT_FOUND)
+		return 0;
+	if (r < 0) {
+		*e = none;
+		return r;
+	}
+	return preset_apply(&a, q, &o->grants, e);
+}
+
 static int resolve(struct runopts *o, const struct state *st, struct err *e)
 {
 	_cleanup_free_ char *own = NULL;
@@ -613,6 +650,8 @@ static int resolve(struct runopts *o, const struct state *st, struct err *e)
 		r = runopts_vars(o, e);
 	for (size_t i = 0; r == 0 && i < strv_len(o->binds); i++)
 		r = add_bind(q, o->binds[i], e);
+	if (r == 0 && o->presets)
+		r = use_preset(o, e);
 	for (size_t i = 0; r == 0 && i < strv_len(o->map_words); i++)
 		r = maps_add(&q->maps, o->map_words[i], e);
 	if (r == 0 && q->maps)
@@ -627,6 +666,7 @@ int runopts_parse(struct runopts *o, struct state *st, const struct opt *const *
 	int r;
 
 	runopts_done(o);
+	o->presets = strcmp(verb, "run") == 0;
 	request_init(&o->req);
 	/* Once for --env alone: its layer lies below the command line's. */
 	r = opt_parse(&p, argc, argv, e);
@@ -664,5 +704,7 @@ void runopts_done(struct runopts *o)
 	strv_free(o->vars);
 	strv_free(o->binds);
 	strv_free(o->map_words);
+	strv_free(o->grants);
+	free(o->agent);
 	*o = (struct runopts){0};
 }

@@ -21,7 +21,9 @@ struct runopts {
 	char **vars;		   /* owned, as given */
 	char **binds;		   /* owned, as given */
 	char **map_words;	   /* owned, as given */
-	bool net_given;
+	char *agent;		   /* owned, as given */
+	char **grants;		   /* owned: what a preset granted, a line each */
+	bool net_given, no_preset, presets;
 	char layer[NAME_MAX_LEN + 16]; /* what is being parsed: "option" or "environment NAME" */
 };
 

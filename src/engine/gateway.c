@@ -94,4 +94,3 @@ void gateway_errors(int fd, struct err *e)
 	(void)snprintf(e->text + strlen(e->text), sizeof(e->text) - strlen(e->text), " (%s)",
 		       buf_text(&b));
 }
-

@@ -133,9 +133,10 @@ static int warn(char ***v, const char *option, const char *word, const struct ne
 
 	if (class == NETADDR_PUBLIC)
 		return 0;
-	(void)snprintf(text, sizeof(text),
-		       "NETWORK: %s%.200s lets the command reach an address that is not public (%s)",
-		       option, word, netaddr_class_name(class));
+	(void)snprintf(
+	    text, sizeof(text),
+	    "NETWORK: %s%.200s lets the command reach an address that is not public (%s)", option,
+	    word, netaddr_class_name(class));
 	return strv_add(v, text);
 }
 

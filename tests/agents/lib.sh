@@ -11,6 +11,7 @@ AIRLOCK=${AIRLOCK:?the program under test}
 agents=$("$here/setup.sh") || exit $?
 tools=/opt/airlock-tests # this directory, inside
 failures=0 cases=0
+caller=() # variables of the caller of airlock, for cases that need some
 
 T=$(mktemp -d "${TMPDIR:-/tmp}/airlock-agents.XXXXXX")
 chmod 755 "$T"
@@ -82,7 +83,7 @@ listing() {
 airlock() {
 	local as=()
 	[ "$user" = self ] || as=(setpriv --reuid=65534 --regid=65534 --clear-groups)
-	(cd "$W" && env -i PATH=/usr/bin:/bin HOME="$T/home" XDG_STATE_HOME="$T/state" LANG=C.UTF-8 \
+	(cd "$W" && env -i PATH=/usr/bin:/bin HOME="$T/home" XDG_STATE_HOME="$T/state" LANG=C.UTF-8 "${caller[@]}" \
 		"${as[@]}" "$AIRLOCK" "$@" </dev/null >"$T/out" 2>"$T/err")
 	status=$?
 }

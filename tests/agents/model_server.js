@@ -24,6 +24,9 @@ function log(entry) {
   fs.appendFileSync(logFile, JSON.stringify(entry) + '\n');
 }
 
+/* With STANDIN_KEY set: is that what was shown? */
+const isReal = (shown) => !!process.env.STANDIN_KEY && (shown || '').replace(/^Bearer /, '') === process.env.STANDIN_KEY;
+
 /* ---- Anthropic Messages ---- */
 
 const claudeSteps = [
@@ -31,6 +34,14 @@ const claudeSteps = [
   ['Edit', {file_path: inside('greeting.txt'), old_string: 'Hello, world', new_string: 'Hello, airlock'}],
   ['Write', {file_path: inside('notes/made-by-agent.md'), content: '# Written by the agent\n'}],
   ['Bash', {command: 'sh ./check.sh', description: 'Run the check'}],
+];
+
+/* opencode speaks the same protocol to this model, with tools of its own. */
+const opencodeSteps = [
+  ['read', {filePath: inside('greeting.txt')}],
+  ['edit', {filePath: inside('greeting.txt'), oldString: 'Hello, world', newString: 'Hello, airlock'}],
+  ['write', {filePath: inside('notes/made-by-agent.md'), content: '# Written by the agent\n'}],
+  ['bash', {command: 'sh ./check.sh', description: 'Run the check'}],
 ];
 
 function countResults(messages) {
@@ -56,14 +67,15 @@ function sse(res, events) {
 
 function claude(req, res, body) {
   const tools = new Set((body.tools || []).map((t) => t.name));
-  const step = tools.has('Edit') ? claudeSteps[countResults(body.messages)] : null;
+  const steps = tools.has('Edit') ? claudeSteps : tools.has('edit') ? opencodeSteps : [];
+  const step = steps[countResults(body.messages)];
   const id = 'msg_' + Date.now();
   const usage = {input_tokens: 10, output_tokens: 10};
   const block = step ? {type: 'tool_use', id: 'toolu_' + countResults(body.messages), name: step[0], input: step[1]}
                      : {type: 'text', text: DONE};
   const stop = step ? 'tool_use' : 'end_turn';
 
-  log({api: 'anthropic', step: step ? step[0] : 'text', result: lastResult(body.messages), key: !!req.headers['x-api-key']});
+  log({api: 'anthropic', step: step ? step[0] : 'text', result: lastResult(body.messages), key: !!req.headers['x-api-key'], real: isReal(req.headers['x-api-key'])});
   if (!body.stream) {
     res.writeHead(200, {'content-type': 'application/json'});
     res.end(JSON.stringify({id, type: 'message', role: 'assistant', model: body.model, content: [block], stop_reason: stop, stop_sequence: null, usage}));
@@ -113,7 +125,7 @@ function codex(req, res, body) {
     item = {type: 'message', id: 'item_done', role: 'assistant', status: 'completed', content: [{type: 'output_text', text: DONE, annotations: []}]};
   }
   log({api: 'openai', step: item.name || 'text', tools: (body.tools || []).map((t) => t.name || t.type),
-       result: results.length ? JSON.stringify(results[results.length - 1].output).slice(0, 300) : null, key: !!req.headers.authorization});
+       result: results.length ? JSON.stringify(results[results.length - 1].output).slice(0, 300) : null, key: !!req.headers.authorization, real: isReal(req.headers.authorization)});
   sse(res, [
     ['response.created', {type: 'response.created', response: {id, object: 'response', status: 'in_progress', model: body.model, output: []}}],
     ['response.output_item.added', {type: 'response.output_item.added', output_index: 0, item}],
@@ -145,7 +157,7 @@ function gemini(req, res, body, streaming) {
   };
 
   log({api: 'gemini', step: step ? step[0] : 'text', tools: declared, result: results.length ? JSON.stringify(results[results.length - 1]).slice(0, 300) : null,
-       key: !!(req.headers['x-goog-api-key'] || req.url.includes('key='))});
+       key: !!(req.headers['x-goog-api-key'] || req.url.includes('key=')), real: isReal(req.headers['x-goog-api-key'])});
   if (streaming)
     return sse(res, [[null, answer]]);
   res.writeHead(200, {'content-type': 'application/json'});

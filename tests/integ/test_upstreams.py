@@ -65,7 +65,7 @@ class Server(http.server.ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
 
-class Upstreams(unittest.TestCase):
+class Box(unittest.TestCase):
     def setUp(self):
         self.host = Host(os.path.dirname(AIRLOCK), "airlock-upstream-test.", {"a.txt": b"a\n"})
         self.addCleanup(self.host.remove)
@@ -84,6 +84,8 @@ class Upstreams(unittest.TestCase):
         with open(self.host.top + "/record", encoding="utf-8") as f:
             return json.load(f), r.stdout.decode(), r.stderr.decode()
 
+
+class Upstreams(Box):
     def test_a_model_streams_and_its_key_stays_outside(self):
         script = """env; cat /proc/self/environ | tr '\\0' '\\n'; python3 - <<'E'
 import http.client, os, urllib.parse
@@ -158,6 +160,100 @@ E"""
         r = self.host.airlock("run", "--upstream", good, "--upstream", good, "--", "true")
         self.assertEqual(r.returncode, 2)
         self.assertEqual(self.host.rows(), [])
+
+
+PRESET = {"version": 1, "name": "probot", "program": "probot", "places": ["~/odd/probot"], "install": "mkdir -p ~/.local/bin && echo 'echo installed' >~/.local/bin/probot && chmod +x ~/.local/bin/probot",
+          "install_allow": ["registry.test"], "args": ["--first"], "setenv": ["PRESET_SAID=yes"], "prepare": "touch $HOME/prepared; echo \"$AIRLOCK_UPSTREAM_MODEL_URL\" >$HOME/url",
+          "upstream": {"url": "http://127.0.0.1:1", "policy": "openai", "url_env": "BOT_URL", "path": "/v1", "key_env": ["BOT_KEY"], "token_env": ["BOT_KEY"]}}
+BOT = """#!/bin/sh
+echo "args:$*"; echo "url:$BOT_URL"; echo "said:$PRESET_SAID"; ls $HOME; cat $HOME/url; echo "zero:$0"
+curl -sS -o /dev/null -w '%{http_code}\\n' -H "authorization: Bearer $BOT_KEY" $BOT_URL/models
+"""
+
+
+class Presets(Box):
+    """An agent of our own: found, bound, wired (docs/agents.md)."""
+
+    def setUp(self):
+        super().setUp()
+        os.makedirs(self.host.top + "/config/airlock/agents")
+        self.host.env.update(XDG_CONFIG_HOME=self.host.top + "/config", BOT_URL=self.url + "/v1", BOT_KEY=KEY)
+        self.preset(PRESET)
+
+    def preset(self, p):
+        with open(self.host.top + "/config/airlock/agents/probot.json", "w", encoding="utf-8") as f:
+            json.dump(p, f)
+
+    def program(self, where):
+        os.makedirs(where)
+        with open(where + "/probot", "w", encoding="ascii") as f:
+            f.write(BOT)
+        os.chmod(where + "/probot", 0o755)
+        for d in self.host.top, self.host.top + "/home":
+            os.chmod(d, 0o755)
+
+    def cli(self, *words, status=0):
+        r = self.host.airlock("run", "--timeout", "50", *words)
+        self.assertEqual(r.returncode, status, r.stderr.decode() + r.stdout.decode())
+        return r.stdout.decode(), r.stderr.decode()
+
+    def test_found_bound_wired_and_said(self):
+        self.program(self.host.top + "/home/odd")
+        out, err = self.cli("probot", "-p", "two words", "--keep")
+        self.assertIn("args:--first -p two words --keep\n", out)
+        self.assertIn("said:yes\n", out)
+        self.assertIn("prepared\n", out)
+        self.assertRegex(out, r"url:http://127\.0\.0\.1:\d+/v1\n")
+        self.assertTrue(out.endswith("\n200\n"), out)
+        self.assertEqual(self.server.heard[0][2]["authorization"], "Bearer " + KEY)
+        self.assertIn("agent: read-only inside: " + self.host.top + "/home/odd/probot", err)
+        self.assertIn("agent: model: calls to %s (openai)" % self.url, err)
+        self.assertNotIn(KEY, out + err)
+        self.assertNotIn(self.host.top, out)
+        self.assertEqual(self.host.airlock("run", "--quiet", "probot").stderr, b"")
+
+    def test_a_package_with_a_key_file(self):
+        """A package: what lies beside the program comes with it, and its key may lie in a file."""
+        deep = self.host.top + "/npm/lib/node_modules/@x/bot/bin"
+        self.program(deep)
+        os.mkdir(self.host.top + "/npm/bin")
+        os.symlink("../lib/node_modules/@x/bot/bin/probot", self.host.top + "/npm/bin/probot")
+        self.host.env["PATH"] = self.host.top + "/npm/bin:" + self.host.env["PATH"]
+        del self.host.env["BOT_KEY"]
+        out, err = self.cli("probot", status=125)
+        self.assertIn("set BOT_KEY, or write it to %s/config/airlock/keys/probot" % self.host.top, err)
+        os.mkdir(self.host.top + "/config/airlock/keys")
+        with open(self.host.top + "/config/airlock/keys/probot", "w", encoding="ascii") as f:
+            f.write(KEY)
+        out, err = self.cli("--agent", "probot", "whatever", "-x")
+        self.assertIn("args:--first -x\n", out)
+        self.assertIn("zero:/opt/airlock-agent/node_modules/@x/bot/bin/probot\n", out)
+        self.assertTrue(out.endswith("\n200\n"), out)
+
+    def test_absent_is_installed_inside(self):
+        """Not on this host: installed inside, with the network that takes, and said."""
+        out, err = self.cli("probot")
+        self.assertEqual(out, "installed\n")
+        self.assertIn("agent: network: registry.test", err)
+        self.assertIn("installed inside by: mkdir", err)
+
+    def test_what_is_no_preset(self):
+        self.program(self.host.top + "/home/odd")
+        self.cli("--no-preset", "probot", status=127)
+        self.cli("--agent", "nobody", "x", status=125)
+        self.cli("--provider", "local", "--agent", "probot", "x", status=2)
+        for change in {"what": 1}, {"version": 2}, {"name": "x"}, {"args": "x"}, {"args": [1]}, {"program": "a/b"}, {"upstream": {}}, {"setenv": ["1=2"]}, {"allow": ["*"]}:
+            self.preset(dict(PRESET, **change))
+            _, err = self.cli("probot", status=2 if "allow" in change else 125)
+            self.assertTrue("probot.json" in err or "network rule" in err, err)
+        r = self.host.airlock("preset", "list")
+        self.assertIn(b"probot", r.stdout)
+        self.preset(PRESET)
+        r = self.host.airlock("preset", "show", "probot")
+        self.assertIn(b"key from BOT_KEY", r.stdout)
+        self.assertNotIn(KEY.encode(), r.stdout)
+        self.assertEqual(self.host.airlock("preset", "show", "nobody").returncode, 125)
+        self.assertEqual(self.host.airlock("preset", "what").returncode, 2)
 
 
 if __name__ == "__main__":
