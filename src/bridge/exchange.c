@@ -118,10 +118,8 @@ struct exchange *exchange_begin(struct bridge *b, const struct guard_request *re
 
 void exchange_refused(struct bridge *b, int status, const char *rule)
 {
-	const struct exchange_audit a = {.transport = b->transport,
-					 .rule = rule,
-					 .status = status,
-					 .began_ns = clock_real_ns()};
+	const struct exchange_audit a = {
+	    .transport = b->transport, .rule = rule, .status = status, .began_ns = clock_real_ns()};
 
 	b->counts->requests++;
 	b->counts->refused++;
@@ -295,6 +293,11 @@ void exchange_resume(struct exchange *x)
 {
 	if (x->call)
 		upstream_resume(x->call);
+}
+
+void exchange_body_waits(struct exchange *x, int64_t now)
+{
+	x->moved_ns = now;
 }
 
 int64_t exchange_tick(struct exchange *x, int64_t now)

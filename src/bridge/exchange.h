@@ -81,6 +81,8 @@ void exchange_body(struct exchange *x, const void *p, size_t n);
 /* All of the body at once; b is taken over. */
 void exchange_body_give(struct exchange *x, struct buf *b);
 void exchange_body_end(struct exchange *x);
+/* The rest of the body waits for us, not we for it: no idle time passes. */
+void exchange_body_waits(struct exchange *x, int64_t now);
 /* It was let through, and its method has no effect: it may be tried again. */
 bool exchange_safe(const struct exchange *x);
 /* The transport has room again. */

@@ -560,7 +560,11 @@ void h2server_feed(struct h2server *s, const void *early, size_t n)
 /* A stream may be neither half done nor unread for ever: each is one of few. */
 static int64_t tick_stream(struct stream *st, int64_t now)
 {
-	int64_t due = st->x ? exchange_tick(st->x, now) : INT64_MAX, slow = INT64_MAX;
+	int64_t due, slow = INT64_MAX;
+
+	if (st->x && st->wants_room)
+		exchange_body_waits(st->x, now);
+	due = st->x ? exchange_tick(st->x, now) : INT64_MAX;
 
 	if (st->cut)
 		return due;
