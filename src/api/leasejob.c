@@ -333,6 +333,17 @@ static int collect(void *arg, const struct envlease_row *l)
 	return 0;
 }
 
+/* A sandbox that nobody keeps for later, and that has ended by itself: by a reboot, for want of memory, by a kill. */
+static int collect_dead(void *arg, const struct envlease_row *l)
+{
+	struct due *d = arg;
+
+	if (d->n == ARRAY_LEN(d->ids) || strcmp(l->provider, "native") != 0 ||
+	    strcmp(l->policy, "ephemeral") != 0 || !l->monitor.pid || proc_alive(&l->monitor))
+		return 0;
+	return collect(arg, l);
+}
+
 static int sweep_one(struct job_ctx *x, const char *id)
 {
 	_cleanup_envlease_ struct envlease_row l = {0};
@@ -342,7 +353,10 @@ static int sweep_one(struct job_ctx *x, const char *id)
 	if (r < 0)
 		return r;
 	if (l.status == EL_ACTIVE) {
-		set(l.reason, sizeof(l.reason), "lease_expired");
+		const char *why =
+		    l.expires_ns && l.expires_ns <= clock_real_ns() ? "lease_expired" : "not_found";
+
+		set(l.reason, sizeof(l.reason), why);
 		if (strcmp(l.provider, "native") != 0) {
 			l.released_ns = clock_real_ns();
 			return lease_step(x->db, &l, EL_EXPIRED, MOVED_RUN_CANCELLED, &e);
@@ -350,7 +364,7 @@ static int sweep_one(struct job_ctx *x, const char *id)
 		r = lease_step(x->db, &l, EL_PENDING, MOVED_CLEANUP_FAILED, &e);
 		if (r == 0)
 			r = lease_own(x, &l, &e);
-		return r < 0 ? r : lease_tear_down(x, &l, "lease_expired", &e);
+		return r < 0 ? r : lease_tear_down(x, &l, why, &e);
 	}
 	/* Counted before the try: one that kills its job is not tried for ever. */
 	struct envlease_row from = l;
@@ -373,11 +387,13 @@ json_t *job_sweep(struct job_ctx *x, const json_t *request)
 	int64_t backoff_ns =
 		    json_integer_value(json_object_get(request, "backoffSeconds")) * NS_PER_S,
 		now = clock_real_ns(), done = 0;
+	struct envlease_filter active = {.status = "active", .limit = API_LEASES_MAX};
 	struct due d = {.n = 0};
 	struct err e = ERR_INIT;
 
-	if (envlease_due(x->db, now - backoff_ns, now, API_SWEEP_ATTEMPTS, ARRAY_LEN(d.ids),
-			 collect, &d, &e) < 0)
+	if (envlease_due(x->db, now - backoff_ns, now, API_SWEEP_ATTEMPTS, ARRAY_LEN(d.ids), collect,
+			 &d, &e) < 0 ||
+	    envlease_each(x->db, &active, collect_dead, &d, &e) < 0)
 		return job_failed(&e);
 	for (size_t i = 0; i < d.n; i++)
 		done += sweep_one(x, d.ids[i]) == 0;

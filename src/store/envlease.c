@@ -15,7 +15,7 @@ static const char *const names[EL_STATUS_COUNT] = {
 	"id, company_id, environment_id, workspace_id, issue_id, run_id, status, policy, provider,"   \
 	" provider_lease_id, acquired_ns, used_ns, expires_ns, released_ns, failure_reason, cleanup," \
 	" metadata, attempts, owner_pid, owner_start, owner_boot, monitor_pid, monitor_start,"        \
-	" created_ns, updated_ns"
+	" created_ns, updated_ns, monitor_boot"
 
 const char *envlease_status_name(enum envlease_status s)
 {
@@ -69,11 +69,11 @@ static int load(struct sql *q, struct envlease_row *l, struct err *e)
 	l->owner.pid = (pid_t)sql_i64(q, 18);
 	l->owner.start = (uint64_t)sql_i64(q, 19);
 	sql_copy(q, 20, l->owner.boot, sizeof(l->owner.boot));
-	l->monitor = l->owner;
 	l->monitor.pid = (pid_t)sql_i64(q, 21);
 	l->monitor.start = (uint64_t)sql_i64(q, 22);
 	l->created_ns = sql_i64(q, 23);
 	l->updated_ns = sql_i64(q, 24);
+	sql_copy(q, 25, l->monitor.boot, sizeof(l->monitor.boot));
 	return oom ? err_set(e, ERR_NOMEM, "read lease: out of memory") : 0;
 }
 
@@ -85,14 +85,14 @@ int envlease_add(struct db *s, struct envlease_row *l, struct err *e)
 	r = sql_change(s, "add lease", e,
 		       "INSERT INTO env_leases(" COLUMNS
 		       ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,"
-		       "?18,?19,?20,?21,?22,?23,?24,?24)",
-		       "ssssssssssiiiisssiiisiii", l->id, l->company_id, opt(l->environment_id),
+		       "?18,?19,?20,?21,?22,?23,?24,?24,?25)",
+		       "ssssssssssiiiisssiiisiiis", l->id, l->company_id, opt(l->environment_id),
 		       opt(l->workspace_id), opt(l->issue_id), opt(l->run_id), names[l->status],
 		       l->policy, opt(l->provider), opt(l->provider_lease_id), l->acquired_ns,
 		       l->used_ns, l->expires_ns, l->released_ns, opt(l->reason), opt(l->cleanup),
 		       l->metadata, (int64_t)l->attempts, (int64_t)l->owner.pid,
 		       (int64_t)l->owner.start, l->owner.boot, (int64_t)l->monitor.pid,
-		       (int64_t)l->monitor.start, l->created_ns);
+		       (int64_t)l->monitor.start, l->created_ns, l->monitor.boot);
 	return r < 0 ? r : 0;
 }
 
@@ -118,13 +118,13 @@ int envlease_move(struct db *s, struct envlease_row *l, const struct envlease_ro
 	    s, "move lease", e,
 	    "UPDATE env_leases SET status=?2, policy=?3, used_ns=?4, expires_ns=?5, released_ns=?6,"
 	    " failure_reason=?7, cleanup=?8, metadata=?9, attempts=?10, owner_pid=?11, owner_start=?12,"
-	    " owner_boot=?13, monitor_pid=?14, monitor_start=?15, updated_ns=?16, run_id=?21"
+	    " owner_boot=?13, monitor_pid=?14, monitor_start=?15, updated_ns=?16, run_id=?21, monitor_boot=?22"
 	    " WHERE id=?1 AND status=?17 AND attempts=?18 AND owner_pid=?19 AND owner_start=?20",
-	    "sssiiisssiiisiiisiiis", l->id, names[l->status], l->policy, l->used_ns, l->expires_ns,
+	    "sssiiisssiiisiiisiiiss", l->id, names[l->status], l->policy, l->used_ns, l->expires_ns,
 	    l->released_ns, opt(l->reason), opt(l->cleanup), l->metadata, (int64_t)l->attempts,
 	    (int64_t)l->owner.pid, (int64_t)l->owner.start, l->owner.boot, (int64_t)l->monitor.pid,
 	    (int64_t)l->monitor.start, l->updated_ns, names[from->status], (int64_t)from->attempts,
-	    (int64_t)from->owner.pid, (int64_t)from->owner.start, opt(l->run_id));
+	    (int64_t)from->owner.pid, (int64_t)from->owner.start, opt(l->run_id), l->monitor.boot);
 }
 
 static int walk(struct sql *q, int r, int (*cb)(void *arg, const struct envlease_row *l), void *arg,

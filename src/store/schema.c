@@ -132,6 +132,8 @@ static const char *const server_steps[] = {
     " actor_type TEXT NOT NULL, actor_id TEXT NOT NULL, agent_id TEXT, run_id TEXT,"
     " action TEXT NOT NULL, entity_type TEXT NOT NULL, entity_id TEXT NOT NULL, details TEXT NOT NULL) STRICT;"
     "CREATE INDEX activity_company ON activity(company_id, id DESC);",
+    /* The boot in which monitor_pid is its number: the owner's goes when nobody works on the row any more. */
+    "ALTER TABLE env_leases ADD COLUMN monitor_boot TEXT NOT NULL DEFAULT '';",
 };
 
 static const struct {

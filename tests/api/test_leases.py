@@ -273,6 +273,26 @@ class Deaths(Case):
         self.assertEqual(storage(), [r["provider_lease_id"] for r in rows("status in ('released','retained') and policy!='ephemeral'")
                                      if r["provider_lease_id"] in storage()])
 
+    def test_sandbox_that_died(self):
+        """Adopted after a restart if it lives; if not, its row says so and its storage is gone."""
+        env = f.make("k-dead", "sandbox", NATIVE)
+        lease = self.acquire(env)
+        kill(rows("id=?", lease["id"])[0]["monitor_pid"])
+        d.stop(signal.SIGKILL)
+        d.start()
+        wait_for("the sweep", lambda: self.state(lease) == ("expired", "success", "not_found"))
+        self.assertNotIn(lease["providerLeaseId"], storage())
+
+    def test_sandbox_that_cannot_be_reached(self):
+        """Its socket is gone: it is ended through its monitor, and counts as ended only when that is gone."""
+        env = f.make("k-mute", "sandbox", NATIVE)
+        lease = self.acquire(env)
+        pid = rows("id=?", lease["id"])[0]["monitor_pid"]
+        os.unlink(f"{d.dir}/airlock/served/{lease['providerLeaseId']}/control.sock")
+        self.assertTrue(alive(pid))
+        self.assertEqual(self.post(lease, "release").json["status"], "released")
+        self.assertFalse(alive(pid))
+
     def test_case_90_two_sweeps(self):
         env = f.make("k-two", "sandbox", NATIVE)
         lease = self.acquire(env)
@@ -312,6 +332,15 @@ def jobs(pid):
         return children(pid)
     except FileNotFoundError:
         return []
+
+
+def alive(pid):
+    """Lives, and is no zombie that waits for somebody to look."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def kill(pid):
