@@ -310,7 +310,7 @@ static void headers(struct out *o, const struct patch_file *f)
 static void binary(struct out *o, const struct patch_file *f)
 {
 	const char *why = f->a.what == PATCH_LOST || f->b.what == PATCH_LOST
-			      ? "the bytes of one side are not kept any more"
+			      ? "the bytes of one side are not kept any more, or not what was kept"
 			      : NULL;
 
 	if (why) {

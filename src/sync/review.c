@@ -419,21 +419,39 @@ static int read_target(int dir, const char *name, struct buf *out, uint64_t *ret
 	return buf_put(out, target, (size_t)n) < 0 ? out->err : 1;
 }
 
+/* k as of slurp: what was kept must be what was judged, for that is what an apply would bring. */
+static int as_kept(const struct change *c, struct buf *out, int k)
+{
+	uint8_t hash[MANIFEST_HASH];
+
+	if (k != 1)
+		return k;
+	(void)crypto_generichash(hash, sizeof(hash), (const uint8_t *)buf_text(out), out->len, NULL,
+				 0);
+	if (out->len == c->size && !memcmp(hash, c->hash, sizeof(hash)))
+		return 1;
+	buf_reset(out);
+	return -EBADMSG;
+}
+
 static int read_sandbox(struct review *r, const struct review_entry *en, size_t max,
 			struct buf *out, uint64_t *ret_size)
 {
 	_cleanup_fd_ int fd = -1;
 	char name[20];
+	int k;
 
 	if (en->s.kind != MK_FILE && en->s.kind != MK_LINK)
 		return -ENOENT;
 	if (!en->s.id) /* the bytes of the base, with another mode */
 		return read_sent(r, &en->b, max, out, ret_size);
 	(void)snprintf(name, sizeof(name), "%llx", (unsigned long long)en->s.id);
-	if (en->s.kind == MK_LINK)
-		return read_target(r->content_fd, name, out, ret_size);
+	if (en->s.kind == MK_LINK) {
+		k = read_target(r->content_fd, name, out, ret_size);
+		return as_kept(&en->s, out, k);
+	}
 	fd = openat(r->content_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	return fd < 0 ? -errno : slurp(fd, max, out, ret_size);
+	return fd < 0 ? -errno : as_kept(&en->s, out, slurp(fd, max, out, ret_size));
 }
 
 static int read_host(struct review *r, const struct review_entry *en, size_t max, struct buf *out,

@@ -62,7 +62,8 @@ int review_look(struct review *r, struct review_entry *en, struct err *e);
 enum review_side { REVIEW_SENT, REVIEW_SANDBOX, REVIEW_HOST };
 /*
  * The bytes of one side (a link: its target), at most max. 1 filled; 0 they are larger (b is empty, *ret_size says
- * how large); -ENOENT there are none (absent, a directory, or the copy that was sent is gone); negative errno.
+ * how large); -ENOENT there are none (absent, a directory, or the copy that was sent is gone); -EBADMSG what is kept
+ * of the sandbox's is not what was judged, so an apply would refuse it; negative errno.
  */
 int review_read(struct review *r, const struct review_entry *en, enum review_side side, size_t max,
 		struct buf *b, uint64_t *ret_size);

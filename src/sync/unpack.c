@@ -73,8 +73,8 @@ static int moved(const struct client *c, struct err *e)
 {
 	return err_set(
 	    e, ERR_CONFLICT,
-	    "workspace %s is another directory than when the run began: nothing was published; put it "
-	    "back and bring the results back again",
+	    "workspace %s is another directory than when the run began: nothing was published there; "
+	    "put it back and bring the results back again",
 	    c->o->root);
 }
 
@@ -401,8 +401,9 @@ static int converse(struct client *c, struct err *e)
 		 */
 		if (c->o && c->o->cancel && *c->o->cancel && !c->published)
 			return err_set(e, ERR_CANCELLED,
-				       "cancelled while results were brought back: "
-				       "nothing was published");
+				       "cancelled while results were brought back to %s: "
+				       "nothing was published there",
+				       c->root);
 		if (c->o && c->o->tick)
 			c->o->tick(c->o->tick_arg);
 		r = chan_recv(&c->ch, clock_mono_ns() + TICK_MS * NS_PER_MS, &f, NULL, e);

@@ -463,7 +463,7 @@ static long read_in(struct intake *k, struct err *e)
 			return err_set(
 			    e, ERR_TIMEOUT,
 			    "limit results: the sandbox sent nothing for %d s (built-in, "
-			    "STREAM_IDLE_MS); nothing was published",
+			    "STREAM_IDLE_MS); nothing was published from this stream",
 			    STREAM_IDLE_MS / 1000);
 		if (p[1].revents & (POLLHUP | POLLERR))
 			return err_set(e, ERR_CANCELLED,
@@ -485,7 +485,7 @@ static int judge_pace(struct intake *k, size_t n, struct err *e)
 		return err_set(
 		    e, ERR_TIMEOUT,
 		    "limit results: the sandbox sent %llu bytes in %lld s, at least %d are expected "
-		    "(built-in, STREAM_SLOW_BYTES); nothing was published",
+		    "(built-in, STREAM_SLOW_BYTES); nothing was published from this stream",
 		    (unsigned long long)k->window_bytes,
 		    (long long)((now - k->window_ns) / NS_PER_S), STREAM_SLOW_BYTES);
 	k->window_ns = now;
@@ -535,7 +535,7 @@ static int read_stream(struct intake *k, struct err *e)
 			return err_set(
 			    e, ERR_LIMIT,
 			    "limit results: the stream goes on for more than %u bytes after its "
-			    "end (STREAM_TAIL_MAX); nothing was published",
+			    "end (STREAM_TAIL_MAX); nothing was published from this stream",
 			    STREAM_TAIL_MAX);
 		}
 		keep_raw(k, (size_t)n);

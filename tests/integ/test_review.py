@@ -429,6 +429,10 @@ class Applied(Case):
             good = f.read()
         with open(kept + "/" + file, "w") as f:
             f.write(good.upper())
+        # Nor shown as if it would be.
+        text = self.diff("file").decode()
+        self.assertIn("not what was kept", text)
+        self.assertNotIn(good.upper().splitlines()[-1], text)
         self.apply(code=3)
         self.assertIn("damaged", self.err)
         os.unlink(kept + "/" + file)
@@ -439,6 +443,7 @@ class Applied(Case):
             f.write(good)
         os.unlink(kept + "/" + link)
         os.symlink("other", kept + "/" + link)
+        self.assertIn("not what was kept", self.diff("l").decode())
         self.apply(code=3)
         self.assertEqual(self.status(), "")
         os.unlink(kept + "/" + link)
