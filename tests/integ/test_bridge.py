@@ -500,6 +500,15 @@ class Life:
                 self.assertTrue(line)
                 line = b.p.stderr.readline()
             self.assertEqual(b.ask("GET", "/api/issues/i")[0], 200)
+            # A signal reads it again, changed or not.
+            b.p.send_signal(signal.SIGHUP)
+            self.assertIn(b"stays", b.p.stderr.readline())
+            put(json.dumps(policy))
+            line = b.p.stderr.readline()
+            while b"read again" not in line:
+                self.assertTrue(line)
+                line = b.p.stderr.readline()
+            self.assertIsNone(b.p.poll())
             self.assertEqual(b.stop()[0], 0)
 
 
@@ -648,6 +657,45 @@ class Runs:
                 self.assertIn(summary, err)
                 self.assertEqual(self.host.read("out"), b"done\n")
                 until("no process left", lambda: not self.host.left())
+
+    ASK = ('python3 -uc \'\nimport os,sys,urllib.request as u,urllib.error\nprint("up")\nfor line in sys.stdin:\n try:\n  '
+           'r=u.Request(os.environ["PAPERCLIP_API_URL"]+line.strip(),headers={"authorization":"Bearer "+os.environ["PAPERCLIP_API_KEY"]})\n  '
+           'print(u.urlopen(r,timeout=60).status)\n except urllib.error.HTTPError as e: print(e.code)\n\'')
+
+    def test_S2_04_a_changed_policy_counts_within_the_run(self):
+        path = self.host.top + "/p.json"
+        policy = {"version": 1, "name": "t", "routes": ["GET /api/agents/{id}"], "identity_headers": {"x-paperclip-run-id": "{run}"}}
+
+        def put(text):
+            with open(path + ".new", "w", encoding="ascii") as f:
+                f.write(text)
+            os.rename(path + ".new", path)
+        put(json.dumps(policy))
+        p = subprocess.Popen([self.host.bin + "/airlock", "run", *self.words, "--policy", path, "--", self.ASK], stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.host.ws, env=self.host.env)
+        self.addCleanup(p.kill)
+
+        def ask(target):
+            p.stdin.write(target + b"\n")
+            p.stdin.flush()
+            return int(p.stdout.readline())
+        self.assertEqual(p.stdout.readline(), b"up\n")
+        self.assertEqual((ask(b"/api/agents/me"), ask(b"/api/issues/i")), (200, 403))
+        policy["routes"] = ["GET /api/issues/{id}"]
+        put(json.dumps(policy))
+        until("the new policy", lambda: ask(b"/api/issues/i") == 200)
+        self.assertEqual(ask(b"/api/agents/me"), 403)
+        # A mistake leaves it as it was, and is told.
+        put("{")
+        line = p.stderr.readline()
+        while b"stays as it was" not in line:
+            self.assertTrue(line)
+            line = p.stderr.readline()
+        self.assertEqual(ask(b"/api/issues/i"), 200)
+        p.stdin.close()
+        p.stdin = None
+        _, err = p.communicate(timeout=DEADLINE)
+        self.assertEqual(p.returncode, 0, err)
 
     def test_killed_airlock_leaves_no_bridge(self):
         p = subprocess.Popen([self.host.bin + "/airlock", "run", *self.words, "--", "echo up; cat"], stdin=subprocess.PIPE,

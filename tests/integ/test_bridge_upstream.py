@@ -298,10 +298,14 @@ class Unix(Plain):
         self.assertEqual(b.stop()[0], 0)
 
 
-def certificate(d, name, alt):
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj",
-                    "/CN=" + name, "-addext", "subjectAltName=" + alt, "-keyout", "%s/%s.key" % (d, name), "-out", "%s/%s.pem" % (d, name)],
-                   check=True, capture_output=True)
+def certificate(d, name, alt, days=2):
+    at = "%s/%s" % (d, name)
+    with open(at + ".ext", "w", encoding="ascii") as f:
+        f.write("subjectAltName=%s\n" % alt)
+    subprocess.run(["openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=" + name, "-keyout",
+                    at + ".key", "-out", at + ".csr"], check=True, capture_output=True)
+    subprocess.run(["openssl", "x509", "-req", "-in", at + ".csr", "-signkey", at + ".key", "-days", str(days), "-extfile", at + ".ext", "-out",
+                    at + ".pem"], check=True, capture_output=True)
     c = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     c.load_cert_chain("%s/%s.pem" % (d, name), "%s/%s.key" % (d, name))
     return c, "%s/%s.pem" % (d, name)
@@ -311,8 +315,8 @@ class Tls(unittest.TestCase):
     def setUp(self):
         self.dir = tempfile.mkdtemp(prefix="airlock-up.")
 
-    def bridge(self, alt, ca=None):
-        tls, pem = certificate(self.dir, "one", alt)
+    def bridge(self, alt, ca=None, days=2):
+        tls, pem = certificate(self.dir, "one", alt, days)
         self.up = Upstream(self.dir, "https", tls)
         self.addCleanup(self.up.s.close)
         self.up.script = FINE
@@ -330,8 +334,21 @@ class Tls(unittest.TestCase):
             names = [os.path.basename(os.readlink("/proc/%s/exe" % p)) for p in f.read().split()]
         self.assertIn("airlock-bridge-tls", names)
 
-    def test_an_upstream_of_another_name_or_authority_gets_nothing(self):
+    def test_an_upstream_that_speaks_clear_text_gets_nothing(self):
+        _, pem = certificate(self.dir, "one", "DNS:localhost")
+        up = Upstream(self.dir, "http")
+        self.addCleanup(up.s.close)
+        up.script, up.url = FINE, up.url.replace("http:", "https:")
+        b = Bridge(up, {"SSL_CERT_FILE": pem})
+        self.assertEqual(b.ask("POST", b"abc")[0], 503)
+        self.assertEqual([c for c in up.take() if b"abc" in c[2]], [])
+        self.assertEqual(b.stop()[0], 0)
+
+    def test_an_upstream_of_another_name_authority_or_time_gets_nothing(self):
         b = self.bridge("DNS:elsewhere.example")
+        self.assertEqual(b.ask("POST", b"abc")[0], 503)
+        # Its own name, and its own authority; but its time is over.
+        b = self.bridge("DNS:localhost", days=-1)
         self.assertEqual(b.ask("POST", b"abc")[0], 503)
         _, other = certificate(self.dir, "two", "DNS:localhost")
         b = self.bridge("DNS:localhost", other)
