@@ -605,10 +605,11 @@ static void give_up_waiting(struct gate_h2 *h)
 
 int64_t gate_h2_tick(struct gate_h2 *h, int64_t now)
 {
-	int64_t due = h->down_ns + GATE_RECONNECT_MS * NS_PER_MS;
+	int64_t due;
 
 	if (h->lost)
 		sort_out(h);
+	due = h->down_ns + GATE_RECONNECT_MS * NS_PER_MS;
 	if (h->up)
 		return h->more ? flush(h, now) : h2chan_tick(&h->ch, now);
 	h->more = false;

@@ -137,6 +137,7 @@ class Cases:
             self.assertEqual(self.sent(self.b.ask("GET", t))["target"], t)
 
     def test_S2_04_P02_to_P18_other_spellings(self):
+        """P04 P05 P06 P08 P09 P10 P12 P13 P14 P16; P22 P24 for the query and for lengths."""
         for t in ("/api/companies/../agents", "/api/./agents/me", "/api/agents/.", "/api/agents/..\\..\\api\\companies\\c1\\secrets",
                   "/api/agents/%5c..%5c..", "/api%2fagents/me", "/api/agents/a%2f..%2fb", "/api//agents/me", "/api/agents/me/",
                   "http://evil/api/agents/me", "https:/x", "*", "me", "/api/agents/me;x=1", "/api/agents/..;/x", "/api/agents/%0d%0aX:y",
@@ -144,6 +145,9 @@ class Cases:
                   "/api/agents/me#x", "/api/agents/%2e%2e", "/api/agents/%", "//evil/api/agents/me", b"/api/agents/\xc3\xa9"):
             with self.subTest(t):
                 self.refused(self.b.ask("GET", t), 400)
+        for q in "a#b", "a\\b", "a%00":
+            self.refused(self.b.ask("GET", "/api/agents/me?" + q), 400)
+        self.refused(self.b.ask("GET", "/api/agents/me?" + "x" * 8193), 414)
         self.refused(self.b.ask("GET", "/API/agents/me"), 403)
         self.refused(self.b.ask("GET", "/api/agents/" + "x" * 2048), 414)
 
@@ -222,6 +226,29 @@ class Cases:
                                            headers=[("content-type", "multipart/form-data; boundary=x")], body=blob)
         self.assertEqual((status, body), (200, blob))
         self.assertNotIn("x-airlock-bridge", headers)
+
+    def test_B05_B13_bytes_and_types_of_a_body_are_the_api_s(self):
+        """One rule for both transports: what is no UTF-8 passes as it is, whatever type it claims, or none."""
+        for headers in [JSON], [("content-type", "text/html")], [("content-type", "text/xjsonx")], []:
+            body = b'{"a":"\xff\xc3\x28\x00"}'
+            self.assertEqual(self.sent(self.b.ask("POST", COMMENT, headers=headers, body=body))["body"], body)
+
+    def test_B10_a_client_that_leaves_is_no_reason_to_send_again(self):
+        seen, go = threading.Event(), threading.Event()
+
+        def wait(handler, call):
+            seen.set()
+            go.wait(DEADLINE)
+            return api_box.echo(handler, call)
+        self.b.api.answer = wait
+        c = Client(self.b.port)
+        c.send(request("POST", COMMENT, self.b.token, [JSON], b"{}"))
+        self.assertTrue(seen.wait(DEADLINE))
+        c.close()
+        go.set()
+        self.b.api.answer = api_box.echo
+        self.assertEqual(self.b.ask("GET", "/api/agents/me")[0], 200)
+        self.assertEqual([c["method"] for c in self.b.api.take()], ["POST", "GET"])
 
     def test_B09_half_an_upload_has_no_effect(self):
         c = Client(self.b.port)
@@ -357,6 +384,16 @@ class CasesHttp2(Cases, unittest.TestCase):
         c.close()
 
 
+    def test_C15_three_hundred_megabytes_over_one_channel(self):
+        blob = os.urandom(1 << 16) * 128
+        self.b.api.answer = lambda h, call: h.send(200, blob, [("content-type", "application/octet-stream")])
+        (helper,) = self.b.helpers(b"airlock-bridge")
+        for _ in range(38):
+            status, _, body = self.b.ask("GET", "/api/agents/me")
+            self.assertEqual((status, body == blob), (200, True))
+        self.assertEqual(self.b.helpers(b"airlock-bridge"), [helper])
+
+
 class CasesQueue(Cases, unittest.TestCase):
     TRANSPORT = "queue"
 
@@ -441,6 +478,45 @@ class Life:
         self.assertEqual(b.p.returncode, 125)
         self.assertIn(b"airlock-bridge ended", err)
         self.assertNotIn(KEY.encode(), err)
+
+    def limited(self, **limits):
+        with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as f:
+            json.dump({"version": 1, "name": "t", "routes": ["GET,POST /api/{rest...}"], "limits": limits,
+                       "identity_headers": {"x-paperclip-run-id": "{run}"}}, f)
+        self.addCleanup(os.unlink, f.name)
+        return self.bridge("--policy", f.name)
+
+    def test_B12_FR_B115_an_answer_that_stalls_has_an_end(self):
+        b = self.limited(request_time="1s", idle_time="1s")
+        go = threading.Event()
+        self.addCleanup(go.set)
+
+        def stall(handler, call):
+            handler.wfile.write(b"HTTP/1.1 200 X\r\ncontent-length: 100\r\n\r\nhalf")
+            handler.wfile.flush()
+            go.wait(DEADLINE)
+            return False
+        b.api.answer = stall
+        for method, want in (("GET", 504), ("POST", 409)):
+            if self.TRANSPORT == "queue":
+                self.assertEqual(b.ask(method, "/api/x", body=b"{}" if method == "POST" else None)[0], want)
+                continue
+            # Its head is told already: it is broken off where it can be seen.
+            with self.assertRaises((EOFError, OSError)):
+                b.ask(method, "/api/x", body=b"{}" if method == "POST" else None)
+        b.api.answer = lambda h, call: go.wait(DEADLINE) and False
+        self.assertEqual(b.ask("GET", "/api/x")[0], 504)
+        self.assertEqual(b.ask("POST", "/api/x", body=b"{}")[0], 409)
+        go.set()
+        b.stop()
+
+    def test_C19_two_bridges_have_nothing_in_common(self):
+        one, two = self.bridge(), self.bridge()
+        for mine, other in ((one, two), (two, one)):
+            self.assertEqual(mine.ask("GET", "/api/agents/me")[0], 200)
+            self.assertEqual(mine.ask("GET", "/api/agents/me", other.token)[0], 401)
+            self.assertEqual((len(mine.api.take()), len(other.api.take())), (1, 0))
+        self.assertEqual((one.stop()[0], two.stop()[0]), (0, 0))
 
     def test_C18_a_taken_port_is_an_error_that_says_so(self):
         b = self.bridge()
@@ -708,7 +784,7 @@ class Runs:
         until("no process left", lambda: not self.host.left())
 
     def test_A07_the_run_is_over_and_its_token_opens_nothing(self):
-        """A kept sandbox: the next command has another token, and without --api no bridge at all."""
+        """FR-B165. A kept sandbox: the next command has another token, and without --api no bridge at all."""
         r = self.host.airlock("run", "--keep", *self.words, "--", "echo $PAPERCLIP_API_URL $PAPERCLIP_API_KEY")
         url, token = r.stdout.decode().split()
         run = self.host.rows()[0]["run"]
@@ -726,6 +802,30 @@ class Runs:
 
 class LifeHttp2(Life, unittest.TestCase):
     TRANSPORT = "http2"
+
+    def test_B08_slow_uploads_are_cut_off_and_others_are_served(self):
+        b = self.limited(idle_time="1s", upload_time="2s")
+        head = b"POST /api/x HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %s\r\ncontent-length: 1000\r\n\r\n" % b.token.encode()
+        silent, trickle = Client(b.port), Client(b.port)
+        silent.send(head + b"a")
+        trickle.send(head)
+        stop = threading.Event()
+
+        def drip():
+            try:
+                while not stop.wait(0.2):
+                    trickle.send(b"a")
+            except OSError:
+                pass
+        t = threading.Thread(target=drip)
+        t.start()
+        self.assertEqual(b.ask("GET", "/api/y")[0], 200)
+        self.assertEqual(silent.answer()[0], 408)
+        self.assertEqual(trickle.answer()[0], 408)
+        stop.set()
+        t.join()
+        self.assertEqual([c["method"] for c in b.api.take()], ["GET"])
+        b.stop()
 
 
 class LifeQueue(Life, unittest.TestCase):

@@ -179,6 +179,7 @@ class Files(Box):
         self.assertEqual(os.listdir(q.dir + "/responses"), [])
 
     def test_S2_04_P02_to_P24_other_spellings(self):
+        """P04 P05 P06 P08 P09 P10 P12 P13 P14 P16 P18 P21 P22."""
         for p in ("/api/companies/../agents", "/api/./agents/me", "/api/agents/.", "/api/agents/..\\..\\api\\companies\\c1\\secrets", "/api/agents/%5c..%5c..",
                   "/api%2fagents/me", "/api/agents/a%2f..%2fb", "//evil/api/agents/me", "/api//agents/me", "/api/agents/me/", "http://evil/api/agents/me",
                   "https:/x", "*", "me", "", "/api/agents/me;x=1", "/api/agents/..;/x", "/api/agents/a\tb", "/api/agents/a\nb", "/api/agents/a b",
@@ -383,6 +384,36 @@ class Files(Box):
         self.q.start()
         self.goes_on()
 
+    def test_Q09_Q20_files_larger_than_any_envelope_are_not_read(self):
+        for where in "requests", "claims":
+            for size in 63 << 20, 1 << 40:
+                ident = self.q.new_id()
+                with open(self.q.dir + "/big", "wb") as f:
+                    f.truncate(size)
+                if where == "claims":
+                    self.q.kill()
+                os.rename(self.q.dir + "/big", self.q.path(ident, where))
+                if where == "claims":
+                    self.q.start()
+                self.refused(self.q.answer(ident), 413)
+                self.goes_on()
+        self.assertLess(self.q.host.rss()["VmHWM"], 32 * 1024)
+
+    def test_Q13_Q15_Q16_what_the_peer_s_queue_believes_is_not_looked_at(self):
+        """Lock directories, ready.json and server.pid: nobody waits, connects or kills."""
+        ident = self.q.new_id()
+        for d in self.q.path(ident, "responses") + ".paperclip-write.lock", self.q.path(ident) + ".paperclip-write.lock":
+            os.mkdir(d)
+            with open(d + "/pid", "w", encoding="ascii") as f:
+                f.write("1")
+        os.mkfifo(self.q.dir + "/ready.json")
+        with open(self.q.dir + "/server.pid", "w", encoding="ascii") as f:
+            f.write(str(os.getpid()))
+        self.assertEqual(self.q.ask(name=ident)[0], 200)
+        self.api.take()
+        self.goes_on()
+        self.assertEqual(self.q.host.stop()["forwarded"], 2)
+
     def test_Q11_something_lies_where_the_answer_goes(self):
         ident = self.q.new_id()
         target = self.q.dir + "/target"
@@ -583,6 +614,7 @@ class Gateway(Box):
         until("nothing left", lambda: not os.listdir(self.dir + "/requests"))
 
     def test_C10_a_host_that_is_gone_is_503_for_what_was_not_sent(self):
+        """FR-B034: and it does not lie there for ever."""
         c = self.client("POST", b"{}")
         until("a request", lambda: [n for n in os.listdir(self.dir + "/requests") if not n.startswith(".")])
         self.ours.close()

@@ -191,6 +191,36 @@ static void authentication_in_headers_s2_01(void **state)
 	}
 }
 
+/* A10: the comparison is sodium_memcmp's, whose time does not depend on where the bytes differ; and each of them counts. */
+static void a10_any_wrong_byte(void **state)
+{
+	struct guard *g = *state;
+	struct guard_verdict v;
+	struct request r;
+
+	for (size_t i = 0; i < sizeof(TOKEN) - 1; i++) {
+		char wrong[] = TOKEN;
+
+		wrong[i] ^= 1;
+		request(&r, "GET", "/api/agents/me", true);
+		r.q.token = (struct view){wrong, sizeof(TOKEN) - 1};
+		assert_int_equal(judge(g, &r, &v), 401);
+		guard_verdict_done(&v);
+	}
+	/* Of an envelope both count: its own token, and the client's. */
+	request(&r, "GET", "/api/agents/me", false);
+	r.q.token_in = GUARD_TOKEN_BOTH;
+	assert_int_equal(judge(g, &r, &v), 401);
+	guard_verdict_done(&v);
+	r.q.token = v_of(TOKEN);
+	assert_int_equal(judge(g, &r, &v), 200);
+	guard_verdict_done(&v);
+	request(&r, "GET", "/api/agents/me", true);
+	r.q.token_in = GUARD_TOKEN_BOTH;
+	assert_int_equal(judge(g, &r, &v), 401);
+	guard_verdict_done(&v);
+}
+
 /* FR-B106: 10 KB. A02 on the queue. */
 static void authentication_given_s2_01(void **state)
 {
@@ -444,7 +474,7 @@ static void every_method(struct guard *g, const char *path, size_t *allowed)
 	}
 }
 
-/* M01, M02: each rule, a segment more, a segment less, a neighbour, with each method. */
+/* M01, M02, FR-B011: each rule, a segment more, a segment less, a neighbour, with each method. */
 static void the_allow_list_of_the_peer_M01_M02_s2_04(void **state)
 {
 	static const char *const denied[] = {
@@ -997,6 +1027,7 @@ int main(void)
 	    cmocka_unit_test(authentication_given_s2_01),
 	    cmocka_unit_test(order_of_the_checks),
 	    cmocka_unit_test(paths_and_methods_s2_04),
+	    cmocka_unit_test(a10_any_wrong_byte),
 	    cmocka_unit_test(the_allow_list_of_the_peer_M01_M02_s2_04),
 	    cmocka_unit_test(what_is_forwarded_s2_05_s2_06),
 	    cmocka_unit_test(bad_headers_are_refused),
