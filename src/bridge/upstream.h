@@ -34,6 +34,12 @@ enum upstream_end {
 	UP_BAD,		/* the answer is no HTTP, or its head is too large */
 };
 
+enum upstream_data {
+	UPSTREAM_TAKEN,
+	UPSTREAM_WAIT, /* not taken; again after upstream_resume */
+	UPSTREAM_ABORT
+};
+
 struct upstream_request {
 	const char *method;
 	bool safe;
@@ -46,11 +52,7 @@ struct upstream_request {
 	void *arg;
 	/* Final status and headers; the views live for the call only. False: give the request up, end() follows. */
 	bool (*head)(void *arg, int status, const struct header *h, size_t n);
-	enum upstream_data {
-		UPSTREAM_TAKEN,
-		UPSTREAM_WAIT, /* not taken; again after upstream_resume */
-		UPSTREAM_ABORT
-	} (*data)(void *arg, const char *p, size_t n);
+	enum upstream_data (*data)(void *arg, const char *p, size_t n);
 	/* Last. sent: the request, or part of it, went out. */
 	void (*end)(void *arg, enum upstream_end end, bool sent);
 };

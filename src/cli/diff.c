@@ -395,7 +395,8 @@ static void stat_row_out(struct diff *d, const struct stat_row *r, size_t name_w
 	} else {
 		uint64_t add = r->n.added, del = r->n.deleted;
 
-		(void)buf_putf(&d->line, "%*llu%s", (int)num_w, (unsigned long long)(add + del),
+		(void)buf_putf(&d->line, "%*llu%s", (int)num_w,
+			       (unsigned long long)add + (unsigned long long)del,
 			       add + del ? " " : "");
 		bar(d, '+', scaled(add, graph_w, most));
 		bar(d, '-', scaled(del, graph_w, most));

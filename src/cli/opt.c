@@ -59,6 +59,7 @@ static const struct opt *find(const struct opt_parse *p, const char *name, size_
 {
 	for (size_t t = 0; p->tables[t]; t++)
 		for (const struct opt *o = p->tables[t]; o->name; o++)
+			/* One of the two is given. cppcheck-suppress nullPointer */
 			if (letter ? o->letter == letter
 				   : strlen(o->name) == n && strncmp(o->name, name, n) == 0)
 				return o;

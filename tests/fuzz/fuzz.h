@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "base/buf.h"
 
@@ -30,6 +32,24 @@ void fuzz_repair(uint8_t *p, size_t n);
 			abort();                                                      \
 		}                                                                     \
 	} while (0)
+
+/* The body of fuzz_seed for seeds that are texts in an array. */
+#define FUZZ_TEXT(seeds, i, b) \
+	((i) < sizeof(seeds) / sizeof((seeds)[0]) && fuzz_put_text((b), (seeds)[i]))
+
+static inline bool fuzz_put_text(struct buf *b, const char *text)
+{
+	MUST(buf_puts(b, text) == 0);
+	return true;
+}
+
+/* For inputs in which nothing vouches for the rest. */
+#define FUZZ_NO_REPAIR()                       \
+	void fuzz_repair(uint8_t *p, size_t n) \
+	{                                      \
+		(void)p;                       \
+		(void)n;                       \
+	}
 
 /* One xorshift step: the same numbers everywhere. */
 static inline uint32_t fuzz_random(uint32_t *s)

@@ -43,9 +43,4 @@ bool fuzz_seed(size_t i, struct buf *b)
 	return true;
 }
 
-/* Nothing in these inputs vouches for the rest. */
-void fuzz_repair(uint8_t *p, size_t n)
-{
-	(void)p;
-	(void)n;
-}
+FUZZ_NO_REPAIR()

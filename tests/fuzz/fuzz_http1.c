@@ -83,15 +83,7 @@ bool fuzz_seed(size_t i, struct buf *b)
 	    "\r\nGET /a HTTP/1.1\r\nHost: x\r\nA: b\r\n c\r\n\r\n",
 	};
 
-	if (i >= sizeof(seeds) / sizeof(seeds[0]))
-		return false;
-	MUST(buf_puts(b, seeds[i]) == 0);
-	return true;
+	return FUZZ_TEXT(seeds, i, b);
 }
 
-/* Nothing in these inputs vouches for the rest. */
-void fuzz_repair(uint8_t *p, size_t n)
-{
-	(void)p;
-	(void)n;
-}
+FUZZ_NO_REPAIR()

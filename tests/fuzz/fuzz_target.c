@@ -96,15 +96,7 @@ bool fuzz_seed(size_t i, struct buf *b)
 	    "/a/%c0%ae%c0%ae",
 	};
 
-	if (i >= sizeof(seeds) / sizeof(seeds[0]))
-		return false;
-	MUST(buf_puts(b, seeds[i]) == 0);
-	return true;
+	return FUZZ_TEXT(seeds, i, b);
 }
 
-/* Nothing in these inputs vouches for the rest. */
-void fuzz_repair(uint8_t *p, size_t n)
-{
-	(void)p;
-	(void)n;
-}
+FUZZ_NO_REPAIR()
