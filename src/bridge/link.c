@@ -408,6 +408,9 @@ int link_queue_make(int parent, char name[LINK_QUEUE_NAME], struct err *e)
 	(void)snprintf(name, LINK_QUEUE_NAME, ".airlock-queue-%s", hex);
 	if (fstat(parent, &st) < 0 || mkdirat(parent, name, 0700) < 0)
 		return err_sys(e, errno, "make the queue %s", name);
+	/* An ordinary user's sandbox is that user, and gives nothing away. */
+	if (geteuid() != 0)
+		st = own;
 	fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		r = -errno;

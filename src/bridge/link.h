@@ -75,7 +75,7 @@ void link_stop(struct bridge_link *l, struct bridge_counts *ret);
 
 /*
  * The directory of a file queue, new, below parent (a descriptor): its name goes to `name` (LINK_QUEUE_NAME bytes). Its folders
- * belong to the owner of parent, who may be another user than this one. The descriptor, or negative with e.
+ * belong to the owner of parent if this process is root, else to its own user. The descriptor, or negative with e.
  */
 #define LINK_QUEUE_NAME 48
 int link_queue_make(int parent, char name[LINK_QUEUE_NAME], struct err *e);
