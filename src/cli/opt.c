@@ -59,7 +59,6 @@ static const struct opt *find(const struct opt_parse *p, const char *name, size_
 {
 	for (size_t t = 0; p->tables[t]; t++)
 		for (const struct opt *o = p->tables[t]; o->name; o++)
-			/* One of the two is given. cppcheck-suppress nullPointer */
 			if (letter ? o->letter == letter
 				   : strlen(o->name) == n && strncmp(o->name, name, n) == 0)
 				return o;
@@ -110,7 +109,7 @@ static int short_options(struct opt_parse *p, int argc, char *const *argv, int *
 	int r = 0;
 
 	for (const char *c = argv[*i] + 1; r == 0 && *c; c++) {
-		const struct opt *o = find(p, NULL, 0, *c);
+		const struct opt *o = find(p, "", 0, *c);
 
 		if (!o)
 			return unknown(p, argv[*i], e);
