@@ -2,386 +2,20 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/sendfile.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/sysmacros.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/clock.h"
-#include "guest/delta.h"
-#include "guest/names.h"
-#include "wire/tar.h"
+#include "guest/pack_internal.h"
 
-#define FLUSH_AT 131072 /* bytes of stream that are collected before a write */
-#define SMALL 65536	/* a file up to this size goes through the buffer */
 #define STREAM_MAX 262144
-#define CHUNK (1 << 20)
-#define PIECES_MAX 256		/* of a file with holes; with more it goes as a plain file */
 #define NAMES_BUDGET (3u << 20) /* bytes of names over all open directories, roughly */
 #define NAMES_LEAST 16384
-/* struct open_how, openat2(2); the guest is built without the kernel's headers */
-struct how {
-	uint64_t flags, mode, resolve;
-};
-#define BENEATH 0x0e /* RESOLVE_BENEATH, RESOLVE_NO_SYMLINKS, RESOLVE_NO_MAGICLINKS */
 
-struct level {
-	int fd;
-	struct names names;
-	size_t next;
-	size_t path_len;
-	size_t base_at; /* position in the index */
-	mode_t own_mode;
-	bool lent; /* own_mode is to be put back when it is closed */
-};
-
-struct pack {
-	int out, work;
-	bool plain; /* a copy of the workspace, not a layer */
-	struct delta
-	    *base; /* only what differs from it goes; NULL: the tree is an overlay's layer */
-	enum delta_look look; /* the entry at hand, compared with it */
-	struct buf stream;
-	struct pack_result *res;
-	char path[PATH_MEMBER_MAX + PATH_SEGMENT_MAX + 2];
-	struct level levels[PATH_DEPTH_MAX];
-	size_t depth; /* open levels; level 0 is the top */
-};
-
-/* The stream. ------------------------------------------------------------------------------- */
-
-/* After a failed write or sendfile: true to try again. */
-static bool try_again(const struct pack *p)
-{
-	struct pollfd w = {.fd = p->out, .events = POLLOUT};
-
-	if (errno == EAGAIN)
-		(void)poll(&w, 1, -1);
-	return errno == EAGAIN || errno == EINTR;
-}
-
-static int flush(struct pack *p)
-{
-	size_t at = 0;
-
-	if (p->stream.err)
-		return p->stream.err;
-	while (at < p->stream.len) {
-		ssize_t n = write(p->out, p->stream.data + at, p->stream.len - at);
-
-		if (n >= 0)
-			at += (size_t)n;
-		else if (!try_again(p))
-			return -errno;
-	}
-	buf_reset(&p->stream);
-	return 0;
-}
-
-static int put_zeros(struct pack *p, uint64_t n)
-{
-	while (n) {
-		size_t k = n < SMALL ? (size_t)n : SMALL;
-		char *to = buf_room(&p->stream, k);
-		int r;
-
-		if (!to)
-			return p->stream.err;
-		memset(to, 0, k);
-		buf_add(&p->stream, k);
-		n -= k;
-		r = p->stream.len >= FLUSH_AT ? flush(p) : 0;
-		if (r < 0)
-			return r;
-	}
-	return 0;
-}
-
-/* Moves up to *left bytes of the file through the buffer; stops early where the file does. */
-static int copy(struct pack *p, int fd, uint64_t *left)
-{
-	while (*left) {
-		size_t k = *left < SMALL ? (size_t)*left : SMALL;
-		char *to = buf_room(&p->stream, k);
-		ssize_t n;
-		int r;
-
-		if (!to)
-			return p->stream.err;
-		n = read(fd, to, k);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return 0;
-		buf_add(&p->stream, (size_t)n);
-		*left -= (uint64_t)n;
-		r = p->stream.len >= FLUSH_AT ? flush(p) : 0;
-		if (r < 0)
-			return r;
-	}
-	return 0;
-}
-
-/*
- * Exactly size bytes, whatever happens to the file meanwhile: the header has promised them. 1 if some of
- * them are no bytes of the file, errno.
- */
-static int put_bytes(struct pack *p, int fd, uint64_t size)
-{
-	uint64_t left = size;
-	int r;
-
-	if (left > SMALL) {
-		r = flush(p);
-		if (r < 0)
-			return r;
-		while (left) {
-			ssize_t n = sendfile(p->out, fd, NULL, left < CHUNK ? (size_t)left : CHUNK);
-
-			if (n > 0)
-				left -= (uint64_t)n;
-			else if (n == 0 || !try_again(p))
-				break;
-		}
-	}
-	/* What sendfile could not do, for lack of support or an error on either side, shows here. */
-	r = copy(p, fd, &left);
-	if (r < 0)
-		return r;
-	if (left) {
-		p->res->shrunk++;
-		r = put_zeros(p, left);
-		if (r < 0)
-			return r;
-	}
-	return left != 0;
-}
-
-static int put_body(struct pack *p, int fd, uint64_t size)
-{
-	int r = put_bytes(p, fd, size);
-	int k = r < 0 ? r : tar_put_padding(&p->stream, size);
-
-	return k < 0 ? k : r;
-}
-
-/* Members. ---------------------------------------------------------------------------------- */
-
-static int64_t mtime_of(const struct stat *st)
-{
-	if (st->st_mtim.tv_sec < 0)
-		return 0;
-	if (st->st_mtim.tv_sec > INT64_MAX / NS_PER_S - 1)
-		return INT64_MAX / NS_PER_S * NS_PER_S - NS_PER_S;
-	return st->st_mtim.tv_sec * NS_PER_S + st->st_mtim.tv_nsec;
-}
-
-static struct tar_member member_of(const struct pack *p, size_t path_len, enum tar_type type,
-				   const struct stat *st)
-{
-	return (struct tar_member){
-	    .type = type,
-	    .path = {p->path, path_len},
-	    .target = {"", 0},
-	    .mode = st->st_mode & 07777,
-	    .mtime_ns = mtime_of(st),
-	};
-}
-
-static int put_member(struct pack *p, const struct tar_member *m)
-{
-	int r = p->stream.len >= FLUSH_AT ? flush(p) : 0;
-
-	if (r == 0)
-		r = tar_put_header(&p->stream, m);
-	if (r == 0)
-		p->res->members++;
-	return r;
-}
-
-static int put_op(struct pack *p, size_t path_len, enum tar_type type, enum tar_op op)
-{
-	struct tar_member m = {
-	    .type = type, .op = op, .path = {p->path, path_len}, .target = {"", 0}, .mode = 0600};
-
-	if (op == TAR_OP_UNREADABLE)
-		p->res->unreadable++;
-	return put_member(p, &m);
-}
-
-/* After a failed open: gone is gone, everything else is unknown to the host, never deleted. */
-static int put_unopened(struct pack *p, size_t path_len, enum tar_type type, int error)
-{
-	return error == ENOENT ? 0 : put_op(p, path_len, type, TAR_OP_UNREADABLE);
-}
-
-/* Overlay marks live in one of two name spaces, by the way it was mounted. */
-static bool has_mark(int fd, const char *user, const char *trusted, char value)
-{
-	char v[4];
-
-	for (int i = 0; i < 2; i++) {
-		ssize_t n = fgetxattr(fd, i ? trusted : user, v, sizeof(v));
-
-		if (n < 0 && errno == ERANGE && !value)
-			return true;
-		if (n >= 0 && (!value || (n == 1 && v[0] == value)))
-			return true;
-	}
-	return false;
-}
-
-static int put_special(struct pack *p, size_t path_len, const struct stat *st)
-{
-	struct tar_member m = member_of(p, path_len, TAR_SPECIAL, st);
-
-	/* tar has no letter for a socket. */
-	m.typeflag = S_ISCHR(st->st_mode) ? '3' : S_ISBLK(st->st_mode) ? '4' : '6';
-	return put_member(p, &m);
-}
-
-/*
- * Sets the mode of p->path[0..path_len) through the workspace, for the layer is mounted read-only here. By
- * /proc, because chmod by name would follow a link that has just taken the place.
- */
-static bool set_mode(struct pack *p, size_t path_len, mode_t mode)
-{
-	struct how how = {.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC, .resolve = BENEATH};
-	_cleanup_fd_ int fd = -1;
-	char proc[40];
-
-	if (p->work < 0)
-		return false;
-	p->path[path_len] = '\0';
-	/* The top itself needs no walk, for which it might lack the right. */
-	if (path_len)
-		fd = (int)syscall(SYS_openat2, p->work, p->path, &how, sizeof(how));
-	if (path_len && fd < 0)
-		return false;
-	(void)snprintf(proc, sizeof(proc), "/proc/self/fd/%d", path_len ? fd : p->work);
-	return chmod(proc, mode & 07777) == 0;
-}
-
-/*
- * The command may have taken the right to read from its own files; their contents are results all the same.
- * True: the bits in `need` were added, and the caller puts st_mode back. A packer that is killed in
- * between leaves them added.
- */
-static bool lend(struct pack *p, size_t path_len, const struct stat *st, mode_t need)
-{
-	return (st->st_mode & need) != need && set_mode(p, path_len, st->st_mode | need);
-}
-
-/* The pieces of a file with holes. How many; 0: it has none, or so many that it goes as a plain file. */
-static size_t find_pieces(int fd, uint64_t size, struct tar_extent v[PIECES_MAX])
-{
-	size_t n = 0;
-	off_t at = 0;
-
-	while ((uint64_t)at < size) {
-		off_t data = lseek(fd, at, SEEK_DATA), hole;
-
-		if (data < 0 && errno != ENXIO)
-			return 0;
-		if (data < 0 || (uint64_t)data >= size)
-			break;
-		hole = lseek(fd, data, SEEK_HOLE);
-		if (hole <= data || n == PIECES_MAX)
-			return 0;
-		at = (uint64_t)hole < size ? hole : (off_t)size;
-		v[n++] = (struct tar_extent){(uint64_t)data, (uint64_t)(at - data)};
-	}
-	/* Nothing but a hole still needs a piece to be one. */
-	if (!n)
-		v[n++] = (struct tar_extent){size, 0};
-	return n;
-}
-
-static int put_sparse(struct pack *p, int fd, const struct tar_member *m,
-		      const struct tar_extent *v, size_t n)
-{
-	uint64_t sum = 0;
-	bool torn = false;
-	int r = p->stream.len >= FLUSH_AT ? flush(p) : 0;
-
-	if (r == 0)
-		r = tar_put_sparse(&p->stream, m, v, n);
-	p->res->members += r == 0;
-	for (size_t i = 0; r >= 0 && i < n; i++) {
-		if (lseek(fd, (off_t)v[i].off, SEEK_SET) < 0)
-			return -errno;
-		r = put_bytes(p, fd, v[i].len);
-		torn |= r > 0;
-		sum += v[i].len;
-	}
-	if (r >= 0)
-		r = tar_put_padding(&p->stream, sum);
-	return r < 0 ? r : torn;
-}
-
-static int put_content(struct pack *p, int fd, const struct tar_member *m, const struct stat *st)
-{
-	struct tar_extent v[PIECES_MAX];
-	size_t n = 0;
-	int r;
-
-	if (m->size > SMALL && (uint64_t)st->st_blocks * 512 < m->size)
-		n = find_pieces(fd, m->size, v);
-	if (n)
-		return put_sparse(p, fd, m, v, n);
-	if (lseek(fd, 0, SEEK_SET) < 0)
-		return -errno;
-	r = put_member(p, m);
-	return r < 0 ? r : put_body(p, fd, m->size);
-}
-
-static int put_file(struct pack *p, int dir, const char *name, size_t path_len,
-		    const struct stat *before)
-{
-	bool lent = lend(p, path_len, before, S_IRUSR);
-	/* Non-blocking: the name may be a FIFO by now. */
-	_cleanup_fd_ int fd =
-	    openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-	int error = errno;
-	struct tar_member m;
-	struct stat st;
-	int r;
-
-	if (lent)
-		(void)set_mode(p, path_len, before->st_mode);
-
-	if (fd < 0)
-		return put_unopened(p, path_len, TAR_FILE, error);
-	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
-		return put_op(p, path_len, TAR_FILE, TAR_OP_UNREADABLE);
-	if (!p->base && st.st_size == 0 &&
-	    has_mark(fd, "user.overlay.whiteout", "trusted.overlay.whiteout", '\0'))
-		return put_op(p, path_len, TAR_FILE, TAR_OP_DELETE);
-	m = member_of(p, path_len, TAR_FILE, &st);
-	m.size = (uint64_t)st.st_size;
-	r = put_content(p, fd, &m, &st);
-	/* Neither the old bytes nor the new: the host must not take what it got for a state of the file. */
-	return r > 0 ? put_op(p, path_len, TAR_FILE, TAR_OP_UNREADABLE) : r;
-}
-
-static int put_link(struct pack *p, int dir, const char *name, size_t path_len,
-		    const struct stat *st)
-{
-	struct tar_member m = member_of(p, path_len, TAR_SYMLINK, st);
-	char target[LINK_TARGET_MAX + 1];
-	ssize_t n = readlinkat(dir, name, target, sizeof(target));
-
-	if (n <= 0 || n > LINK_TARGET_MAX)
-		return put_unopened(p, path_len, TAR_FILE, n < 0 ? errno : EINVAL);
-	m.target = (struct view){target, (size_t)n};
-	return put_member(p, &m);
-}
+/* Directories. ------------------------------------------------------------------------------ */
 
 static size_t names_limit(const struct pack *p)
 {
@@ -409,7 +43,7 @@ static int put_open_dir(struct pack *p, int dir, const char *name, size_t path_l
 	int r;
 
 	if (fd < 0)
-		return put_unopened(p, path_len, TAR_DIR, errno);
+		return pack_put_unopened(p, path_len, TAR_DIR, errno);
 	r = names_read(&names, fd, NULL, too_deep ? 0 : names_limit(p));
 	if (r == -ENOMEM) {
 		names_done(&names);
@@ -417,17 +51,18 @@ static int put_open_dir(struct pack *p, int dir, const char *name, size_t path_l
 	}
 	/* A renamed lower directory (redirect) has contents that are not in this layer. */
 	if (r < 0 || fstat(fd, &st) < 0 || (too_deep && names.n) ||
-	    (!p->base && has_mark(fd, "user.overlay.redirect", "trusted.overlay.redirect", '\0'))) {
+	    (!p->base &&
+	     pack_has_mark(fd, "user.overlay.redirect", "trusted.overlay.redirect", '\0'))) {
 		names_done(&names);
-		return put_op(p, path_len, TAR_DIR, TAR_OP_UNREADABLE);
+		return pack_put_op(p, path_len, TAR_DIR, TAR_OP_UNREADABLE);
 	}
 	if (lent)
 		st.st_mode = before->st_mode;
-	m = member_of(p, path_len, TAR_DIR, &st);
+	m = pack_member_of(p, path_len, TAR_DIR, &st);
 	if (p->base ? p->look == DELTA_KIND
-		    : has_mark(fd, "user.overlay.opaque", "trusted.overlay.opaque", 'y'))
+		    : pack_has_mark(fd, "user.overlay.opaque", "trusted.overlay.opaque", 'y'))
 		m.op = TAR_OP_OPAQUE;
-	r = p->look == DELTA_SAME ? 0 : put_member(p, &m);
+	r = p->look == DELTA_SAME ? 0 : pack_put_member(p, &m);
 	/* An empty one has nothing to walk, unless something may have gone from it. */
 	if (r < 0 || !l || (!names.n && !p->base)) {
 		names_done(&names);
@@ -447,13 +82,13 @@ static int put_open_dir(struct pack *p, int dir, const char *name, size_t path_l
 static int put_dir(struct pack *p, int dir, const char *name, size_t path_len,
 		   const struct stat *before)
 {
-	bool lent = lend(p, path_len, before, S_IRUSR | S_IXUSR);
+	bool lent = pack_lend(p, path_len, before, S_IRUSR | S_IXUSR);
 	size_t depth = p->depth;
 	int r = put_open_dir(p, dir, name, path_len, before, lent);
 
 	/* Otherwise close_level does it. */
 	if (lent && p->depth == depth)
-		(void)set_mode(p, path_len, before->st_mode);
+		(void)pack_set_mode(p, path_len, before->st_mode);
 	return r;
 }
 
@@ -476,7 +111,7 @@ static int put_attempt(struct pack *p, int dir, const char *in, const char *name
 		return 0;
 	n = snprintf(p->path, sizeof(p->path), "%s%s", in, name);
 	m.path = (struct view){p->path, (size_t)n};
-	return put_member(p, &m);
+	return pack_put_member(p, &m);
 }
 
 static int put_hooks(struct pack *p, int git)
@@ -549,7 +184,7 @@ static int put_gone(struct pack *p, struct level *l, const char *until)
 		/* There after all: made since the names were read, or found by another spelling. */
 		if (fstatat(l->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)
 			continue;
-		r = put_op(p, set_path(p, l, name), TAR_FILE, TAR_OP_DELETE);
+		r = pack_put_op(p, set_path(p, l, name), TAR_FILE, TAR_OP_DELETE);
 		if (r < 0)
 			return r;
 	}
@@ -587,7 +222,7 @@ static int put_entry(struct pack *p, struct level *l, const char *name)
 	}
 	at = set_path(p, l, name);
 	if (fstatat(l->fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return put_unopened(p, at, TAR_FILE, errno);
+		return pack_put_unopened(p, at, TAR_FILE, errno);
 	if (p->base) {
 		r = look(p, l, name, at, &st);
 		if (r < 0 || (p->look == DELTA_SAME && !S_ISDIR(st.st_mode)))
@@ -595,17 +230,17 @@ static int put_entry(struct pack *p, struct level *l, const char *name)
 	}
 	switch (st.st_mode & S_IFMT) {
 	case S_IFREG:
-		return put_file(p, l->fd, name, at, &st);
+		return pack_put_file(p, l->fd, name, at, &st);
 	case S_IFDIR:
 		return put_dir(p, l->fd, name, at, &st);
 	case S_IFLNK:
-		return put_link(p, l->fd, name, at, &st);
+		return pack_put_link(p, l->fd, name, at, &st);
 	case S_IFCHR:
 		if (!p->base && major(st.st_rdev) == 0 && minor(st.st_rdev) == 0)
-			return put_op(p, at, TAR_FILE, TAR_OP_DELETE);
-		return put_special(p, at, &st);
+			return pack_put_op(p, at, TAR_FILE, TAR_OP_DELETE);
+		return pack_put_special(p, at, &st);
 	default:
-		return put_special(p, at, &st);
+		return pack_put_special(p, at, &st);
 	}
 }
 
@@ -637,7 +272,7 @@ static void close_level(struct pack *p)
 	names_done(&l->names);
 	(void)close(l->fd);
 	if (l->lent)
-		(void)set_mode(p, l->path_len, l->own_mode);
+		(void)pack_set_mode(p, l->path_len, l->own_mode);
 }
 
 static int walk(struct pack *p)
@@ -676,7 +311,7 @@ static int open_top(struct pack *p, int upper)
 	p->plain = !p->base && p->work >= 0 && fstat(p->work, &work) == 0 &&
 		   work.st_dev == st.st_dev && work.st_ino == st.st_ino;
 	l->own_mode = st.st_mode;
-	l->lent = lend(p, 0, &st, S_IRUSR | S_IXUSR);
+	l->lent = pack_lend(p, 0, &st, S_IRUSR | S_IXUSR);
 	fd = openat(upper, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
@@ -711,7 +346,7 @@ static int run(int tree, int work, int out, struct delta *base, struct pack_resu
 	if (r == 0)
 		r = tar_put_end(&p->stream);
 	if (r == 0)
-		r = flush(p);
+		r = pack_flush(p);
 	names_done(&p->levels[0].names);
 	buf_done(&p->stream);
 	free(p);
