@@ -1,5 +1,6 @@
 /*
- * proxy.h: the life of airlock-proxy (proxy_host.c), and of each connection it serves (proxy_conn.c).
+ * proxy.h: the life of airlock-proxy (proxy_host.c), and of each connection it serves (proxy_conn.c, with
+ * proxy_connect.c and proxy_carry.c).
  */
 #ifndef AIRLOCK_BRIDGE_PROXY_H
 #define AIRLOCK_BRIDGE_PROXY_H
@@ -59,11 +60,12 @@ int proxy_serve(int fd);
 
 /* Serves what comes on fd, which it takes, also when it fails. */
 int proxy_conn_new(struct proxy *p, int fd);
-void proxy_conn_answer(struct proxy *p, const struct resolver_answer *a);
 /* Time limits. Returns when to be called again; cheap as long as that has not come. */
 int64_t proxy_conns_tick(struct proxy *p, int64_t now);
 /* Ends all. */
 void proxy_conns_end(struct proxy *p);
+/* For the connection that asked; proxy_connect.c. */
+void proxy_connect_answer(struct proxy *p, const struct resolver_answer *a);
 /* Told to the client once a place. */
 void proxy_tell_refused(struct proxy *p, const char *place, const char *rule);
 

@@ -138,7 +138,7 @@ static void on_resolver(struct loop_watch *w, uint32_t events)
 
 	(void)events;
 	if (r == 0)
-		proxy_conn_answer(p, &a);
+		proxy_connect_answer(p, &a);
 	else if (r != -EAGAIN)
 		lose(p, "the resolver ended");
 }
