@@ -157,9 +157,13 @@ static int case_rule(struct members *m, struct view path, enum path_kind old, co
 	return 0;
 }
 
-static bool unchanged(const struct members *m, const struct tar_member *t)
+static bool unchanged(struct members *m, const struct tar_member *t)
 {
-	return m->o.unchanged_link && m->o.unchanged_link(m->o.arg, t->path, t->target);
+	int r = m->o.unchanged_link ? m->o.unchanged_link(m->o.arg, t->path, t->target) : 0;
+
+	if (r < 0)
+		m->failed = r;
+	return r > 0;
 }
 
 /* Adds a symlink to what is known and says where it leads. */
@@ -178,7 +182,7 @@ static int link_rule(struct members *m, const struct tar_member *t, uint64_t has
 	*rule = member_link_rule(m, t->path, t->target);
 	if (*rule)
 		link_table_refuse(&m->links, hash, t->path);
-	return 0;
+	return m->failed;
 }
 
 static const char *refuse_rule(const struct members *m, const struct tar_member *t)
@@ -268,6 +272,8 @@ int members_finish(struct members *m, int (*refuse)(void *arg, struct view path,
 		if (l.refused || l.unchanged)
 			continue;
 		rule = member_link_rule(m, l.path, l.target);
+		if (m->failed)
+			return m->failed;
 		if (!rule)
 			continue;
 		if (m->steps > MEMBER_LINK_STEPS_MAX) {

@@ -60,15 +60,17 @@ struct member_opts {
 	/*
 	 * Target of the symlink at member path `path` (NUL-terminated) below the root, not following
 	 * links on the way: its length (out holds max bytes, no NUL needed), 0 if there is no
-	 * symlink, negative if that cannot be told (the link being judged is then refused).
+	 * symlink, negative errno if that cannot be told: a rule of the file system (-EACCES, -ELOOP)
+	 * gets the link being judged refused, a lack of the machine (-ENOMEM, -EMFILE, -ENFILE, -EIO)
+	 * gives no verdict and is what members_judge and members_finish then return.
 	 * May be NULL: an empty root.
 	 */
 	long (*readlink_at)(void *arg, const char *path, char *out, size_t max);
 	/*
-	 * True if the baseline has exactly this symlink: it came from the host, nothing will be
-	 * written, and so it may point anywhere. May be NULL.
+	 * 1 if the baseline has exactly this symlink: it came from the host, nothing will be
+	 * written, and so it may point anywhere; 0 if not; negative errno: no verdict. May be NULL.
 	 */
-	bool (*unchanged_link)(void *arg, struct view path, struct view target);
+	int (*unchanged_link)(void *arg, struct view path, struct view target);
 	void *arg;
 };
 

@@ -7,6 +7,7 @@
  * cannot be read, is an escape; a way through .git is refused. A prefix comparison of the text is not enough: `d/up` -> `..` is
  * inside, `x` -> `d/up/..` is not. What does not exist is taken for a directory, the worst case.
  */
+#include <errno.h>
 #include <string.h>
 
 #include "base/limits.h"
@@ -25,8 +26,19 @@ static bool replaceable(const struct walk *w, const char *target, size_t n)
 {
 	const struct member_opts *o = &w->m->o;
 
-	return o->unchanged_link && o->unchanged_link(o->arg, (struct view){w->cur, w->cur_len},
-						      (struct view){target, n});
+	int r = o->unchanged_link ? o->unchanged_link(o->arg, (struct view){w->cur, w->cur_len},
+						      (struct view){target, n})
+				  : 0;
+
+	if (r < 0)
+		w->m->failed = r;
+	return r > 0;
+}
+
+/* What says nothing about the link: a refusal because of it would blame the sandbox for the host's lack. */
+static bool machine_lacks(long r)
+{
+	return r == -ENOMEM || r == -EMFILE || r == -ENFILE || r == -EIO || r == -EAGAIN;
 }
 
 /*
@@ -43,6 +55,8 @@ static int link_at(const struct walk *w, char *out, size_t max, size_t *ret_len)
 	long n = o->readlink_at ? o->readlink_at(o->arg, w->cur, out, max) : 0;
 	struct link l;
 
+	if (n < 0 && machine_lacks(n))
+		w->m->failed = (int)n;
 	if (n < 0 || (size_t)n > max)
 		return -1;
 	if (kind == PK_SYMLINK) {

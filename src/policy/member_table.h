@@ -61,6 +61,7 @@ bool link_table_next(const struct link_table *t, size_t *pos, struct link *ret);
 struct members {
 	struct member_opts o;
 	const char *hostile; /* sticky */
+	int failed; /* sticky: the machine could not tell (-ENOMEM, -EMFILE, -EIO ...); no verdict then */
 	uint64_t count, steps;
 	struct path_table paths;
 	struct link_table links;

@@ -49,6 +49,7 @@ struct intake {
 	struct manifest_entry base;
 	crypto_generichash_state hash;
 	struct err *late; /* where refuse_late puts its reason */
+	int late_r;	  /* what it returned last */
 	uint64_t at;	  /* end of what was hashed */
 	int fd;		  /* owned: staged file, -1 while small */
 	char *small;
@@ -571,18 +572,23 @@ static long host_link(void *arg, const char *path, char *out, size_t max)
 	return k;
 }
 
-static bool unchanged_link(void *arg, struct view path, struct view target)
+static int unchanged_link(void *arg, struct view path, struct view target)
 {
 	struct unpack *u = arg;
 	struct manifest_entry *b;
-	bool same;
+	int r;
 
-	if (!u->m || !(b = malloc(sizeof(*b))))
-		return false;
-	same = manifest_find(u->m, path.p, path.n, b) > 0 && b->kind == 'l' &&
-	       b->target_len == target.n && !memcmp(b->target, target.p, target.n);
+	if (!u->m)
+		return 0;
+	b = malloc(sizeof(*b));
+	if (!b)
+		return -ENOMEM;
+	r = manifest_find(u->m, path.p, path.n, b);
+	if (r > 0)
+		r = b->kind == 'l' && b->target_len == target.n &&
+		    !memcmp(b->target, target.p, target.n);
 	free(b);
-	return same;
+	return r;
 }
 
 /* A link that a later one bent outwards: as if it had been refused when it came. */
@@ -596,9 +602,9 @@ static int refuse_late(void *arg, struct view path, const char *rule)
 	k->c = (struct change){.path_len = (uint32_t)path.n};
 	memcpy(k->c.path, path.p, path.n);
 	if (k->u->s.strict)
-		return reject(k, rule, "a boundary rule is broken", path, e);
+		return k->late_r = reject(k, rule, "a boundary rule is broken", path, e);
 	r = find_base(k, e);
-	return r < 0 ? r : refuse(k, rule, (struct view){0}, e);
+	return k->late_r = r < 0 ? r : refuse(k, rule, (struct view){0}, e);
 }
 
 static int start(struct intake *k, struct err *e)
@@ -637,8 +643,11 @@ int stage_stream(struct unpack *u, struct err *e)
 	r = start(k, e);
 	if (r == 0)
 		r = read_stream(k, e);
-	if (r == 0)
+	if (r == 0) {
 		r = members_finish(k->judge, refuse_late, k);
+		if (r < 0 && r != k->late_r)
+			(void)err_sys(e, -r, "judge the symlinks of the stream");
+	}
 	if (r == MEMBER_HOSTILE && !u->rejected) /* too many steps: no one link is to blame */
 		r = reject(k, "limit", "its symlinks take too long to follow", (struct view){0}, e);
 	if (r > 0)

@@ -17,6 +17,8 @@ from run_box import DEADLINE, Host, alive, link, look, parent, pids, snapshot, u
 AIRLOCK, GATE = os.path.realpath(sys.argv[1]), os.path.realpath(sys.argv[2])
 PROGS = os.path.dirname(AIRLOCK)
 SIDE_BY_SIDE = 4
+# What nohup ignores would be ignored by every airlock below.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 SIGNALS = {"int": (signal.SIGINT, 1), "int2": (signal.SIGINT, 2), "term": (signal.SIGTERM, 1), "hup": (signal.SIGHUP, 1)}
 # Not a shell: dash opens the signal mask that a helper is started with.
 WAIT = """#!/usr/bin/python3 -IS

@@ -11,6 +11,8 @@ import fcntl, json, os, pty, re, resource, select, shutil, signal, stat, struct,
 AIRLOCK, PROVIDER = os.path.abspath(sys.argv[1]), sys.argv[2]
 LOCAL = PROVIDER == "local"
 DEADLINE = 60
+# What nohup ignores would be ignored by every airlock below.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def until(what, cond, seconds=DEADLINE):

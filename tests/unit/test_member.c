@@ -20,6 +20,8 @@ static long host_readlink(void *arg, const char *path, char *out, size_t max)
 	(void)arg;
 	if (strcmp(path, "unreadable") == 0)
 		return -EACCES;
+	if (strcmp(path, "nomemory") == 0)
+		return -ENOMEM;
 	for (size_t i = 0; i < hostile_host_len; i++)
 		if (strcmp(hostile_host[i].path, path) == 0) {
 			size_t n = strlen(hostile_host[i].target);
@@ -31,7 +33,7 @@ static long host_readlink(void *arg, const char *path, char *out, size_t max)
 	return 0;
 }
 
-static bool in_baseline(void *arg, struct view path, struct view target)
+static int in_baseline(void *arg, struct view path, struct view target)
 {
 	(void)arg;
 	for (size_t i = 0; i < hostile_host_len; i++)
@@ -39,8 +41,8 @@ static bool in_baseline(void *arg, struct view path, struct view target)
 		    memcmp(hostile_host[i].path, path.p, path.n) == 0 &&
 		    strlen(hostile_host[i].target) == target.n &&
 		    memcmp(hostile_host[i].target, target.p, target.n) == 0)
-			return true;
-	return false;
+			return 1;
+	return 0;
 }
 
 static struct members *new_members(bool strict, bool fold)
@@ -332,6 +334,25 @@ static void link_text_and_link_time_are_limited(void **state)
 	}
 }
 
+/* E7: no memory, no descriptors: no verdict. A refusal would blame the sandbox and leave its link behind. */
+static void a_lack_of_the_machine_is_no_verdict(void **state)
+{
+	const struct tar_member at_once = {.type = TAR_SYMLINK, .path = {"l", 1}, .target = {"nomemory/x", 10}};
+	const struct tar_member late = {.type = TAR_SYMLINK, .path = {"a", 1}, .target = {"b/c", 3}};
+	const struct tar_member bent = {.type = TAR_SYMLINK, .path = {"b", 1}, .target = {"nomemory", 8}};
+	struct members *m = new_members(false, false);
+	const char *rule;
+
+	(void)state;
+	assert_int_equal(members_judge(m, &at_once, &rule), -ENOMEM);
+	members_free(m);
+	m = new_members(false, false);
+	assert_int_equal(members_judge(m, &late, &rule), MEMBER_ACCEPT);
+	(void)members_judge(m, &bent, &rule);
+	assert_int_equal(members_finish(m, no_refusal, NULL), -ENOMEM);
+	members_free(m);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -343,6 +364,7 @@ int main(void)
 	    cmocka_unit_test(usual_streams_need_little_memory),
 	    cmocka_unit_test(a25_implied_paths_are_limited),
 	    cmocka_unit_test(link_text_and_link_time_are_limited),
+	    cmocka_unit_test(a_lack_of_the_machine_is_no_verdict),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
