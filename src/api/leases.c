@@ -216,12 +216,17 @@ static const char *body_text(const struct call *c, const char *name)
 	return json_string_value(json_object_get(c->body, name));
 }
 
-/* Whether another sandbox may be made. 0, 1 answered. */
-static int capacity(struct call *c)
+int lease_capacity(struct call *c)
 {
 	int64_t n[EL_STATUS_COUNT];
 	struct err e = ERR_INIT;
 
+	/* Before there is a row: one whose job never began would wait as the daemon's own, and no sweep takes it. */
+	if (jobs_running(c->api) >= API_JOBS_MAX)
+		return (void)reply_errorf(c, 503,
+					  "%d sandboxes are being made or ended at this moment (API_JOBS_MAX); try again",
+					  API_JOBS_MAX),
+		       1;
 	if (envlease_counts(c->api->db, n, &e) < 0)
 		return (void)reply_failed(c, &e), 1;
 	if (n[EL_ACTIVE] + n[EL_RETAINED] + n[EL_PENDING] < API_LEASES_MAX)
@@ -280,7 +285,7 @@ int h_lease_acquire(struct call *c)
 		n.policy = "ephemeral";
 	if (strcmp(n.provider, "local") == 0 && strcmp(n.policy, "ephemeral") != 0)
 		return reply_error(c, 422, "Leases of the local environment are ephemeral.");
-	if (lease_company(c, row.id, company) || capacity(c))
+	if (lease_company(c, row.id, company) || lease_capacity(c))
 		return 0;
 	if (lease_begin(c->api, &n, &l, &e) < 0)
 		return reply_failed(c, &e);

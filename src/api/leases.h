@@ -21,6 +21,8 @@ struct lease_new {
 	const char *config;			      /* as stored; becomes part of metadata */
 	int64_t ttl_s;				      /* 0: none */
 };
+/* Whether another sandbox may be made now: asked before lease_begin. 0, 1 answered. */
+int lease_capacity(struct call *c);
 /* Fills and adds a row in work (pending_cleanup, ENVLEASE_ACQUIRING), owned by the caller's process. */
 int lease_begin(struct api *a, const struct lease_new *n, struct envlease_row *l, struct err *e);
 

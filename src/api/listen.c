@@ -29,6 +29,7 @@ static int listen_unix(const char *path, struct listen_at *ret, struct err *e)
 {
 	struct sockaddr_un sa = {.sun_family = AF_UNIX}, tmp = {.sun_family = AF_UNIX};
 	_cleanup_fd_ int fd = -1, probe = -1;
+	struct stat st;
 	int n = snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", path);
 
 	if (path[0] != '/' || n >= (int)sizeof(sa.sun_path) - 8)
@@ -39,6 +40,10 @@ static int listen_unix(const char *path, struct listen_at *ret, struct err *e)
 	probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (probe >= 0 && connect(probe, (struct sockaddr *)&sa, sizeof(sa)) == 0)
 		return err_set(e, ERR_CONFLICT, "somebody listens at unix:%s already", path);
+	/* An old socket is replaced; what else lies there is somebody's. */
+	if (lstat(path, &st) == 0 && !S_ISSOCK(st.st_mode))
+		return err_set(e, ERR_EXISTS, "unix:%s: there is something that is no socket; move it or listen elsewhere",
+			       path);
 	(void)snprintf(tmp.sun_path, sizeof(tmp.sun_path), "%.99s.new", path);
 	(void)unlink(tmp.sun_path);
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

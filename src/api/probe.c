@@ -154,6 +154,8 @@ static int probe_sandbox(struct call *c, const struct environment_row *row, cons
 				     "Sandbox environment probe failed for provider \"native\".",
 				     json_pack("{s:s,s:s}", "provider", "native", "error", text)));
 	}
+	if (lease_capacity(c))
+		return 0;
 	if (lease_begin(c->api, &n, &l, &e) < 0)
 		return reply_failed(c, &e);
 	return later(c, &w, json_pack("{s:s,s:s}", "op", "probe", "leaseId", l.id));

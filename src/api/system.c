@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "api/api.h"
@@ -139,6 +140,12 @@ int h_whoami(struct call *c)
 				    "memberships", companies));
 }
 
+/* Where browsers come by TLS, the cookie never travels without it. */
+static const char *secure_cookie(const struct api *a)
+{
+	return a->cfg.public_url && strncasecmp(a->cfg.public_url, "https:", 6) == 0 ? "; Secure" : "";
+}
+
 int h_session_open(struct call *c)
 {
 	struct token_row t = {.expires_ns = clock_real_ns() + SESSION_NS, .label = "browser"};
@@ -153,8 +160,8 @@ int h_session_open(struct call *c)
 	    credential_new(TOKEN_SESSION, &t, token, &e) < 0 || token_add(c->api->db, &t, &e) < 0)
 		return reply_failed(c, &e);
 	(void)snprintf(c->cookie, sizeof(c->cookie),
-		       "airlock_session=%s; Path=/; HttpOnly; SameSite=Strict; Max-Age=%lld", token,
-		       (long long)(SESSION_NS / NS_PER_S));
+		       "airlock_session=%s; Path=/; HttpOnly; SameSite=Strict; Max-Age=%lld%s", token,
+		       (long long)(SESSION_NS / NS_PER_S), secure_cookie(c->api));
 	explicit_bzero(token, sizeof(token));
 	clock_iso_ms(t.expires_ns, when, sizeof(when));
 	return reply_json(c, 201, json_pack("{s:s,s:s}", "id", t.id, "expiresAt", when));
@@ -169,7 +176,8 @@ int h_session_close(struct call *c)
 	if (token_revoke(c->api->db, c->actor.token_id, &e) < 0)
 		return reply_failed(c, &e);
 	(void)snprintf(c->cookie, sizeof(c->cookie),
-		       "airlock_session=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0");
+		       "airlock_session=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0%s",
+		       secure_cookie(c->api));
 	return reply_json(c, 200, json_pack("{s:s,s:n}", "id", c->actor.token_id, "expiresAt"));
 }
 

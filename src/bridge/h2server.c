@@ -352,6 +352,7 @@ static void judge(struct stream *st, bool no_body)
 
 	st->judged = true;
 	if (st->malformed || sort_fields(st) < 0) {
+		exchange_refused(s->b, st->malformed ? 400 : 0, st->malformed ? "http2.malformed" : "http2.memory");
 		(void)nghttp2_submit_rst_stream(s->ch.s, NGHTTP2_FLAG_NONE, st->id,
 						st->malformed ? NGHTTP2_PROTOCOL_ERROR
 							      : NGHTTP2_INTERNAL_ERROR);
@@ -362,12 +363,14 @@ static void judge(struct stream *st, bool no_body)
 	req.headers = st->headers;
 	req.headers_len = st->fields;
 	req.body_len = no_body ? 0 : st->content_length;
-	/* Cut short here; a count that no guard accepts makes the refusal the guard's own. */
-	if (st->oversize)
+	/* Cut short here: the guard has not seen it, the audit has. */
+	if (st->oversize) {
+		exchange_refused(s->b, 431, "headers.size");
 		(void)nghttp2_submit_rst_stream(s->ch.s, NGHTTP2_FLAG_NONE, st->id,
 						NGHTTP2_ENHANCE_YOUR_CALM);
-	else
+	} else {
 		st->x = exchange_begin(s->b, &req, &answers, st);
+	}
 	if (!st->x) {
 		if (!st->oversize)
 			(void)nghttp2_submit_rst_stream(s->ch.s, NGHTTP2_FLAG_NONE, st->id,
@@ -476,8 +479,12 @@ static int on_close(nghttp2_session *session, int32_t id, uint32_t code, void *a
 
 	(void)session;
 	(void)code;
-	if (st)
-		free_stream(st);
+	if (!st)
+		return 0;
+	/* The library's own refusal of a request that breaks the protocol. */
+	if (!st->judged)
+		exchange_refused(s->b, 400, "http2.malformed");
+	free_stream(st);
 	return 0;
 }
 

@@ -246,7 +246,8 @@ static void hear_gateway(struct bridge_link *l)
 			return;
 		}
 		if (n == 2 && word[0] == 'L' && word[1] == l->number && l->state == LINK_UP)
-			go_down(l, "the gateway lost its channel", true);
+			/* Asked to end, not killed: a word from the sandbox must not cost lines of the audit. */
+			go_down(l, "the gateway lost its channel", false);
 	}
 }
 

@@ -154,6 +154,10 @@ static void judge(struct proxy_conn *c)
 		proxy_conn_refuse(c, "net.host", flag, "is not in the allow-list of this run");
 		return;
 	}
+	if (!audit_ready(&c->p->audit)) {
+		proxy_conn_fail(c, 503, "audit.full", "it could not be recorded: the audit file of this run is full");
+		return;
+	}
 	proxy_connect_look_up(c);
 }
 

@@ -134,7 +134,8 @@ int resolver_start(bool without_landlock, bool without_seccomp, int *ret_fd, str
 		(void)dup2(0, 2);
 		/* Children of this process are reaped by the kernel. */
 		(void)signal(SIGCHLD, SIG_IGN);
-		if (confine(without_landlock, without_seccomp) < 0 ||
+		/* The whole name is the name: with a search list NAME.DOMAIN would answer for a NAME that does not exist. */
+		if (setenv("LOCALDOMAIN", "", 1) < 0 || confine(without_landlock, without_seccomp) < 0 ||
 		    send(3, "", 1, MSG_NOSIGNAL) != 1)
 			_exit(1);
 		serve(3);

@@ -670,6 +670,16 @@ class Modes(Case):
                 box.process.stderr.close()
                 box.process = None
             path = box.dir + "/s"
+            with open(path, "w", encoding="ascii") as f:
+                f.write("somebody's")
+            with self.assertRaises(AssertionError):
+                box.start("unix:" + path)
+            box.process.wait(timeout=DEADLINE)
+            box.process.stderr.close()
+            box.process = None
+            with open(path, encoding="ascii") as f:
+                self.assertEqual(f.read(), "somebody's")
+            os.unlink(path)
             box.start("unix:" + path)
             self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
             s = socket.socket(socket.AF_UNIX)

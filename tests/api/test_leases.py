@@ -107,6 +107,25 @@ class Leases(Case):
             lease = self.acquire(env)
             self.assertEqual(self.post(lease, "release", {"result": result}).json["status"], status)
 
+    def test_more_at_once_than_can_be_made(self):
+        """What is told to come again leaves no row behind that nobody takes up."""
+        env = f.make("l-burst", "sandbox", NATIVE)
+        got = []
+
+        def one():
+            got.append(f.ask("I", "POST", f"/api/environments/{env['id']}/leases", {"companyId": f.c1}))
+
+        threads = [threading.Thread(target=one) for _ in range(16)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        made = [r.json["id"] for r in got if r.status == 201]
+        self.assertEqual({r.status for r in got} - {201, 503}, set(), got)
+        self.assertEqual(sorted(r["id"] for r in rows("environment_id=?", env["id"])), sorted(made))
+        for lease in made:
+            self.assertEqual(f.ask("I", "DELETE", "/api/environment-leases/" + lease).status, 200)
+
     def test_reusable(self):
         env = f.make("l-reuse", "sandbox", NATIVE)
         lease = self.acquire(env, leasePolicy="reuse_by_environment")

@@ -512,6 +512,15 @@ class Audit(unittest.TestCase):
         self.assertEqual(len([l for l in lines if l["rule"] == "allow" and "count" not in l]), 4)
         self.assertLess(len(lines), n)
 
+    def test_B10_H12_what_is_no_request_stands_there_too(self):
+        c = self.channel()
+        c.outcome(c.open(extra=[("h%d" % i, "v") for i in range(140)]))
+        c.outcome(c.open(extra=[("Upper", "v")]))
+        self.assertEqual(c.outcome(c.open()), 200)
+        counts = c.host.stop()
+        self.assertEqual((counts["requests"], counts["refused"], counts["forwarded"]), (3, 2, 1))
+        self.assertEqual([l["rule"] for l in self.lines()], ["headers.size", "http2.malformed", "allow"])
+
     def test_B10_no_request_is_forwarded_that_cannot_be_recorded(self):
         self.file.truncate(64 << 20)
         c = self.channel()

@@ -5,6 +5,7 @@ usage: test_net.py AIRLOCK [TEST...]
 As root a part runs in network and mount namespaces of its own, where public addresses, port 443 and /etc/resolv.conf are
 ours: unshare starts this file again.
 """
+import array
 import http.server
 import json
 import os
@@ -250,9 +251,9 @@ class Resolved(Box):
 
     def test_names_are_resolved_outside_and_addresses_judged(self):
         rec, out, _ = self.curl("good.test:80,bad.test:80,own.test:80,mixed.test:80,none.test:80,*.wild.test:80",
-                                "for h in good bad own mixed none a.wild; do c -o /dev/null -w \"$h %{http_code}\\n\" http://$h.test/; done; "
+                                "for h in good bad own mixed none a.wild absent.wild; do c -o /dev/null -w \"$h %{http_code}\\n\" http://$h.test/; done; "
                                 "cat /etc/resolv.conf 2>/dev/null | grep -c 93.184; true")
-        self.assertEqual(out.split()[:12], ["good", "200", "bad", "403", "own", "403", "mixed", "200", "none", "502", "a.wild", "200"])
+        self.assertEqual(out.split()[:14], ["good", "200", "bad", "403", "own", "403", "mixed", "200", "none", "502", "a.wild", "200", "absent.wild", "502"])
         places = {x["place"]: x["rule"] for x in rec["network"]["refused_places"]}
         self.assertEqual(places, {"bad.test:80": "net.address", "own.test:80": "net.address"})
 
@@ -282,7 +283,7 @@ def certificate(where):
 def far_side(where):
     """The other end of the cable, in a network namespace of its own."""
     table = {"good.test": [[PUBLIC]], "bad.test": [["10.1.2.3", "127.0.0.1"]], "own.test": [[OWN]], "mixed.test": [["169.254.169.254", PUBLIC]],
-             "none.test": [[]], "a.wild.test": [[PUBLIC]], "rebind.test": [[PUBLIC], ["127.0.0.1"]]}
+             "none.test": [[]], "absent.wild.test.corp.test": [[PUBLIC]], "a.wild.test": [[PUBLIC]], "rebind.test": [[PUBLIC], ["127.0.0.1"]]}
     subprocess.run("ip link set lo up", shell=True, check=True)
     print("here", flush=True)
     sys.stdin.readline()
@@ -297,7 +298,7 @@ def far_side(where):
 def near_side(where):
     subprocess.run("mount --make-rprivate / && ip link set lo up", shell=True, check=True)
     with open(where + "/resolv.conf", "w", encoding="ascii") as f:
-        f.write("nameserver %s\noptions timeout:2 attempts:2\n" % PUBLIC)
+        f.write("nameserver %s\nsearch corp.test\noptions timeout:2 attempts:2\n" % PUBLIC)
     with open(where + "/nsswitch.conf", "w", encoding="ascii") as f:
         f.write("hosts: files dns\n")
     for name in "resolv.conf", "nsswitch.conf":
@@ -312,6 +313,45 @@ def near_side(where):
     if far.stdout.readline() != b"up\n":
         raise AssertionError("the far side does not come up")
     return far
+
+
+class Audited(unittest.TestCase):
+    """The proxy by itself, as the client of the engine speaks to it (bridge/proxy_proto.h)."""
+
+    def ask(self, port):
+        self.channel.send(b"c")
+        _, anc, _, _ = self.channel.recvmsg(1, socket.CMSG_SPACE(4))
+        with socket.socket(fileno=array.array("i", anc[0][2])[0]) as c:
+            c.settimeout(60)
+            c.sendall(b"GET http://good.test:%d/ HTTP/1.0\r\n\r\n" % port)
+            return b"".join(iter(lambda: c.recv(4096), b"")).split(b" ")[1]
+
+    def test_B10_nothing_goes_out_that_cannot_be_recorded(self):
+        server = Server()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        control, theirs = socket.socketpair()
+        ours, self.channel = socket.socketpair()
+        full = os.open("/dev/full", os.O_WRONLY)
+        p = subprocess.Popen([os.path.join(os.path.dirname(AIRLOCK), "airlock-proxy")], stdin=theirs, env={})
+        self.addCleanup(p.wait)
+        self.addCleanup(p.kill)
+        for s in control, self.channel:
+            s.settimeout(60)
+            self.addCleanup(s.close)
+        text = lambda b: struct.pack("<I", len(b)) + b
+        place = b"good.test:%d" % server.server_port
+        setup = bytes(2) + text(b"run1") + text(place + b"\0") + text(place + b":127.0.0.1\0")
+        control.sendmsg([struct.pack("<IBBBB", len(setup), 1, 1, 2, 0) + setup],
+                        [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [ours.fileno(), full]))])
+        for s in ours, theirs:
+            s.close()
+        os.close(full)
+        # The first finds out that nothing can be written, when its line is.
+        until("a refusal for want of an audit", lambda: self.ask(server.server_port) == b"503")
+        heard = len(server.heard)
+        self.assertEqual(self.ask(server.server_port), b"503")
+        self.assertEqual(len(server.heard), heard)
 
 
 class Namespaces(unittest.TestCase):
