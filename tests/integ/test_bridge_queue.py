@@ -263,7 +263,11 @@ class Files(Box):
 
         def arrive(path):
             draft = "%s/requests/.odd" % self.q.dir
-            os.rename(path, draft)
+            # It arrives by rename, as requests do; a listing may have found and removed it before.
+            try:
+                os.rename(path, draft)
+            except FileNotFoundError:
+                return
             os.rename(draft, path)
         for target in secret, "/etc/passwd", "/dev/zero", "nowhere", None:
             p = name()
