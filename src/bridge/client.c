@@ -13,7 +13,6 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "bridge/policy_load.h"
-#include "os/self.h"
 #include "policy/bridge_policy.h"
 
 #define START_MS 30000 /* names may be slow to resolve */
@@ -254,27 +253,6 @@ static const char *program(const struct bridge_setup *s)
 		   : "airlock-bridge";
 }
 
-static int start_helper(struct bridge_client *c, const struct bridge_setup *s, struct err *e)
-{
-	int sv[2], r = self_helper(program(s), &c->helper, e);
-
-	if (r < 0)
-		return r;
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv) < 0)
-		return err_sys(e, errno, "make a channel to airlock-bridge");
-	chan_init(&c->ch, sv[0], false);
-	c->argv[0] = c->helper;
-	c->argv[1] = c->envp[0] = NULL;
-	c->popts = (struct process_opts)PROCESS_OPTS_INIT;
-	c->popts.argv = c->argv;
-	c->popts.envp = c->envp;
-	c->popts.in_fd = sv[1];
-	r = process_start(&c->proc, &c->popts, e);
-	(void)close(sv[1]);
-	c->started = r == 0;
-	return r;
-}
-
 int bridge_client_spawn(struct bridge_client *c, const struct bridge_setup *setup,
 			const struct bridge_fds *f, struct err *e)
 {
@@ -293,7 +271,7 @@ int bridge_client_spawn(struct bridge_client *c, const struct bridge_setup *setu
 	for (size_t i = 0; i < ARRAY_LEN(all); i++)
 		if (all[i] >= 0)
 			fds[n++] = all[i];
-	r = start_helper(c, &s, e);
+	r = helper_start(&c->helper, program(&s), &c->ch, e);
 	if (r == 0)
 		r = bridge_put_setup(&b, &s);
 	if (r == 0)
@@ -314,9 +292,10 @@ int bridge_client_confined(struct bridge_client *c, struct err *e)
 			       START_MS);
 	if (c->lost)
 		return err_set(e, ERR_UNAVAILABLE, "%s", c->why);
-	return c->confined ? 0
-			   : err_set(e, ERR_PROTOCOL,
-				     "airlock-bridge speaks another version: install Airlock again");
+	return c->confined
+		   ? 0
+		   : err_set(e, ERR_PROTOCOL,
+			     "airlock-bridge speaks another version: install Airlock again");
 }
 
 int bridge_client_ready(struct bridge_client *c, struct err *e)
@@ -339,7 +318,7 @@ void bridge_client_poll(struct bridge_client *c)
 {
 	struct frame f;
 
-	while (c->started && wait_frame(c, 0, &f))
+	while (c->helper.started && wait_frame(c, 0, &f))
 		;
 }
 
@@ -355,13 +334,10 @@ int bridge_client_policy(struct bridge_client *c, const char *text, size_t n, st
 
 void bridge_client_kill(struct bridge_client *c)
 {
-	if (!c->started)
+	if (!c->helper.started)
 		return;
 	chan_done(&c->ch);
-	process_kill(&c->proc);
-	free(c->helper);
-	c->helper = NULL;
-	c->started = false;
+	helper_kill(&c->helper);
 	c->lost = true;
 }
 
@@ -370,7 +346,7 @@ void bridge_client_stop(struct bridge_client *c)
 	int64_t deadline = clock_mono_ns() + STOP_MS * NS_PER_MS;
 	struct frame f;
 
-	if (!c->started)
+	if (!c->helper.started)
 		return;
 	if (chan_send(&c->ch, BF_STOP, NULL, 0, NULL, 0, deadline, NULL) == 0)
 		while (!c->done && wait_frame(c, deadline, &f))

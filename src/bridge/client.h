@@ -11,7 +11,7 @@
 
 #include "bridge/bridge_proto.h"
 #include "os/chan.h"
-#include "os/process.h"
+#include "os/helper.h"
 
 #define BRIDGE_TOKEN_BYTES 24 /* random; 32 characters of base64url, as the peer's */
 #define BRIDGE_TOKEN_LEN 32
@@ -42,11 +42,8 @@ int bridge_read_secret(const char *path, size_t max, char **ret, struct err *e);
 
 struct bridge_client {
 	struct chan ch;
-	struct process proc;
-	struct process_opts popts;
-	char *helper; /* owned */
-	const char *argv[2], *envp[1];
-	bool started, confined, ready, done;
+	struct helper helper;
+	bool confined, ready, done;
 	int policy_answer; /* 1: the last one is in force; -1: not, policy_why says why; 0: no answer yet */
 	char policy_why[256];
 	bool lost; /* the channel is over, or the helper is */

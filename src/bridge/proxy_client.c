@@ -10,7 +10,6 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "os/self.h"
 
 #define WAIT_MS 15000
 #define STOP_MS 3000
@@ -74,23 +73,11 @@ int proxy_client_start(struct proxy_client *c, const struct proxy_setup *s, int 
 	const int fds[2] = {channel, audit};
 	int64_t deadline = clock_mono_ns() + WAIT_MS * NS_PER_MS;
 	struct frame f;
-	int r, sv[2];
+	int r;
 
-	*c = (struct proxy_client){.popts = PROCESS_OPTS_INIT};
+	*c = (struct proxy_client){0};
 	chan_init(&c->ch, -1, false);
-	r = self_helper("airlock-proxy", &c->helper, e);
-	if (r < 0)
-		return r;
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv) < 0)
-		return err_sys(e, errno, "make a channel to airlock-proxy");
-	chan_init(&c->ch, sv[0], false);
-	c->argv[0] = c->helper;
-	c->popts.argv = c->argv;
-	c->popts.envp = c->envp;
-	c->popts.in_fd = sv[1];
-	r = process_start(&c->proc, &c->popts, e);
-	(void)close(sv[1]);
-	c->started = r == 0;
+	r = helper_start(&c->helper, "airlock-proxy", &c->ch, e);
 	if (r == 0)
 		r = proxy_put_setup(&b, s);
 	if (r == 0)
@@ -116,15 +103,14 @@ int proxy_client_ready(struct proxy_client *c, struct err *e)
 	while (!c->ready && !c->lost)
 		if (!wait_frame(c, deadline, &f) && !c->lost)
 			lose(c, "the port inside was not ready in time");
-	return c->ready && !c->lost ? 0
-				    : err_set(e, ERR_UNAVAILABLE, "network proxy: %s", c->why);
+	return c->ready && !c->lost ? 0 : err_set(e, ERR_UNAVAILABLE, "network proxy: %s", c->why);
 }
 
 void proxy_client_poll(struct proxy_client *c)
 {
 	struct frame f;
 
-	while (c->started && wait_frame(c, 0, &f))
+	while (c->helper.started && wait_frame(c, 0, &f))
 		;
 }
 
@@ -133,16 +119,13 @@ void proxy_client_stop(struct proxy_client *c)
 	int64_t deadline = clock_mono_ns() + STOP_MS * NS_PER_MS;
 	struct frame f;
 
-	if (!c->started)
+	if (!c->helper.started)
 		return;
 	if (chan_send(&c->ch, PF_STOP, NULL, 0, NULL, 0, deadline, NULL) == 0)
 		while (!c->done && wait_frame(c, deadline, &f))
 			;
 	chan_done(&c->ch);
-	process_kill(&c->proc);
-	free(c->helper);
-	c->helper = NULL;
-	c->started = false;
+	helper_kill(&c->helper);
 }
 
 void proxy_client_done(struct proxy_client *c)

@@ -10,17 +10,14 @@
 
 #include "bridge/proxy_proto.h"
 #include "os/chan.h"
-#include "os/process.h"
+#include "os/helper.h"
 
 struct proxy_client {
 	struct chan ch;
-	struct process proc;
-	struct process_opts popts;
-	char *helper; /* owned */
-	const char *argv[2], *envp[1];
-	bool started, ready, done, lost;
+	struct helper helper;
+	bool ready, done, lost;
 	char why[256];
-	char **refused; /* owned: "place", "rule", "place", "rule" ... */
+	char **refused;		    /* owned: "place", "rule", "place", "rule" ... */
 	struct proxy_counts counts; /* valid once done */
 };
 

@@ -21,8 +21,7 @@
 #include "base/path.h"
 #include "base/str.h"
 #include "os/chan.h"
-#include "os/process.h"
-#include "os/self.h"
+#include "os/helper.h"
 #include "sync/unpack_place.h"
 #include "sync/unpack_proto.h"
 #include "sync/unpack_record.h"
@@ -34,13 +33,9 @@
 struct client {
 	const struct unpack_opts *o;
 	struct unpack_report *rep;
-	struct process proc;
-	struct process_opts popts;
-	const char *argv[2];
-	const char *envp[1];
-	char *helper; /* owned */
+	struct helper helper;
 	struct chan ch;
-	bool started, done, published, repaired;
+	bool done, published, repaired;
 	char *root; /* owned: real path */
 	int root_fd, run_fd, manifest_fd;
 	char **fresh; /* owned: new paths */
@@ -57,8 +52,7 @@ static void client_init(struct client *c, const struct unpack_opts *o, struct un
 static void client_done(struct client *c)
 {
 	chan_done(&c->ch);
-	if (c->started)
-		process_kill(&c->proc);
+	helper_kill(&c->helper);
 	cleanup_fd(&c->root_fd);
 	cleanup_fd(&c->run_fd);
 	cleanup_fd(&c->manifest_fd);
@@ -66,7 +60,6 @@ static void client_done(struct client *c)
 		free(c->fresh[i]);
 	free(c->fresh);
 	free(c->root);
-	free(c->helper);
 }
 
 static int moved(const struct client *c, struct err *e)
@@ -106,26 +99,6 @@ static int root_in_place(const struct client *c, struct err *e)
 	    a.st_ino == b.st_ino)
 		return 0;
 	return moved(c, e);
-}
-
-static int start_helper(struct client *c, struct err *e)
-{
-	int sv[2], r = self_helper("airlock-unpack", &c->helper, e);
-
-	if (r < 0)
-		return r;
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv) < 0)
-		return err_sys(e, errno, "make a channel to airlock-unpack");
-	chan_init(&c->ch, sv[0], false);
-	c->argv[0] = c->helper;
-	c->popts = (struct process_opts)PROCESS_OPTS_INIT;
-	c->popts.argv = c->argv;
-	c->popts.envp = c->envp;
-	c->popts.in_fd = sv[1];
-	r = process_start(&c->proc, &c->popts, e);
-	(void)close(sv[1]);
-	c->started = r == 0;
-	return r;
 }
 
 static int send_setup(struct client *c, const struct unpack_setup *s, const int *fds, size_t n,
@@ -424,9 +397,9 @@ static int converse(struct client *c, struct err *e)
 static int died(struct client *c, struct err *e)
 {
 	struct err why = ERR_INIT;
-	int status = 0, r = process_wait(&c->proc, &c->popts, &status, &why);
+	int status = 0, r = process_wait(&c->helper.proc, &c->helper.popts, &status, &why);
 
-	c->started = false;
+	c->helper.started = false;
 	if (r < 0)
 		return err_set(e, ERR_IO, "airlock-unpack ended early: %s", why.text);
 	if (status > 128)
@@ -434,7 +407,7 @@ static int died(struct client *c, struct err *e)
 			       status - 128 == SIGSYS ? " (a system call outside its allow-list)"
 						      : "");
 	return err_set(e, ERR_IO, "airlock-unpack ended early with status %d: %s", status,
-		       c->proc.tail);
+		       c->helper.proc.tail);
 }
 
 static int ended_early(struct client *c, struct err *e)
@@ -451,8 +424,8 @@ static void ended_well(struct client *c)
 	int status;
 
 	chan_done(&c->ch);
-	if (process_wait(&c->proc, &c->popts, &status, NULL) == 0)
-		c->started = false;
+	if (process_wait(&c->helper.proc, &c->helper.popts, &status, NULL) == 0)
+		c->helper.started = false;
 }
 
 /* The helper sees the end of the channel and tidies up after itself; one that does not is ended. */
@@ -461,12 +434,12 @@ static void let_go(struct client *c)
 	int status;
 
 	chan_done(&c->ch);
-	if (!c->started)
+	if (!c->helper.started)
 		return;
-	c->proc.deadline_ns = clock_mono_ns() + KILL_GRACE_MS * NS_PER_MS;
-	if (process_wait(&c->proc, &c->popts, &status, NULL) < 0)
-		process_kill(&c->proc);
-	c->started = false;
+	c->helper.proc.deadline_ns = clock_mono_ns() + KILL_GRACE_MS * NS_PER_MS;
+	if (process_wait(&c->helper.proc, &c->helper.popts, &status, NULL) < 0)
+		process_kill(&c->helper.proc);
+	c->helper.started = false;
 }
 
 static bool staging_left(const struct client *c)
@@ -506,7 +479,7 @@ int unpack_run(const struct unpack_opts *o, struct unpack_report *ret, struct er
 		r = r < 0 ? -EIO : 0;
 	}
 	if (r == 0)
-		r = start_helper(&c, e);
+		r = helper_start(&c.helper, "airlock-unpack", &c.ch, e);
 	if (r == 0) {
 		r = set_up(&c, e);
 		/* A send that fails because the helper ended: its last words are still to be read. */
@@ -557,14 +530,14 @@ static int repair(const struct unpack_opts *o, const char *name, int run_fd, str
 	else if (r == 0 && (r = id_new(s.run)) < 0)
 		r = err_sys(e, -r, "make a name");
 	if (r == 0)
-		r = start_helper(&c, e);
+		r = helper_start(&c.helper, "airlock-unpack", &c.ch, e);
 	fds[0] = c.root_fd;
 	fds[1] = run_fd;
 	if (r == 0)
 		r = send_setup(&c, &s, fds, run_fd >= 0 ? 2 : 1, e);
 	if (r == 0)
 		r = chan_send(&c.ch, UF_START, NULL, 0, NULL, 0, INT64_MAX, e);
-	if (r == 0 || (r == -EPIPE && c.started))
+	if (r == 0 || (r == -EPIPE && c.helper.started))
 		r = converse(&c, e);
 	if (r == -EPIPE)
 		r = ended_early(&c, e);
