@@ -65,9 +65,9 @@ struct jwt_keys api_jwt_keys(const struct api *a);
 
 /* routes.c: the one table; ends with a pattern of NULL. */
 extern const struct api_route api_routes[];
-/* dispatch.c: judges and answers one call whose body is complete. 0, or API_LATER. */
+/* dispatch.c: judges the body of an admitted call and lets its handler answer. 0, or API_LATER. */
 int api_dispatch(struct api *a, struct call *c, const char *body, size_t body_len);
-/* Head and target only, before a body is read: 0 go on, else answered. */
+/* By the head alone, before a body is read: everything that call.h lists up to the guard. 0 go on, else answered. */
 int api_admit(struct api *a, struct call *c, const char *target);
 /* authenticate.c: fills c->actor. 0, or 1: answered with the 401, 403 or 422. */
 int api_authenticate(struct api *a, struct call *c);

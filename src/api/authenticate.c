@@ -202,6 +202,9 @@ int api_authenticate(struct api *a, struct call *c)
 	char id[ID_LEN + 1];
 
 	c->actor.type = ACTOR_NONE;
+	c->actor.source = SOURCE_NONE;
+	c->actor.companies_len = 0;
+	c->actor.admin = false;
 	if (c->head.authorization) {
 		/* Other schemes prove nothing here, and must not become the implicit board. */
 		if (strncasecmp(c->head.authorization, "Bearer", 6) != 0 ||

@@ -125,9 +125,12 @@ int reply_failed(struct call *c, const struct err *e)
 
 /* --- bodies ------------------------------------------------------------------------------- */
 
-bool json_too_deep(const char *p, size_t n)
+#define STR_(x) #x
+#define STR(x) STR_(x)
+
+const char *json_too_much(const char *p, size_t n)
 {
-	size_t depth = 0;
+	size_t depth = 0, values = 1;
 	bool in_text = false;
 
 	for (size_t i = 0; i < n; i++) {
@@ -140,12 +143,17 @@ bool json_too_deep(const char *p, size_t n)
 			in_text = true;
 		} else if (p[i] == '{' || p[i] == '[') {
 			if (++depth > API_JSON_DEPTH_MAX)
-				return true;
+				return "nested at most " STR(API_JSON_DEPTH_MAX) " deep";
+			values++;
 		} else if (p[i] == '}' || p[i] == ']') {
 			depth -= depth > 0;
+		} else if (p[i] == ',') {
+			values++;
 		}
+		if (values > API_JSON_VALUES_MAX)
+			return "of at most " STR(API_JSON_VALUES_MAX) " values";
 	}
-	return false;
+	return NULL;
 }
 
 __attribute__((format(printf, 4, 5))) static void issue(json_t *issues, const char *code,
@@ -157,6 +165,8 @@ __attribute__((format(printf, 4, 5))) static void issue(json_t *issues, const ch
 	va_start(ap, fmt);
 	(void)vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
+	if (json_array_size(issues) == API_ISSUES_MAX)
+		return;
 	(void)json_array_append_new(issues, json_pack("{s:s,s:[s*],s:s}", "code", code, "path",
 						      member, "message", text));
 }
@@ -243,7 +253,7 @@ size_t schema_check(const struct schema *s, json_t *body, json_t **ret_issues)
 
 		while (f->name && strcmp(f->name, key) != 0)
 			f++;
-		if (!f->name)
+		if (!f->name && json_array_size(issues) < API_ISSUES_MAX)
 			(void)json_array_append_new(
 			    issues,
 			    json_pack("{s:s,s:[s],s:[],s:s}", "code", "unrecognized_keys", "keys",

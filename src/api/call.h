@@ -1,8 +1,10 @@
 /*
  * call.h: one request of the API, from its parsed head to its answer.
  *
- * Order of judgement, the same for every route (api.md 1.3): size, target, host, JSON, actor, origin, body, guard, and only
- * then the handler, which is the first to look anything up. So nothing before it can tell what exists.
+ * Order of judgement, the same for every route. By its head alone, before a byte of a body is kept: target, host, size,
+ * route, whether that takes a body, actor, origin, guard. Then the body: size of what it would become, JSON, schema. Only then
+ * the handler, which is the first to look anything up, so nothing before it can tell what exists. One exception,
+ * for api.md 1.3: whom the guard denies, but who is known, hears first what is wrong with a small body.
  */
 #ifndef AIRLOCK_API_CALL_H
 #define AIRLOCK_API_CALL_H
@@ -82,8 +84,11 @@ struct call {
 	struct view param[4]; /* in the order of the pattern */
 	struct call_query query[API_QUERY_MAX];
 	size_t query_len;
+	uint64_t body_len; /* as declared */
 	json_t *body; /* owned; an object, or NULL when there was none */
 	struct actor actor;
+	const char *denied;  /* static: what the guard says once the body was judged; NULL: nothing */
+	int64_t admitted_ns; /* monotonic: when the actor was resolved */
 	/* the answer */
 	unsigned status;
 	const char *type; /* static */
@@ -125,7 +130,10 @@ int reply_failed(struct call *c, const struct err *e);
  * *ret_issues (owned array of {code, path, message}).
  */
 size_t schema_check(const struct schema *s, json_t *body, json_t **ret_issues);
-/* True if the text is nested deeper than API_JSON_DEPTH_MAX, whatever else is wrong with it. */
-bool json_too_deep(const char *p, size_t n);
+/*
+ * What a text would cost if it were parsed, whatever is wrong with it: NULL, or the limit that it breaks as words
+ * (API_JSON_DEPTH_MAX, API_JSON_VALUES_MAX). A body of 10 MiB of "0," would become hundreds of MiB.
+ */
+const char *json_too_much(const char *p, size_t n);
 
 #endif

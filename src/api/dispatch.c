@@ -9,6 +9,7 @@
 
 #include "api/api.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/limits.h"
 #include "base/str.h"
 #include "policy/origin.h"
@@ -208,11 +209,72 @@ static int find_route(struct api *a, struct call *c)
 	return 0;
 }
 
+static bool is_json(const char *type)
+{
+	size_t n;
+
+	if (!type)
+		return false;
+	n = strcspn(type, "; \t");
+	return n == strlen("application/json") && strncasecmp(type, "application/json", n) == 0;
+}
+
+/* What the head says of a body. 0, 1 answered. */
+static int judge_length(struct call *c)
+{
+	const char *n = c->head.content_length;
+
+	if (c->head.transfer_encoding)
+		return reply_error(c, 411, "A body needs a Content-Length"), 1;
+	if (n && str_to_u64(n, UINT64_MAX, &c->body_len) < 0)
+		return reply_error(c, 400, "Content-Length is not a number"), 1;
+	if (c->body_len > API_BODY_MAX)
+		return reply_errorf(c, 413, "A body has at most %d bytes", API_BODY_MAX), 1;
+	if (c->head.content_encoding && strcasecmp(c->head.content_encoding, "identity") != 0)
+		return reply_error(c, 400, "A body must not be encoded"), 1;
+	return 0;
+}
+
+/* Whether the route takes such a body. 0, 1 answered. */
+static int judge_kind(struct call *c)
+{
+	const struct schema *s = c->route->body;
+
+	if (!c->body_len)
+		return 0;
+	if (!s)
+		return reply_error(c, 400, "This route takes no body"), 1;
+	if (!s->fields->name && c->body_len > API_BODY_SMALL)
+		return reply_errorf(c, 413, "A body has at most %d bytes here", API_BODY_SMALL), 1;
+	if (!is_json(c->head.content_type))
+		return reply_error(c, 415, "A body is application/json"), 1;
+	return 0;
+}
+
+/* Who asks, and whether that actor may. 0 and perhaps c->denied, 1 answered. */
+static int authorise(struct api *a, struct call *c)
+{
+	c->denied = NULL;
+	c->admitted_ns = clock_mono_ns();
+	/* Health and the document of the API are the same for everybody, also with a stale credential. */
+	if (c->route->guard == GUARD_OPEN)
+		return 0;
+	if (api_authenticate(a, c))
+		return 1;
+	if (!(c->method & METHODS_SAFE) && actor_needs_origin(&c->actor) && !origin_ok(a, c))
+		return reply_error(c, 403, "Board mutation requires trusted browser origin"), 1;
+	c->denied = guard_denies(c->route->guard, &c->actor);
+	if (!c->denied)
+		return 0;
+	a->n.denied++;
+	if (c->actor.type != ACTOR_NONE && c->body_len && c->body_len <= API_BODY_SMALL)
+		return 0;
+	return reply_error(c, 403, c->denied), 1;
+}
+
 int api_admit(struct api *a, struct call *c, const char *target)
 {
 	enum target_fault f = target_parse(target, strlen(target), &c->target);
-	const char *n = c->head.content_length;
-	uint64_t len = 0;
 
 	if (f != TARGET_OK) {
 		(void)reply_errorf(c, f == TARGET_TOO_LONG ? 414 : 400,
@@ -226,38 +288,20 @@ int api_admit(struct api *a, struct call *c, const char *target)
 		return reply_error(c, 403, "This host name is not served here"), 1;
 	if (c->method == 0)
 		return reply_error(c, 501, "This method is not known"), 1;
-	if (c->head.transfer_encoding)
-		return reply_error(c, 411, "A body needs a Content-Length"), 1;
-	if (n && str_to_u64(n, UINT64_MAX, &len) < 0)
-		return reply_error(c, 400, "Content-Length is not a number"), 1;
-	if (len > API_BODY_MAX)
-		return reply_errorf(c, 413, "A body has at most %d bytes", API_BODY_MAX), 1;
-	if (c->head.content_encoding && strcasecmp(c->head.content_encoding, "identity") != 0)
-		return reply_error(c, 400, "A body must not be encoded"), 1;
-	return parse_query(c);
-}
-
-static bool is_json(const char *type)
-{
-	size_t n;
-
-	if (!type)
-		return false;
-	n = strcspn(type, "; \t");
-	return n == strlen("application/json") && strncasecmp(type, "application/json", n) == 0;
+	return judge_length(c) || parse_query(c) || find_route(a, c) || judge_kind(c) ||
+	       authorise(a, c);
 }
 
 static int parse_body(struct call *c, const char *p, size_t n)
 {
+	const char *much;
 	json_error_t je;
 
 	if (!n)
 		return 0;
-	if (!is_json(c->head.content_type))
-		return reply_error(c, 415, "A body is application/json"), 1;
-	if (json_too_deep(p, n))
-		return reply_errorf(c, 400, "A body is nested at most %d deep", API_JSON_DEPTH_MAX),
-		       1;
+	much = json_too_much(p, n);
+	if (much)
+		return reply_errorf(c, 400, "A body is %s", much), 1;
 	c->body = json_loadb(p, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
 	if (!c->body)
 		return reply_error(c, 400, "Invalid JSON body"), 1;
@@ -269,13 +313,12 @@ static int judge_body(struct call *c)
 {
 	json_t *issues = NULL;
 
-	if (!c->body && c->route->body && c->method != METHOD_GET)
+	if (!c->body && c->route->body)
 		c->body = json_object();
 	if (c->body && !json_is_object(c->body)) {
 		issues = json_pack("[{s:s,s:[],s:s}]", "code", "invalid_type", "path", "message",
 				   "the body is an object");
-	} else if (c->body && c->method != METHOD_GET && c->method != METHOD_HEAD &&
-		   schema_check(c->route->body, c->body, &issues) == 0) {
+	} else if (c->body && schema_check(c->route->body, c->body, &issues) == 0) {
 		return 0;
 	}
 	if (!issues)
@@ -287,29 +330,16 @@ static int judge_body(struct call *c)
 
 int api_dispatch(struct api *a, struct call *c, const char *body, size_t body_len)
 {
-	const char *no;
 	int r;
 
-	if (parse_body(c, body, body_len))
+	if (parse_body(c, body, body_len) || judge_body(c))
 		return 0;
-	if (find_route(a, c))
+	/* A key that was revoked while its body dripped in opens nothing. */
+	if (!c->denied && clock_mono_ns() - c->admitted_ns > API_STALE_MS * NS_PER_MS &&
+	    authorise(a, c))
 		return 0;
-	/* Health and the document of the API are the same for everybody, also with a stale credential. */
-	if (c->route->guard != GUARD_OPEN) {
-		if (api_authenticate(a, c))
-			return 0;
-		if (!(c->method & METHODS_SAFE) && actor_needs_origin(&c->actor) &&
-		    !origin_ok(a, c))
-			return reply_error(c, 403,
-					   "Board mutation requires trusted browser origin");
-	}
-	if (judge_body(c))
-		return 0;
-	no = guard_denies(c->route->guard, &c->actor);
-	if (no) {
-		a->n.denied++;
-		return reply_error(c, 403, no);
-	}
+	if (c->denied)
+		return reply_error(c, 403, c->denied);
 	r = c->route->handle(c);
 	if (r < 0)
 		return reply_error(c, 500, "Internal server error");

@@ -13,11 +13,11 @@
 #include "base/clock.h"
 #include "base/limits.h"
 
-/* One connection: since when a request is awaited. */
+/* One connection: until when it may take for its request, or for taking the answer. */
 struct conn {
 	struct conn *next, *prev;
 	int fd;
-	int64_t since_ns; /* INT64_MAX while a request is being answered */
+	int64_t until_ns; /* monotonic; INT64_MAX while a request is being answered */
 	bool cut;
 };
 
@@ -28,7 +28,9 @@ struct transport {
 	struct MHD_Connection *mhd;
 	struct conn *conn;
 	struct buf body;
+	size_t held; /* its part of api_server.held */
 	bool begun, answered, waiting, queued;
+	bool refused; /* answered by its head: the body is dropped as it comes */
 };
 
 struct api_server {
@@ -36,6 +38,7 @@ struct api_server {
 	struct loop_watch watch; /* libmicrohttpd's own epoll descriptor */
 	struct conn *conns;
 	size_t active;
+	size_t held; /* bytes of larger bodies and answers; API_HELD_MAX */
 	bool more; /* libmicrohttpd has work that no descriptor shows */
 };
 
@@ -47,14 +50,39 @@ static void header(struct MHD_Response *r, const char *name, const char *value)
 		(void)MHD_add_response_header(r, name, value);
 }
 
+static bool fits(const struct api *a, size_t n)
+{
+	return n <= API_BODY_SMALL || a->server->held == 0 || a->server->held + n <= API_HELD_MAX;
+}
+
+/* Of a transport only one thing is held at a time: its body, then its answer. */
+static void hold(struct api *a, struct transport *t, size_t n)
+{
+	a->server->held -= t->held;
+	t->held = n > API_BODY_SMALL ? n : 0;
+	a->server->held += t->held;
+}
+
+static void allow_ms(struct transport *t, int64_t ms)
+{
+	if (t->conn)
+		t->conn->until_ns = clock_mono_ns() + ms * NS_PER_MS;
+}
+
 static enum MHD_Result queue(struct api *a, struct transport *t)
 {
 	struct call *c = &t->call;
-	size_t n = c->out.len;
-	char *text = buf_take(&c->out), total[24] = "";
+	char *text, total[24] = "";
 	struct MHD_Response *r;
 	enum MHD_Result ok;
+	size_t n;
 
+	/* Nothing that changed something is answered as if it had not. */
+	if ((c->method & METHODS_SAFE) && !fits(a, c->out.len))
+		(void)reply_error(c, 503, "Too many large answers wait to be taken, try again");
+	n = c->out.len;
+	text = buf_take(&c->out);
+	hold(a, t, n);
 	if (!text) {
 		c->status = 500;
 		n = 0;
@@ -73,11 +101,13 @@ static enum MHD_Result queue(struct api *a, struct transport *t)
 	header(r, "Allow", c->allow);
 	header(r, "Set-Cookie", c->cookie);
 	header(r, "X-Total-Count", total);
+	header(r, "Retry-After", c->status == 503 ? "1" : NULL);
 	if (a->stopping)
 		header(r, "Connection", "close");
 	ok = MHD_queue_response(t->mhd, c->status, r);
 	MHD_destroy_response(r);
 	t->queued = true;
+	allow_ms(t, API_ANSWER_MS);
 	a->n.requests++;
 	a->n.by_class[c->status / 100 < 6 ? c->status / 100 : 5]++;
 	return ok;
@@ -136,7 +166,6 @@ static void *begin(void *cls, const char *uri, struct MHD_Connection *connection
 		return NULL;
 	t->mhd = connection;
 	t->target = strdup(uri);
-	t->body = BUF_INIT(API_BODY_MAX);
 	t->call = (struct call){.api = a,
 				.status = 500,
 				.total = -1,
@@ -157,8 +186,8 @@ static void ended(void *cls, struct MHD_Connection *connection, void **con_cls,
 	if (!t)
 		return;
 	a->server->active--;
-	if (t->conn)
-		t->conn->since_ns = clock_mono_ns();
+	hold(a, t, 0);
+	allow_ms(t, API_REQUEST_MS);
 	call_done(&t->call);
 	buf_done(&t->body);
 	free(t->target);
@@ -171,12 +200,26 @@ static enum MHD_Result first(struct api *a, struct transport *t, const char *met
 	const union MHD_ConnectionInfo *info =
 	    MHD_get_connection_info(t->mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
 	int m = method_parse((struct view){method, strlen(method)});
+	size_t len;
 
 	t->begun = true;
 	t->conn = info ? info->socket_context : NULL;
 	t->call.method = m > 0 ? (enum method)m : 0;
 	(void)MHD_get_connection_values(t->mhd, MHD_HEADER_KIND, take_header, &t->call.head);
-	if (t->target && !api_admit(a, &t->call, t->target))
+	t->refused = !t->target || api_admit(a, &t->call, t->target);
+	len = t->call.body_len;
+	if (!t->refused && !fits(a, len)) {
+		(void)reply_error(&t->call, 503, "Too many large requests at once, try again");
+		t->refused = true;
+	}
+	if (!t->refused) {
+		hold(a, t, len);
+		t->body = BUF_INIT(len ? len : 1);
+		/* At once, so that it never grows by copies; memory comes with the bytes. */
+		if (len && !buf_room(&t->body, len))
+			t->body.err = -ENOMEM;
+	}
+	if (!t->refused || (len && len <= API_BODY_SMALL))
 		return MHD_YES;
 	/* Answered before the body is read: the connection ends with it. */
 	return queue(a, t);
@@ -198,30 +241,35 @@ static enum MHD_Result step(void *cls, struct MHD_Connection *connection, const 
 	if (!t->begun)
 		return first(a, t, method);
 	if (*upload_data_size) {
-		if (!t->queued)
+		if (!t->queued && !t->refused)
 			(void)buf_put(&t->body, upload_data, *upload_data_size);
 		*upload_data_size = 0;
 		return MHD_YES;
 	}
 	if (t->queued)
 		return MHD_YES;
-	if (t->answered)
+	if (t->answered || t->refused)
 		return queue(a, t);
 	if (t->waiting)
 		return MHD_YES;
 	if (t->conn)
-		t->conn->since_ns = INT64_MAX;
+		t->conn->until_ns = INT64_MAX;
 	from = clock_mono_ns();
 	if (t->body.err)
-		(void)reply_error(&t->call, 413, "The body is too large");
+		(void)reply_error(&t->call, 503, "Out of memory, try again");
 	else if (api_dispatch(a, &t->call, t->body.data, t->body.len) == API_LATER)
 		t->waiting = true;
 	a->n.busy_ns += clock_mono_ns() - from;
 	buf_done(&t->body);
-	if (!t->waiting)
-		return queue(a, t);
-	MHD_suspend_connection(t->mhd);
-	return MHD_YES;
+	hold(a, t, 0);
+	if (t->waiting) {
+		MHD_suspend_connection(t->mhd);
+		return MHD_YES;
+	}
+	/* Not with the connection: its client may be slow to take the answer. */
+	json_decref(t->call.body);
+	t->call.body = NULL;
+	return queue(a, t);
 }
 
 /* --- connections -------------------------------------------------------------------------- */
@@ -241,7 +289,7 @@ static void notify(void *cls, struct MHD_Connection *connection, void **socket_c
 		if (!c)
 			return;
 		c->fd = info ? info->connect_fd : -1;
-		c->since_ns = clock_mono_ns();
+		c->until_ns = clock_mono_ns() + API_REQUEST_MS * NS_PER_MS;
 		c->next = a->server->conns;
 		if (c->next)
 			c->next->prev = c;
@@ -350,18 +398,15 @@ int64_t server_tick(struct api *a, int64_t now_ns)
 
 	(void)MHD_run(s->mhd);
 	for (struct conn *c = s->conns; c; c = c->next) {
-		int64_t end;
-
-		if (c->since_ns == INT64_MAX || c->cut)
+		if (c->until_ns == INT64_MAX || c->cut)
 			continue;
-		end = c->since_ns + API_REQUEST_MS * NS_PER_MS;
-		if (end <= now_ns) {
+		if (c->until_ns <= now_ns) {
 			/* libmicrohttpd sees the end of the stream and tidies up. */
 			(void)shutdown(c->fd, SHUT_RDWR);
 			c->cut = true;
 			a->n.cut_off++;
-		} else if (end < next) {
-			next = end;
+		} else if (c->until_ns < next) {
+			next = c->until_ns;
 		}
 	}
 	if (s->more) {

@@ -2,8 +2,12 @@
  * server.h: HTTP for the API (libmicrohttpd, in our loop, without threads).
  *
  * Bounds: API_CONNECTIONS_MAX connections, API_HEADER_MAX bytes of head, API_BODY_MAX of body, API_REQUEST_MS until a
- * request is whole (a client that drips is cut off), API_SILENT_S without a byte. A connection beyond the bound
- * waits in the kernel's queue.
+ * request is whole (a client that drips is cut off), API_ANSWER_MS until its answer is taken, API_SILENT_S without a byte. A
+ * connection beyond the bound waits in the kernel's queue.
+ *
+ * Memory: a body is kept only after its head was admitted (api_admit). Bodies above API_BODY_SMALL and answers that
+ * wait for slow readers count against API_HELD_MAX of all connections; what would pass it is 503 with Retry-After. What is
+ * refused by its head is read and dropped when it is small, so that the connection goes on, and not read when it is not.
  */
 #ifndef AIRLOCK_API_SERVER_H
 #define AIRLOCK_API_SERVER_H

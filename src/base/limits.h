@@ -94,12 +94,18 @@
 
 /* What airlockd takes from its clients */
 #define API_BODY_MAX 10485760	  /* bytes of a request body: 413 */
+#define API_BODY_SMALL 16384	  /* bytes of a body that are read before a refusal is answered; larger ones are not read. Most of one where none is needed: 413 */
+#define API_HELD_MAX (40 << 20)	  /* bytes of larger bodies and of answers not yet taken, of all connections at once: 503 */
 #define API_HEADER_MAX 32768	  /* bytes of a connection for the head of a request: 431, 414 */
 #define API_CONNECTIONS_MAX 512	  /* connections at once: further ones wait in the kernel's queue */
 #define API_REQUEST_MS 30000	  /* from a connection, or the answer before, to the last byte of a request: cut off */
 #define API_SILENT_S 60		  /* seconds without a byte in either direction: cut off */
 #define API_STOP_MS 10000	  /* requests under way when the daemon stops; then they are cut off */
 #define API_JSON_DEPTH_MAX 64	  /* nested objects and arrays of a body: 400 */
+#define API_JSON_VALUES_MAX 20000 /* values of a body, counted before it is parsed: 400 */
+#define API_ISSUES_MAX 100	  /* faults of a body that its 400 lists */
+#define API_ANSWER_MS 120000	  /* until a client has taken its answer: cut off */
+#define API_STALE_MS 2000	  /* a body that came this long after its head: who sent it is asked for again */
 #define API_RESPONSE_MAX (64 << 20) /* bytes of one answer: 500 */
 #define API_LIST_MAX 1000	  /* rows of a list unless the query says limit=N; the header X-Total-Count says how many there are */
 #define API_LIST_CEILING 10000	  /* most that limit=N gives */

@@ -2,6 +2,7 @@
  * airlockd: the API for operators. Options, signals, the loop; everything else is in api/.
  */
 #include <errno.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -230,6 +231,9 @@ static int run(struct options *o, struct err *e)
 	struct listen_at at;
 	int r = listen_inherited(&at, e);
 
+	/* Fixed: else glibc takes the size of the first large body as a hint to keep that much for ever. */
+	(void)mallopt(M_MMAP_THRESHOLD, 256 << 10);
+	(void)mallopt(M_TRIM_THRESHOLD, 512 << 10);
 	if (r == 0)
 		r = listen_open(o->listen ? o->listen : DEFAULT_LISTEN, &at, e);
 	if (r < 0)

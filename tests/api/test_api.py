@@ -9,6 +9,7 @@ import hmac
 import json
 import os
 import re
+import select
 import socket
 import sqlite3
 import subprocess
@@ -17,7 +18,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
-from daemon_box import DEADLINE, NATIVE, NOBODY, SSH, Daemon, Fixture, programs  # noqa: E402
+from daemon_box import DEADLINE, NATIVE, NOBODY, SSH, Daemon, Fixture, programs, wait_for  # noqa: E402
 
 PROGRAMS = programs()
 d = f = None
@@ -77,7 +78,7 @@ class Server(Case):
                 self.assertEqual(r.status, status, r)
         r = f.ask("I", "POST", path, good, {"Content-Encoding": "gzip"})
         self.assertEqual(r.status, 400)
-        # Before authentication nothing else is said.
+        # A route that takes no body says so to everybody.
         self.assertEqual(f.ask("N", "GET", "/api/environments/" + NOBODY, "{").status, 400)
 
     def test_deep_in_one_text_is_not_deep(self):
@@ -97,6 +98,128 @@ class Server(Case):
         got = d.raw(b"GET /" + b"a" * 60000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
         self.assertRegex(got[:40], rb"HTTP/1.[01] (414|431|400) |^$")
         self.assertEqual(d.ask("GET", "/api/health").status, 200)
+
+    def resident(self):
+        """Most memory that the daemon had since it was asked to forget, in MiB."""
+        with open(f"/proc/{d.process.pid}/status", encoding="ascii") as file:
+            return int(re.search(r"VmHWM:\s+(\d+) kB", file.read()).group(1)) / 1024
+
+    def forget(self):
+        with open(f"/proc/{d.process.pid}/clear_refs", "w", encoding="ascii") as file:
+            file.write("5")
+
+    def attack(self, head, body, n):
+        """n connections that send all of a large body at the same time; the status lines that came."""
+        socks, got = [], []
+        for _ in range(n):
+            s = socket.create_connection(("127.0.0.1", d.port), timeout=DEADLINE)
+            s.sendall(head)
+            s.setblocking(False)
+            socks.append([s, memoryview(body)])
+        end = time.monotonic() + DEADLINE
+        while any(x[1] for x in socks) and time.monotonic() < end:
+            busy = [x for x in socks if x[1]]
+            for x in select.select([], [x[0] for x in busy], [], 1)[1]:
+                x = next(y for y in busy if y[0] is x)
+                try:
+                    x[1] = x[1][x[0].send(x[1][:65536]):]
+                except BlockingIOError:
+                    pass
+                except OSError:  # refused without being read
+                    x[1] = None
+        for s, _ in socks:
+            s.settimeout(DEADLINE)
+            try:
+                got.append(s.recv(4096).split(b"\r\n", 1)[0].decode())
+            except ConnectionError:
+                got.append("cut")
+            s.close()
+        return got
+
+    def test_large_bodies_at_once(self):
+        """Memory is bounded whoever sends: strangers' bodies are not read, and those who may send have one bound."""
+        path = f"/api/companies/{f.c1}/environments"
+        much = b'{"name":[' + b"0," * (5 << 20)
+        much = much[:(10 << 20) - 2] + b"0]}"[-2:]
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(much)}\r\n"
+        self.forget()
+        for token, status in ((None, "403"), (f.token["A"], "403"), ("abk_x_y", "401")):
+            auth = f"Authorization: Bearer {token}\r\n" if token else ""
+            got = self.attack((head + auth + "\r\n").encode(), much, 60)
+            self.assertEqual({x.split()[1] if " " in x else x for x in got} - {status, "cut"}, set(), got)
+        self.assertLess(self.resident(), 40)
+        got = self.attack((head + f"Authorization: Bearer {f.token['I']}\r\n\r\n").encode(), much, 40)
+        self.assertEqual({x.split()[1] if " " in x else x for x in got} - {"400", "503", "cut"}, set(), got)
+        self.assertTrue(any(" 400 " in x for x in got), got)
+        self.assertLess(self.resident(), 90)
+        # And given back: what was large is not kept for ever.
+        self.forget()
+        self.assertEqual(d.ask("GET", "/api/health").status, 200)
+        self.assertLess(self.resident(), 40)
+
+    def test_bodies_beyond_the_bound(self):
+        """API_HELD_MAX: 503 with Retry-After, and small requests are served all the same."""
+        path = f"/api/companies/{f.c1}/environments"
+        head = (f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                f"Authorization: Bearer {f.token['I']}\r\nContent-Length: 10485760\r\n\r\n").encode()
+        held = []
+        try:
+            for _ in range(4):
+                s = socket.create_connection(("127.0.0.1", d.port), timeout=DEADLINE)
+                s.sendall(head + b"{")
+                held.append(s)
+            wait_for("four to be held", lambda: d.raw(head).startswith(b"HTTP/1.1 503 "))
+            self.assertIn(b"\r\nRetry-After: 1\r\n", d.raw(head))
+            self.assertEqual(f.ask("I", "POST", path, {"name": "x" * 9000, "driver": "nope"}).status, 400)
+        finally:
+            for s in held:
+                s.close()
+        wait_for("the memory to be free", lambda: f.ask("I", "POST", path, {"name": "x" * 20000, "driver": "nope"}).status == 400)
+
+    def test_refused_by_the_head(self):
+        """What the head decides is said before a body is read; a small one is dropped and the connection goes on."""
+        path = f"/api/companies/{f.c1}/environments"
+        ok = b"GET /api/health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        for line, more, status in (("GET /api/health", "", b"400"), ("POST /api/nothing", "", b"404"), ("PUT " + path, "", b"405"),
+                                   ("POST " + path, "Content-Type: text/plain\r\n", b"415"),
+                                   ("POST " + path, "", b"415"), ("POST " + path, "Content-Type: application/json\r\n", b"403")):
+            if status == b"415":
+                more += f"Authorization: Bearer {f.token['I']}\r\n"
+            for size in (5, 100000):
+                head = f"{line} HTTP/1.1\r\nHost: localhost\r\n{more}Content-Length: {size}\r\n\r\n".encode()
+                with self.subTest(line=line, size=size):
+                    if size > 5:
+                        got = d.raw(head)  # nothing of the body was sent
+                        self.assertEqual(got[9:12], status)
+                    else:
+                        got = d.raw(head + b"[1,2]" + ok)
+                        self.assertEqual(re.findall(rb"HTTP/1.1 (\d+)", got), [status, b"200"])
+        # A route whose body is an empty object takes no large one.
+        head = f"POST /api/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 20000\r\n\r\n"
+        self.assertEqual(d.raw(head.encode())[9:12], b"413")
+
+    def test_key_revoked_while_its_body_comes(self):
+        token = d.cli("token", "create", "--user", "admin", "--label", "dripping")
+        body = json.dumps({"name": "late", "driver": "ssh", "config": SSH}).encode()
+        s = socket.create_connection(("127.0.0.1", d.port), timeout=DEADLINE)
+        s.sendall((f"POST /api/companies/{f.c1}/environments HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
+                   f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n").encode() + body[:5])
+        wait_for("the head to be judged", lambda: db().execute("select used_ns from tokens where id=?",
+                                                               (token.split("_")[1],)).fetchone()[0])
+        judged = time.monotonic()
+        d.cli("token", "revoke", token.split("_")[1])
+        # Longer than API_STALE_MS.
+        wait_for("time to pass", lambda: time.monotonic() > judged + 3)
+        s.sendall(body[5:])
+        self.assertTrue(s.recv(4096).startswith(b"HTTP/1.1 401 "))
+        s.close()
+
+    def test_many_values_and_many_faults(self):
+        path = f"/api/companies/{f.c1}/environments"
+        r = f.ask("I", "POST", path, '{"name":[' + "0," * 30000 + "0]}")
+        self.refused(r, 400, "A body is of at most 20000 values")
+        r = f.ask("I", "POST", path, {f"m{i}": 1 for i in range(5000)})
+        self.assertEqual((r.status, len(r.json["details"])), (400, 100))
 
     def test_header_flood(self):
         flood = b"".join(b"X-%d: y\r\n" % i for i in range(20000))

@@ -271,19 +271,28 @@ static void sealing(void **state)
 
 static void depth(void **state)
 {
+	static char many[4 * API_JSON_VALUES_MAX];
 	char text[2 * API_JSON_DEPTH_MAX + 8];
 
 	(void)state;
 	memset(text, '[', API_JSON_DEPTH_MAX);
-	assert_false(json_too_deep(text, API_JSON_DEPTH_MAX));
+	assert_null(json_too_much(text, API_JSON_DEPTH_MAX));
 	memset(text, '{', API_JSON_DEPTH_MAX + 1);
-	assert_true(json_too_deep(text, API_JSON_DEPTH_MAX + 1));
+	assert_non_null(json_too_much(text, API_JSON_DEPTH_MAX + 1));
 	/* Inside a text a brace is a letter; an escaped quote does not end it. */
 	text[0] = '"';
-	assert_false(json_too_deep(text, API_JSON_DEPTH_MAX + 4));
+	assert_null(json_too_much(text, API_JSON_DEPTH_MAX + 4));
 	text[1] = '\\';
 	text[2] = '"';
-	assert_false(json_too_deep(text, API_JSON_DEPTH_MAX + 4));
+	assert_null(json_too_much(text, API_JSON_DEPTH_MAX + 4));
+	/* Each value is counted before one of them has memory: of arrays by commas, of nests by brackets. */
+	memset(many, ',', sizeof(many));
+	assert_null(json_too_much(many, API_JSON_VALUES_MAX - 1));
+	assert_non_null(json_too_much(many, API_JSON_VALUES_MAX));
+	for (size_t i = 0; i + 1 < sizeof(many); i += 2)
+		memcpy(many + i, "[]", 2);
+	assert_null(json_too_much(many, 2 * API_JSON_VALUES_MAX - 2));
+	assert_non_null(json_too_much(many, 2 * API_JSON_VALUES_MAX));
 }
 
 int main(void)
