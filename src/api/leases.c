@@ -120,6 +120,19 @@ int lease_begin(struct api *a, const struct lease_new *n, struct envlease_row *l
 	return envlease_add(a->db, l, e);
 }
 
+void lease_forsake(struct api *a, const char *id)
+{
+	_cleanup_envlease_ struct envlease_row l;
+	struct err e = ERR_INIT;
+	int r = envlease_get(a->db, id, &l, &e);
+
+	/* A dead job's own needs nothing: the sweep sees that its owner does not live. */
+	if (r > 0 && l.owner.pid == a->st.self.pid && l.owner.start == a->st.self.start)
+		r = lease_let_go(a->db, &l, &e);
+	if (r < 0)
+		(void)fprintf(stderr, "airlockd: lease %s: %s\n", id, e.text);
+}
+
 /* --- jobs of calls ------------------------------------------------------------------------ */
 
 /* What a call waits for, and what happens then. Freed by its end. */
@@ -151,6 +164,7 @@ static void answer_lease(struct call *c, const struct wait *w, json_t *answer)
 	const char *why = json_string_value(json_object_get(answer, "error"));
 
 	if (!json_is_true(json_object_get(answer, "ok"))) {
+		lease_forsake(c->api, w->id);
 		sweeper_hurry(c->api);
 		(void)fprintf(stderr, "airlockd: lease %s: %s\n", w->id,
 			      why ? why : "the job gave no answer");
@@ -203,6 +217,8 @@ static int later(struct call *c, const struct wait *what, json_t *request)
 	if (r == 0)
 		return API_LATER;
 	free(w);
+	if (what->id[0])
+		lease_forsake(c->api, what->id);
 	sweeper_hurry(c->api);
 	return e.code == ERR_LIMIT
 		   ? reply_error(c, 503, "Too many sandboxes are being made or ended, try again")

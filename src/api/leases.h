@@ -21,6 +21,8 @@ struct lease_new {
 	const char *config;			      /* as stored; becomes part of metadata */
 	int64_t ttl_s;				      /* 0: none */
 };
+/* The row of a job that failed: if it is still the daemon's, it is nobody's now, and the sweep's. */
+void lease_forsake(struct api *a, const char *id);
 /* Whether another sandbox may be made now: asked before lease_begin. 0, 1 answered. */
 int lease_capacity(struct call *c);
 /* Fills and adds a row in work (pending_cleanup, ENVLEASE_ACQUIRING), owned by the caller's process. */
@@ -41,14 +43,34 @@ json_t *job_probe_draft(struct job_ctx *x, const json_t *request);
 /* {ok: false, error}: what a person may read. */
 json_t *job_failed(const struct err *e);
 
-/* Moves a row that this process owns; -EBUSY when somebody else was first or the table forbids it. */
+/*
+ * Moves of a row, each by compare and swap against what was read: 0, or negative (ERR_CONFLICT: somebody else was first, or
+ * the table forbids it), and then l is as it was.
+ */
+/* Moved on; nobody works on it any more. */
 int lease_step(struct db *db, struct envlease_row *l, enum envlease_status to, enum lease_cause why,
 	       struct err *e);
-/* Makes the row this process's own, if nobody lives who has it. 1, or 0: somebody has it. */
+/* Moved on and this process's own. */
+int lease_claim(struct job_ctx *x, struct envlease_row *l, enum envlease_status to,
+		enum lease_cause why, struct err *e);
+/* This process's own, and nobody's. */
 int lease_own(struct job_ctx *x, struct envlease_row *l, struct err *e);
+int lease_let_go(struct db *db, struct envlease_row *l, struct err *e);
+/*
+ * The row of a request, read, judged and made this process's own: ERR_CONFLICT when somebody who lives works on it, or when
+ * it cannot make that move any more. With MOVED_ACQUIRED the row is the daemon's, and only then is it taken from it.
+ */
+struct lease_want {
+	enum envlease_status to;
+	enum lease_cause why;
+};
+int lease_take(struct job_ctx *x, const char *id, const struct lease_want *want,
+	       struct envlease_row *l, struct err *e);
+/* Ends what runs, with proof; storage_too: removes it. The row is not written. */
+int lease_stop(struct job_ctx *x, struct envlease_row *l, bool storage_too, struct err *e);
 /* The configuration that a lease was made with (owned). */
 json_t *lease_config(const struct envlease_row *l);
-/* From a row in work to a running sandbox and an active row. */
+/* From a row in work to a running sandbox and an active row; if that fails, to neither. */
 int lease_make(struct job_ctx *x, struct envlease_row *l, struct err *e);
 /* Ends and removes; the row becomes expired, or stays pending_cleanup with one attempt more. */
 int lease_tear_down(struct job_ctx *x, struct envlease_row *l, const char *reason, struct err *e);

@@ -60,9 +60,14 @@ void place_done(struct place *p)
 	p->dir = p->outside = NULL;
 }
 
+char *place_parent(const struct state *st)
+{
+	return path_join(st->dir, KIND);
+}
+
 int place_start(struct place *p, struct sandbox **ret, struct err *e)
 {
-	_cleanup_free_ char *parent = path_join(p->st->dir, KIND);
+	_cleanup_free_ char *parent = place_parent(p->st);
 	int r;
 
 	if (!parent)

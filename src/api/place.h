@@ -21,6 +21,8 @@ struct place {
 	struct sandbox_spec spec;
 };
 
+/* Heap path of the directory of all of them; NULL: out of memory. */
+char *place_parent(const struct state *st);
 /* config: of the environment, as stored with the lease. */
 int place_open(struct place *p, struct state *st, const struct envlease_row *l,
 	       const json_t *config, struct err *e);

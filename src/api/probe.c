@@ -25,6 +25,7 @@
 struct probe_wait {
 	struct call *call;
 	char env_id[UUID_LEN + 1]; /* "": a draft */
+	char lease_id[UUID_LEN + 1]; /* "": none */
 	char driver[8];
 	int64_t keys; /* draft: members of the configuration */
 };
@@ -64,6 +65,8 @@ static void probe_done(struct api *a, void *arg, json_t *answer)
 	if (!json_is_string(json_object_get(answer, "summary"))) {
 		const char *why = json_string_value(json_object_get(answer, "error"));
 
+		if (w->lease_id[0])
+			lease_forsake(a, w->lease_id);
 		sweeper_hurry(a);
 		(void)fprintf(stderr, "airlockd: probe: %s\n",
 			      why ? why : "the job gave no answer");
@@ -93,6 +96,8 @@ static int later(struct call *c, const struct probe_wait *what, json_t *request)
 	if (jobs_start(c->api, request, probe_done, w, &e) == 0)
 		return API_LATER;
 	free(w);
+	if (what->lease_id[0])
+		lease_forsake(c->api, what->lease_id);
 	return e.code == ERR_LIMIT
 		   ? reply_error(c, 503, "Too many sandboxes are being made or ended, try again")
 		   : reply_failed(c, &e);
@@ -158,6 +163,7 @@ static int probe_sandbox(struct call *c, const struct environment_row *row, cons
 		return 0;
 	if (lease_begin(c->api, &n, &l, &e) < 0)
 		return reply_failed(c, &e);
+	memcpy(w.lease_id, l.id, sizeof(w.lease_id));
 	return later(c, &w, json_pack("{s:s,s:s}", "op", "probe", "leaseId", l.id));
 }
 
@@ -275,22 +281,17 @@ static json_t *look(struct job_ctx *x, const struct envlease_row *l)
 
 json_t *job_probe(struct job_ctx *x, const json_t *request)
 {
-	const char *id = json_string_value(json_object_get(request, "leaseId"));
+	static const struct lease_want want = {EL_ACTIVE, MOVED_ACQUIRED};
 	_cleanup_envlease_ struct envlease_row l = {0};
 	struct err e = ERR_INIT, down = ERR_INIT;
 	json_t *answer;
-	int r = id ? envlease_get(x->db, id, &l, &e) : 0;
+	int r = lease_take(x, json_string_value(json_object_get(request, "leaseId")), &want, &l, &e);
 
-	if (r <= 0)
+	if (r < 0)
 		return job_failed(&e);
-	r = lease_own(x, &l, &e);
-	if (r == 0)
-		r = lease_make(x, &l, &e);
-	if (r < 0) {
-		if (l.status == EL_PENDING)
-			(void)lease_tear_down(x, &l, "acquire_rejected_teardown_succeeded", &down);
+	r = lease_make(x, &l, &e);
+	if (r < 0)
 		return sandbox_broken(&l, &e);
-	}
 	answer = look(x, &l);
 	/* What the release comes to never changes what was found; a failure waits for the sweep. */
 	if (lease_own(x, &l, &down) == 0)

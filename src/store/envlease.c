@@ -96,18 +96,35 @@ int envlease_add(struct db *s, struct envlease_row *l, struct err *e)
 	return r < 0 ? r : 0;
 }
 
+static int first(struct sql *q, int r, struct envlease_row *ret, struct err *e)
+{
+	*ret = (struct envlease_row){0};
+	if (r == 0)
+		r = sql_step(q, e);
+	if (r <= 0)
+		return r;
+	r = load(q, ret, e);
+	return r < 0 ? r : 1;
+}
+
 int envlease_get(struct db *s, const char *id, struct envlease_row *ret, struct err *e)
 {
 	_cleanup_sql_ struct sql q = {0};
 	int r = sql_prepare(s, &q, "read lease", e,
 			    "SELECT " COLUMNS " FROM env_leases WHERE id=?1", "s", id);
 
-	*ret = (struct envlease_row){0};
-	if (r == 0)
-		r = sql_step(&q, e);
-	if (r > 0)
-		r = load(&q, ret, e) < 0 ? -1 : 1;
-	return r;
+	return first(&q, r, ret, e);
+}
+
+int envlease_of_place(struct db *s, const char *provider_lease_id, struct envlease_row *ret,
+		      struct err *e)
+{
+	_cleanup_sql_ struct sql q = {0};
+	int r = sql_prepare(s, &q, "read lease", e,
+			    "SELECT " COLUMNS " FROM env_leases WHERE provider_lease_id=?1", "s",
+			    provider_lease_id);
+
+	return first(&q, r, ret, e);
 }
 
 int envlease_move(struct db *s, struct envlease_row *l, const struct envlease_row *from,

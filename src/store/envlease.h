@@ -52,6 +52,9 @@ void envlease_row_done(struct envlease_row *l);
 int envlease_add(struct db *s, struct envlease_row *l, struct err *e);
 /* 1 and the row, 0 none. */
 int envlease_get(struct db *s, const char *id, struct envlease_row *ret, struct err *e);
+/* The same, by the name of its storage. */
+int envlease_of_place(struct db *s, const char *provider_lease_id, struct envlease_row *ret,
+		      struct err *e);
 /*
  * Compare and swap: writes the row if status and attempts are still `from` and `attempts` and its owner is still
  * *owner. 1 written, 0 somebody else was first. Fills updated_ns.

@@ -6,6 +6,7 @@ usage: test_leases.py DIRECTORY_OF_PROGRAMS [root|user]
 import http.client
 import json
 import os
+import random
 import signal
 import socket
 import sqlite3
@@ -18,6 +19,7 @@ sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 from daemon_box import DEADLINE, NATIVE, NOBODY, SSH, Daemon, Fixture, programs, wait_for  # noqa: E402
 
 PROGRAMS = programs()
+STRESS = float(os.environ.get("AIRLOCK_STRESS", "6"))
 KILLS = int(os.environ.get("AIRLOCK_KILLS", "8"))
 UID = 54321 if sys.argv[2:3] == ["user"] and os.geteuid() == 0 else None  # of nobody
 d = f = None
@@ -237,6 +239,181 @@ class Leases(Case):
         self.assertEqual(f.ask("I", "DELETE", "/api/environments/" + env["id"]).status, 200)
 
 
+class Races(Case):
+    """Two who want the same lease, and writes that fail at the worst point: never a sandbox that no row speaks for."""
+
+    def setUp(self):
+        self.con = db()
+
+    def tearDown(self):
+        self.con.execute("drop trigger if exists refuse")
+        self.con.commit()
+        self.con.close()
+
+    def refuse(self, when):
+        self.con.execute(f"create trigger refuse before update on env_leases when {when} begin select raise(abort,'refused'); end")
+        self.con.commit()
+
+    def sweep(self):
+        p = d.job({"op": "sweep", "backoffSeconds": 0})
+        answer = json.loads(p.stdout.read())
+        p.wait(timeout=DEADLINE)
+        p.stdout.close()
+        return answer
+
+    def test_acquired_but_not_written_down(self):
+        env = f.make("r-last", "sandbox", NATIVE)
+        self.refuse("new.status='active' and old.status='pending_cleanup'")
+        before = storage()
+        r = f.ask("I", "POST", f"/api/environments/{env['id']}/leases", {"companyId": f.c1})
+        self.assertEqual(r.status, 502, r)
+        row = rows("environment_id=?", env["id"])[0]
+        self.assertEqual((row["status"], row["failure_reason"]), ("expired", "acquire_rejected_teardown_succeeded"))
+        self.assertEqual(storage(), before)
+
+    def test_resumed_but_not_written_down(self):
+        env = f.make("r-resume", "sandbox", NATIVE)
+        lease = self.acquire(env, leasePolicy="reuse_by_environment")
+        name = lease["providerLeaseId"]
+        self.assertEqual(self.post(lease, "release", {"disposition": "stop_and_retain"}).status, 200)
+        self.refuse("new.status='active' and old.status='released'")
+        self.assertEqual(self.post(lease, "resume").status, 502)
+        self.assertEqual((self.state(lease)[0], name in launches(), name in storage()), ("released", False, True))
+        self.assertEqual(rows("id=?", lease["id"])[0]["owner_pid"], 0)
+        self.con.execute("drop trigger refuse")
+        self.con.commit()
+        self.assertEqual(self.post(lease, "resume").json["status"], "active")
+        # One that ran before goes on running if its row cannot be written.
+        self.refuse("new.status='active' and old.status='active' and new.owner_pid=0")
+        self.assertEqual(self.post(lease, "resume").status, 502)
+        self.assertIn(name, launches())
+        self.con.execute("drop trigger refuse")
+        self.con.commit()
+        self.assertEqual(self.destroy(lease).status, 200)
+
+    def test_destroyed_while_it_is_made(self):
+        """The job that makes it has the row: whoever else wants it is told so, and gets it afterwards."""
+        env = f.make("r-made", "sandbox", NATIVE)
+        for _ in range(50):
+            got = []
+            t = threading.Thread(target=lambda got=got: got.append(self.acquire(env)))
+            t.start()
+            row = wait_for("the row", lambda: rows("environment_id=? and status!='expired'", env["id"]))[0]
+            pid = wait_for("its job", lambda row=row: self.job_of(row["id"]))
+            stop(pid)
+            caught = rows("id=? and status='pending_cleanup' and owner_pid=?", row["id"], pid)
+            if caught:
+                self.assertEqual(self.destroy(row).status, 409)
+                self.assertEqual(self.sweep()["swept"], 0)
+            kill(pid, signal.SIGCONT)
+            t.join(timeout=DEADLINE)
+            self.assertEqual((got[0]["id"], got[0]["status"]), (row["id"], "active"))
+            self.assertEqual(self.destroy(got[0]).status, 200)
+            self.assertNotIn(row["provider_lease_id"], storage())
+            if caught:
+                return
+        self.fail("never caught while it was made")
+
+    @staticmethod
+    def job_of(ident):
+        """The process that works on a row: a job, or whoever was last if it is done."""
+        row = rows("id=?", ident)[0]
+        if row["status"] == "active":
+            return row["monitor_pid"]
+        return row["owner_pid"] if row["owner_pid"] != d.process.pid else None
+
+    def test_row_taken_away_from_a_job(self):
+        """Somebody else's now, whoever that may be: what the job started is ended."""
+        env = f.make("r-away", "sandbox", NATIVE)
+        lease = self.acquire(env, leasePolicy="reuse_by_environment")
+        name = lease["providerLeaseId"]
+        self.assertEqual(self.post(lease, "release", {"disposition": "stop_and_retain"}).status, 200)
+        self.con.execute("create trigger refuse after update on env_leases when new.owner_pid>1 and old.owner_pid=0"
+                         " begin update env_leases set owner_pid=1 where id=new.id; end")
+        self.con.commit()
+        self.assertEqual(self.post(lease, "resume").status, 409)
+        self.assertNotIn(name, launches())
+        self.con.execute("drop trigger refuse")
+        self.con.execute("update env_leases set owner_pid=0 where id=?", (lease["id"],))
+        self.con.commit()
+        self.assertEqual(self.destroy(lease).status, 200)
+
+    def test_states_are_judged_again_by_the_job(self):
+        """The daemon looked before: by the time a job has the row it may be another."""
+        env = f.make("r-late", "sandbox", NATIVE)
+        lease = self.acquire(env, leasePolicy="reuse_by_environment")
+        self.assertEqual(self.destroy(lease).status, 200)
+        was = tuple(rows("id=?", lease["id"])[0])
+        for request in ({"op": "resume", "leaseId": lease["id"]}, {"op": "acquire", "leaseId": lease["id"]},
+                        {"op": "probe", "leaseId": lease["id"]}, {"op": "destroy", "reason": "x", "leaseIds": [lease["id"]]},
+                        {"op": "release", "leaseId": lease["id"], "status": "released", "cause": 2, "disposition": "destroy"}):
+            p = d.job(request)
+            answer = json.loads(p.stdout.read())
+            self.assertEqual((answer["ok"], answer["conflict"]), (False, True), request)
+            p.wait(timeout=DEADLINE)
+            p.stdout.close()
+        self.assertEqual(tuple(rows("id=?", lease["id"])[0]), was)
+        self.assertNotIn(lease["providerLeaseId"], storage())
+
+    def test_stranded(self):
+        """Under served/ and no row may have it: the sweep finds it there."""
+        env = f.make("r-lost", "sandbox", NATIVE)
+        lost, ended, kept = (self.acquire(env, leasePolicy="reuse_by_environment") for _ in range(3))
+        self.con.execute("delete from env_leases where id=?", (lost["id"],))
+        self.con.execute("update env_leases set status='expired' where id=?", (ended["id"],))
+        # Resumed by somebody who died before he could say so.
+        self.con.execute("update env_leases set status='released' where id=?", (kept["id"],))
+        self.con.commit()
+        self.assertEqual(self.sweep()["destroyed"], 3)
+        names = [x["providerLeaseId"] for x in (lost, ended, kept)]
+        self.assertEqual([x for x in names if x in launches()], [])
+        self.assertEqual([x for x in names if x in storage()], names[2:])
+        self.assertEqual(self.sweep()["destroyed"], 0)
+        self.assertEqual(self.post(kept, "resume").json["status"], "active")
+        self.assertEqual(self.sweep()["destroyed"], 0)
+        self.assertEqual(self.destroy(kept).status, 200)
+
+    def test_job_that_never_took_its_row(self):
+        """The daemon lives, so nobody else could: it lets go itself, and the sweep ends the row without a restart."""
+        env = f.make("r-never", "sandbox", NATIVE)
+        self.refuse(f"old.owner_pid={d.process.pid} and new.owner_pid not in (0,{d.process.pid})")
+        r = f.ask("I", "POST", f"/api/environments/{env['id']}/leases", {"companyId": f.c1})
+        self.assertEqual(r.status, 502)
+        wait_for("the sweep", lambda: rows("environment_id=? and status='expired'", env["id"]))
+
+    def test_everybody_at_once(self):
+        """Acquire, resume, release, destroy of the same leases by six clients."""
+        env = f.make("r-stress", "sandbox", NATIVE)
+        path, end, odd = f"/api/environments/{env['id']}/leases", time.monotonic() + STRESS, []
+
+        def one(n):
+            rnd = random.Random(n)
+            while time.monotonic() < end:
+                all_ = [r["id"] for r in rows("environment_id=? and status not in ('expired','failed')", env["id"])]
+                if len(all_) < 3:
+                    r = f.ask("I", "POST", path, {"companyId": f.c1, "leasePolicy": "reuse_by_environment"})
+                else:
+                    lease = {"id": rnd.choice(all_)}
+                    r = (self.destroy(lease) if rnd.random() < 0.3 else self.post(lease, "resume") if rnd.random() < 0.5 else
+                         self.post(lease, "release", {"disposition": rnd.choice(["keep_running", "stop_and_retain", "destroy"])}))
+                if r.status not in (200, 201, 409, 503):
+                    odd.append(r)
+
+        threads = [threading.Thread(target=one, args=(n,)) for n in range(6)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(odd, [])
+        self.assertEqual(rows("environment_id=? and (status='pending_cleanup' or owner_pid!=0)", env["id"]), [])
+        mine = {r["provider_lease_id"]: r["status"] for r in rows("environment_id=?", env["id"])}
+        runs = {n for n, s in mine.items() if s in ("active", "retained")}
+        self.assertEqual({x for x in launches() if x in mine}, runs)
+        self.assertLessEqual({x for x in storage() if x in mine}, runs | {n for n, s in mine.items() if s == "released"})
+        for row in rows("environment_id=? and status in ('active','retained','released')", env["id"]):
+            self.assertEqual(self.destroy(row).status, 200)
+
+
 class Deaths(Case):
     """Kill -9 of the daemon and of its jobs: no sandbox without a row, no row that nobody ends."""
 
@@ -362,9 +539,22 @@ def alive(pid):
         return False
 
 
-def kill(pid):
+def stop(pid):
+    """Stopped, or gone."""
+    kill(pid, signal.SIGSTOP)
+
+    def is_so():
+        try:
+            with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+                return file.read().rpartition(")")[2].split()[0] in "TZ"
+        except FileNotFoundError:
+            return True
+    wait_for("a stop", is_so)
+
+
+def kill(pid, signo=signal.SIGKILL):
     try:
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, signo)
     except ProcessLookupError:
         pass
 
