@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/nodump.h"
 #include "base/version.h"
 #include "bridge/host.h"
 
@@ -23,6 +24,7 @@ int main(int argc, char **argv)
 {
 	struct stat st;
 
+	nodump();
 	if (version_asked(argc, argv, PROGRAM, AIRLOCK_VERSION))
 		return 0;
 	if (fstat(STDIN_FILENO, &st) < 0 || !S_ISSOCK(st.st_mode)) {

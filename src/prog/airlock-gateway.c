@@ -24,6 +24,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/nodump.h"
 #include "base/str.h"
 #include "base/version.h"
 #include "guest/forward.h"
@@ -261,6 +262,7 @@ int main(int argc, char **argv)
 	struct gate_config c = {.host = host && *host ? host : "127.0.0.1"};
 	uint64_t p = 0;
 
+	nodump();
 	if (version_asked(argc, argv, "airlock-gateway", AIRLOCK_VERSION))
 		return 0;
 	(void)signal(SIGPIPE, SIG_IGN);

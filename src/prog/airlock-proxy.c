@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/nodump.h"
 #include "base/version.h"
 #include "bridge/proxy.h"
 
@@ -17,6 +18,7 @@ int main(int argc, char **argv)
 {
 	struct stat st;
 
+	nodump();
 	if (version_asked(argc, argv, "airlock-proxy", AIRLOCK_VERSION))
 		return 0;
 	if (fstat(STDIN_FILENO, &st) < 0 || !S_ISSOCK(st.st_mode)) {

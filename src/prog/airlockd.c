@@ -18,6 +18,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/nodump.h"
 #include "base/str.h"
 #include "base/version.h"
 #include "policy/origin.h"
@@ -275,6 +276,7 @@ int main(int argc, char **argv)
 	struct err e = ERR_INIT;
 	int r;
 
+	nodump();
 	if (version_asked(argc, argv, "airlockd", AIRLOCK_VERSION))
 		return 0;
 	r = parse(&o, argc, argv, &e);
