@@ -53,26 +53,6 @@ int audit_format(struct buf *out, const struct audit_entry *a)
 			a->bytes_in, a->bytes_out, us / 1000, us % 1000);
 }
 
-int audit_open(struct audit *a, int fd, struct err *e)
-{
-	struct stat st;
-
-	*a = (struct audit){.fd = fd, .tokens = {AUDIT_BURST, AUDIT_BURST}};
-	a->tokens_ns = clock_mono_ns();
-	buf_init(&a->pending, AUDIT_PENDING_MAX);
-	if (fd < 0)
-		return 0;
-	if (fstat(fd, &st) == 0)
-		a->size = (uint64_t)st.st_size;
-	a->sum = calloc(AUDIT_SUMS, sizeof(*a->sum));
-	/* Now, so that a helper at its memory limit still writes its last lines. */
-	if (!a->sum || !buf_room(&a->pending, AUDIT_BUFFER + AUDIT_LINE_MAX)) {
-		audit_close(a);
-		return err_set(e, ERR_NOMEM, "audit: out of memory");
-	}
-	return 0;
-}
-
 /*
  * To the end of the file. What a full disk cut short is ended by a line end before the next lines. Returns how many of the
  * bytes are in the file.
@@ -99,83 +79,119 @@ static size_t write_all(struct audit *a, const char *p, size_t n)
 	return done;
 }
 
+/* How many requests these whole lines tell of. */
+static uint64_t requests_in(const char *p, size_t n)
+{
+	static const char count[] = ",\"count\":";
+	uint64_t all = 0;
+
+	for (size_t at = 0; at < n;) {
+		const char *lf = memchr(p + at, '\n', n - at);
+		size_t len = lf ? (size_t)(lf - p) - at : n - at;
+		const char *c = memmem(p + at, len, count, sizeof(count) - 1);
+		uint64_t k = 0;
+
+		for (c = c ? c + sizeof(count) - 1 : p + at + len;
+		     c < p + at + len && *c >= '0' && *c <= '9'; c++)
+			k = k * 10 + (uint64_t)(*c - '0');
+		all += k > 1 ? k : 1;
+		at += len + 1;
+	}
+	return all;
+}
+
+/* In this order for whoever finds the memory after a kill: what the text says is there before its length says so. */
+static void set_text(struct audit *a, size_t len)
+{
+	__atomic_store_n(&a->m->text_len, len, __ATOMIC_RELEASE);
+}
+
 static void write_pending(struct audit *a)
 {
+	struct audit_memory *m = a->m;
 	size_t n;
 
-	if (a->pending.len == 0)
+	if (m->text_len == 0)
 		return;
-	n = write_all(a, a->pending.data, a->pending.len);
-	a->stuck = n < a->pending.len;
+	n = write_all(a, m->text, m->text_len);
+	a->stuck = n < m->text_len;
 	if (!a->stuck) {
-		buf_reset(&a->pending);
+		set_text(a, 0);
 		return;
 	}
 	/* The line that was cut in two is written again, whole, when there is room. */
-	while (n && a->pending.data[n - 1] != '\n')
+	while (n && m->text[n - 1] != '\n')
 		n--;
-	buf_drop(&a->pending, n);
+	memmove(m->text, m->text + n, m->text_len - n);
+	set_text(a, m->text_len - n);
 }
 
 static void put_line(struct audit *a, const struct audit_entry *entry)
 {
 	_cleanup_buf_ struct buf line = BUF_INIT(AUDIT_LINE_MAX);
+	struct audit_memory *m = a->m;
 
-	if (audit_format(&line, entry) < 0 || buf_put(&a->pending, line.data, line.len) < 0) {
+	if (audit_format(&line, entry) < 0 || line.len > sizeof(m->text) - m->text_len) {
 		a->lost += entry->count > 1 ? entry->count : 1;
 		return;
 	}
+	memcpy(m->text + m->text_len, line.data, line.len);
+	set_text(a, m->text_len + line.len);
 	if (!entry->forwarded)
-		a->refused += line.len;
+		m->refused += line.len;
 }
 
 /* Counts. ---------------------------------------------------------------------------------- */
 
-static bool same(const char *a, const char *b)
+static const char *word(const char *s)
 {
-	return a == b || (a && b && strcmp(a, b) == 0);
+	return *s ? s : NULL;
 }
 
-static bool alike(const struct audit_sum *s, const struct audit_entry *e, const char *route)
+static void put_word(char *to, size_t n, const char *s)
 {
-	return s->e.status == e->status && s->e.forwarded == e->forwarded &&
-	       same(s->e.rule, e->rule) && same(s->e.method, e->method) &&
-	       same(s->e.route_id, route);
+	(void)snprintf(to, n, "%s", s ? s : "");
 }
 
-static void own_texts(struct audit_sum *s)
+/* Cut texts are alike if what is left of them is. */
+static bool same(const char *kept, size_t n, const char *s)
 {
-	s->e.route_id = s->e.route_id ? s->route : NULL;
-	s->e.method = s->e.method ? s->method : NULL;
-	s->e.target = NULL;
+	return strncmp(kept, s ? s : "", n - 1) == 0;
+}
+
+static bool alike(const struct audit_sum *s, const struct audit_entry *e)
+{
+	return s->status == e->status && s->forwarded == e->forwarded &&
+	       same(s->rule, sizeof(s->rule), e->rule) &&
+	       same(s->method, sizeof(s->method), e->method) &&
+	       same(s->route, sizeof(s->route), e->route_id);
 }
 
 /* Where this request is counted. The last place is for whatever has none of its own. */
 static struct audit_sum *place(struct audit *a, const struct audit_entry *e)
 {
-	char route[AUDIT_TEXT_MAX];
+	struct audit_memory *m = a->m;
 	struct audit_sum *s;
 
-	(void)snprintf(route, sizeof(route), "%s", e->route_id ? e->route_id : "");
-	for (size_t i = 0; i < a->sums; i++)
-		if (alike(&a->sum[i], e, e->route_id ? route : NULL))
-			return &a->sum[i];
-	if (a->sums == AUDIT_SUMS)
-		return &a->sum[AUDIT_SUMS - 1];
-	s = &a->sum[a->sums++];
-	s->e = *e;
-	s->e.count = s->e.bytes_in = s->e.bytes_out = 0;
-	s->e.duration_ns = 0;
-	memcpy(s->route, route, sizeof(route));
-	(void)snprintf(s->method, sizeof(s->method), "%s", e->method ? e->method : "");
-	own_texts(s);
-	if (a->sums == AUDIT_SUMS) {
-		s->e.route_id = s->e.method = NULL;
-		s->e.rule = "several";
-		s->e.status = 0;
+	for (size_t i = 0; i < m->sums; i++)
+		if (alike(&m->sum[i], e))
+			return &m->sum[i];
+	if (m->sums == AUDIT_SUMS)
+		return &m->sum[AUDIT_SUMS - 1];
+	s = &m->sum[m->sums];
+	*s = (struct audit_sum){
+	    .real_ns = e->real_ns, .status = e->status, .forwarded = e->forwarded};
+	if (m->sums == AUDIT_SUMS - 1) {
+		put_word(s->rule, sizeof(s->rule), "several");
+		s->status = 0;
+	} else {
+		put_word(s->rule, sizeof(s->rule), e->rule);
+		put_word(s->method, sizeof(s->method), e->method);
+		put_word(s->route, sizeof(s->route), e->route_id);
 	}
-	if (a->sums == 1)
+	if (m->sums == 0)
 		a->sums_ns = clock_mono_ns();
+	__atomic_store_n(&m->sums, m->sums + 1, __ATOMIC_RELEASE);
 	return s;
 }
 
@@ -183,46 +199,64 @@ static void count(struct audit *a, const struct audit_entry *e)
 {
 	struct audit_sum *s = place(a, e);
 
-	s->e.forwarded = s->e.forwarded || e->forwarded;
-	s->e.count += e->count > 1 ? e->count : 1;
-	s->e.bytes_in += e->bytes_in;
-	s->e.bytes_out += e->bytes_out;
-	s->e.duration_ns += e->duration_ns;
+	s->forwarded = s->forwarded || e->forwarded;
+	s->count += e->count > 1 ? e->count : 1;
+	s->bytes_in += e->bytes_in;
+	s->bytes_out += e->bytes_out;
+	s->duration_ns += e->duration_ns;
+}
+
+static struct audit_entry entry_of(const struct audit *a, const struct audit_sum *s)
+{
+	return (struct audit_entry){.real_ns = s->real_ns,
+				    .run = a->m->run,
+				    .upstream = a->m->upstream,
+				    .transport = a->m->transport,
+				    .route_id = word(s->route),
+				    .method = word(s->method),
+				    .rule = s->rule,
+				    .status = s->status,
+				    .bytes_in = s->bytes_in,
+				    .bytes_out = s->bytes_out,
+				    .duration_ns = s->duration_ns / (int64_t)s->count,
+				    .forwarded = s->forwarded,
+				    .count = s->count};
 }
 
 static uint64_t room_for(const struct audit *a, bool forwarded)
 {
-	uint64_t used = a->size + a->pending.len, max = AUDIT_FILE_MAX - AUDIT_CLOSE_ROOM;
-	uint64_t kept;
+	uint64_t used = a->size + a->m->text_len, max = AUDIT_FILE_MAX - AUDIT_CLOSE_ROOM;
+	uint64_t kept, refused = a->m->refused;
 
 	if (used >= max)
 		return 0;
 	if (forwarded)
 		return max - used;
-	kept = a->refused < AUDIT_REFUSED_MAX ? AUDIT_REFUSED_MAX - a->refused : 0;
+	kept = refused < AUDIT_REFUSED_MAX ? AUDIT_REFUSED_MAX - refused : 0;
 	return kept < max - used ? kept : max - used;
 }
 
 /* Those for which there is room, or all of them. */
 static void put_sums(struct audit *a, bool all)
 {
+	struct audit_memory *m = a->m;
 	size_t left = 0;
 
-	for (size_t i = 0; i < a->sums; i++) {
-		struct audit_sum *s = &a->sum[i];
+	for (size_t i = 0; i < m->sums; i++) {
+		if (m->sum[i].count == 0)
+			continue;
+		if (all || room_for(a, m->sum[i].forwarded) >= AUDIT_LINE_MAX) {
+			const struct audit_entry e = entry_of(a, &m->sum[i]);
 
-		if (all || room_for(a, s->e.forwarded) >= AUDIT_LINE_MAX) {
-			s->e.duration_ns /= (int64_t)s->e.count;
-			put_line(a, &s->e);
+			put_line(a, &e);
+			m->sum[i].count = 0;
 			continue;
 		}
-		if (left != i) {
-			a->sum[left] = *s;
-			own_texts(&a->sum[left]);
-		}
+		if (left != i)
+			m->sum[left] = m->sum[i];
 		left++;
 	}
-	a->sums = left;
+	m->sums = left;
 	a->sums_ns = clock_mono_ns();
 }
 
@@ -243,23 +277,145 @@ static bool spend(struct audit *a, const struct audit_entry *e)
 	return true;
 }
 
+/* What a process before this one left. ----------------------------------------------------- */
+
+#define END_TEXT(t) ((t)[sizeof(t) - 1] = '\0')
+
+static void land(struct audit *a, struct audit_flight *f)
+{
+	const struct audit_entry e = {.real_ns = f->real_ns,
+				      .run = a->m->run,
+				      .upstream = a->m->upstream,
+				      .transport = a->m->transport,
+				      .route_id = word(f->route),
+				      .method = word(f->method),
+				      .rule = AUDIT_KILLED,
+				      .forwarded = true};
+
+	put_line(a, &e);
+	a->m->told++;
+	f->out = 0;
+	if (a->m->text_len >= AUDIT_BUFFER)
+		write_pending(a);
+}
+
+static void adopt(struct audit *a)
+{
+	struct audit_memory *m = a->m;
+
+	END_TEXT(m->run);
+	END_TEXT(m->upstream);
+	END_TEXT(m->transport);
+	if (m->text_len > sizeof(m->text))
+		m->text_len = sizeof(m->text);
+	if (m->sums > AUDIT_SUMS)
+		m->sums = AUDIT_SUMS;
+	for (size_t i = 0; i < m->sums; i++) {
+		END_TEXT(m->sum[i].route);
+		END_TEXT(m->sum[i].method);
+		END_TEXT(m->sum[i].rule);
+		m->sum[i].forwarded = m->sum[i].forwarded != 0;
+		/* As a divisor it is signed. */
+		m->sum[i].count &= INT64_MAX;
+	}
+	a->sums_ns = clock_mono_ns();
+	/* Perhaps it was ended within a write. */
+	a->torn = m->text_len > 0;
+	write_pending(a);
+	if (m->flights > AUDIT_FLIGHTS)
+		m->flights = AUDIT_FLIGHTS;
+	for (size_t i = 0; i < m->flights; i++) {
+		END_TEXT(m->flight[i].route);
+		END_TEXT(m->flight[i].method);
+		if (m->flight[i].out)
+			land(a, &m->flight[i]);
+	}
+}
+
 /* ------------------------------------------------------------------------------------------ */
+
+int audit_open_in(struct audit *a, int fd, struct audit_memory *m, struct err *e)
+{
+	struct stat st;
+
+	*a = (struct audit){.fd = fd, .tokens = {AUDIT_BURST, AUDIT_BURST}, .m = m};
+	a->tokens_ns = clock_mono_ns();
+	if (fd < 0)
+		return 0;
+	if (fstat(fd, &st) == 0)
+		a->size = (uint64_t)st.st_size;
+	/* Now, so that a helper at its memory limit still writes its last lines. */
+	if (!m)
+		a->m = a->own = calloc(1, sizeof(*a->m));
+	a->free = calloc(AUDIT_FLIGHTS, sizeof(*a->free));
+	if (!a->m || !a->free) {
+		cleanup_fd(&a->fd);
+		audit_close(a);
+		return err_set(e, ERR_NOMEM, "audit: out of memory");
+	}
+	for (unsigned i = 0; i < AUDIT_FLIGHTS; i++)
+		a->free[i] = (uint16_t)(AUDIT_FLIGHTS - 1 - i);
+	a->free_len = AUDIT_FLIGHTS;
+	if (m)
+		adopt(a);
+	return 0;
+}
+
+int audit_open(struct audit *a, int fd, struct err *e)
+{
+	return audit_open_in(a, fd, NULL, e);
+}
 
 bool audit_ready(const struct audit *a)
 {
 	return a->fd < 0 || (!a->stuck && room_for(a, true) > 0);
 }
 
+static void take_names(struct audit_memory *m, const struct audit_entry *e)
+{
+	if (*m->run || *m->upstream)
+		return;
+	put_word(m->transport, sizeof(m->transport), e->transport);
+	put_word(m->run, sizeof(m->run), e->run);
+	put_word(m->upstream, sizeof(m->upstream), e->upstream);
+}
+
+bool audit_begin(struct audit *a, const struct audit_entry *entry, unsigned *ret_flight)
+{
+	struct audit_flight *f;
+
+	*ret_flight = 0;
+	if (a->fd < 0)
+		return true;
+	if (!audit_ready(a) || a->free_len == 0)
+		return false;
+	take_names(a->m, entry);
+	*ret_flight = a->free[--a->free_len] + 1u;
+	f = &a->m->flight[*ret_flight - 1];
+	if (a->m->flights < *ret_flight)
+		a->m->flights = *ret_flight;
+	f->real_ns = entry->real_ns;
+	put_word(f->route, sizeof(f->route), entry->route_id);
+	put_word(f->method, sizeof(f->method), entry->method);
+	__atomic_store_n(&f->out, 1, __ATOMIC_RELEASE);
+	return true;
+}
+
 void audit_add(struct audit *a, const struct audit_entry *entry)
 {
 	if (a->fd < 0)
 		return;
-	if (!spend(a, entry)) {
+	take_names(a->m, entry);
+	if (spend(a, entry))
+		put_line(a, entry);
+	else
 		count(a, entry);
-		return;
+	a->m->told += entry->count > 1 ? entry->count : 1;
+	if (entry->flight) {
+		__atomic_store_n(&a->m->flight[entry->flight - 1].out, 0, __ATOMIC_RELEASE);
+		a->free[a->free_len++] = (uint16_t)(entry->flight - 1);
 	}
-	put_line(a, entry);
-	if (a->pending.len >= AUDIT_BUFFER)
+	if (a->m->text_len >= AUDIT_BUFFER)
 		write_pending(a);
 }
 
@@ -268,27 +424,29 @@ bool audit_flush(struct audit *a)
 	if (a->fd < 0)
 		return false;
 	/* One that failed is tried again first: whether the disk has room now says only a write. */
-	if (a->sums && !a->stuck && clock_mono_ns() - a->sums_ns >= AUDIT_SUM_MS * NS_PER_MS)
+	if (a->m->sums && !a->stuck && clock_mono_ns() - a->sums_ns >= AUDIT_SUM_MS * NS_PER_MS)
 		put_sums(a, false);
 	write_pending(a);
-	return a->sums || a->stuck;
+	return a->m->sums || a->stuck;
 }
 
 void audit_close(struct audit *a)
 {
-	if (a->fd >= 0 && a->sum) {
+	struct audit_memory *m = a->m;
+
+	if (a->fd >= 0 && m) {
 		write_pending(a);
 		if (!a->stuck)
 			put_sums(a, true);
 		write_pending(a);
-		for (size_t i = 0; i < a->pending.len; i++)
-			a->lost += a->pending.data[i] == '\n';
-		for (size_t i = 0; i < a->sums; i++)
-			a->lost += a->sum[i].e.count;
+		a->lost += requests_in(m->text, m->text_len);
+		for (size_t i = 0; i < m->sums; i++)
+			a->lost += m->sum[i].count;
+		m->text_len = m->sums = 0;
 	}
 	cleanup_fd(&a->fd);
-	free(a->sum);
-	a->sum = NULL;
-	a->sums = 0;
-	buf_done(&a->pending);
+	free(a->own);
+	free(a->free);
+	a->m = a->own = NULL;
+	a->free = NULL;
 }

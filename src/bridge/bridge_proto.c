@@ -78,6 +78,7 @@ int bridge_put_counts(struct buf *b, const struct bridge_counts *c)
 	(void)buf_u64(b, c->indeterminate);
 	(void)buf_u64(b, c->bytes_in);
 	(void)buf_u64(b, c->bytes_out);
+	(void)buf_u64(b, c->unanswered);
 	return buf_u64(b, c->audit_lost);
 }
 
@@ -93,6 +94,7 @@ int bridge_get_counts(struct view v, struct bridge_counts *ret)
 	ret->indeterminate = cursor_u64(&c);
 	ret->bytes_in = cursor_u64(&c);
 	ret->bytes_out = cursor_u64(&c);
+	ret->unanswered = cursor_u64(&c);
 	ret->audit_lost = cursor_u64(&c);
 	return cursor_end(&c) ? 0 : -EPROTO;
 }

@@ -22,14 +22,15 @@ struct exchange {
 	struct upstream_call *call;
 	bool collecting, headed, ended, sent, forwarded;
 	int status;
+	unsigned flight;
 	enum guard_cause why; /* why we gave the answer up; GUARD_CAUSE_COUNT: we did not */
 	const char *rule;     /* of the audit line */
 	int64_t began_real_ns, began_ns, moved_ns;
 };
 
-static void audit(struct exchange *x)
+static struct exchange_audit decision(const struct exchange *x)
 {
-	struct exchange_audit a = {
+	return (struct exchange_audit){
 	    .transport = x->b->transport,
 	    .route = x->v.route_id,
 	    .rule = x->rule,
@@ -41,8 +42,15 @@ static void audit(struct exchange *x)
 	    .began_ns = x->began_real_ns,
 	    .took_ns = clock_mono_ns() - x->began_ns,
 	    .forwarded = x->forwarded,
+	    .flight = x->flight,
 	};
+}
 
+static void audit(struct exchange *x)
+{
+	const struct exchange_audit a = decision(x);
+
+	x->flight = 0;
 	x->b->counts->bytes_in += x->in;
 	x->b->counts->bytes_out += x->out;
 	if (x->b->audit)
@@ -257,6 +265,19 @@ void exchange_fail(struct exchange *x, enum guard_cause cause)
 	reply(x, &r);
 }
 
+/* It goes out: whoever ends this process after this finds that it did. */
+static bool known(struct exchange *x)
+{
+	struct exchange_audit a = decision(x);
+
+	if (!x->b->audit_begin)
+		return true;
+	if (!x->b->audit_begin(x->b->audit_arg, &a))
+		return false;
+	x->flight = a.flight;
+	return true;
+}
+
 void exchange_body_end(struct exchange *x)
 {
 	struct upstream_request q = {
@@ -279,7 +300,7 @@ void exchange_body_end(struct exchange *x)
 	/* A method that may have one says so with a length of zero. */
 	q.has_body = x->body.len || x->v.method == METHOD_POST || x->v.method == METHOD_PUT ||
 		     x->v.method == METHOD_PATCH;
-	if (x->b->audit_ready && !x->b->audit_ready(x->b->audit_arg)) {
+	if (!known(x)) {
 		exchange_fail(x, GUARD_AUDIT);
 		return;
 	}

@@ -23,6 +23,7 @@ struct bridge_counts {
 	uint64_t requests; /* judged */
 	uint64_t forwarded, refused, failed, indeterminate;
 	uint64_t bytes_in, bytes_out; /* bodies: from the sandbox, to it */
+	uint64_t unanswered;	      /* in a queue: their answer could not be put there */
 	uint64_t audit_lost;	      /* decisions that no audit line tells of */
 };
 
@@ -32,7 +33,8 @@ struct exchange_audit {
 	int status;
 	uint64_t bytes_in, bytes_out;
 	int64_t began_ns, took_ns;
-	bool forwarded; /* it was handed to the upstream's side */
+	bool forwarded;	 /* it was handed to the upstream's side */
+	unsigned flight; /* of audit_begin */
 };
 
 struct bridge {
@@ -46,8 +48,8 @@ struct bridge {
 	bool stopping;
 	/* One decision, for the audit file. May be NULL. */
 	void (*audit)(void *arg, const struct exchange_audit *a);
-	/* Whether a decision could be recorded; NULL: always. If not, nothing is forwarded. */
-	bool (*audit_ready)(void *arg);
+	/* A request goes out now: a->flight comes back to audit(). False: it could not be recorded, and does not. NULL: it need not. */
+	bool (*audit_begin)(void *arg, struct exchange_audit *a);
 	void *audit_arg;
 };
 

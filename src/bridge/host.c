@@ -47,11 +47,11 @@ struct host {
 	struct bridge_policy *policy;
 	struct h2server *h2;
 	struct queueserver *queue;
-	int queue_root;			/* borrowed from queue */
-	struct bridge_shared *shared;	/* mapped, or &own */
-	struct bridge_shared own;
+	int queue_root;		      /* borrowed from queue */
+	struct bridge_shared *shared; /* mapped, or &own */
+	struct bridge_shared *own;    /* owned, or NULL */
 	struct ready ready;
-	int in, out; /* owned until the server takes them */
+	int in, out;	 /* owned until the server takes them */
 	bool ready_said; /* of a queue */
 	struct audit audit;
 	int64_t audit_by_ns; /* lines wait for a common write until then; INT64_MAX: none waits */
@@ -87,6 +87,14 @@ static void say_error(struct host *h, const struct err *e)
 	(void)say(h, BF_ERROR, &b);
 }
 
+static void close_audit(struct host *h)
+{
+	audit_close(&h->audit);
+	if (h->bridge.counts)
+		h->bridge.counts->audit_lost += h->audit.lost;
+	h->audit.lost = 0;
+}
+
 static void finish(struct host *h)
 {
 	_cleanup_buf_ struct buf b = BUF_INIT(256);
@@ -100,8 +108,7 @@ static void finish(struct host *h)
 	if (h->queue)
 		queueserver_free(h->queue);
 	h->queue = NULL;
-	audit_close(&h->audit);
-	h->bridge.counts->audit_lost += h->audit.lost;
+	close_audit(h);
 	(void)bridge_put_counts(&b, h->bridge.counts);
 	(void)say(h, BF_DONE, &b);
 }
@@ -125,10 +132,9 @@ static void lose(struct host *h, const char *why)
 		say_text(h, BF_LOST, why);
 }
 
-static void audit(void *arg, const struct exchange_audit *a)
+static struct audit_entry entry_of(const struct host *h, const struct exchange_audit *a)
 {
-	struct host *h = arg;
-	const struct audit_entry line = {
+	return (struct audit_entry){
 	    .real_ns = a->began_ns,
 	    .run = h->run_id,
 	    .upstream = h->name,
@@ -141,7 +147,14 @@ static void audit(void *arg, const struct exchange_audit *a)
 	    .bytes_out = a->bytes_out,
 	    .duration_ns = a->took_ns,
 	    .forwarded = a->forwarded,
+	    .flight = a->flight,
 	};
+}
+
+static void audit(void *arg, const struct exchange_audit *a)
+{
+	struct host *h = arg;
+	const struct audit_entry line = entry_of(h, a);
 	int64_t by = clock_mono_ns() + AUDIT_WAIT_MS * NS_PER_MS;
 
 	audit_add(&h->audit, &line);
@@ -149,11 +162,12 @@ static void audit(void *arg, const struct exchange_audit *a)
 		h->audit_by_ns = by;
 }
 
-static bool can_audit(void *arg)
+static bool audit_out(void *arg, struct exchange_audit *a)
 {
-	const struct host *h = arg;
+	struct host *h = arg;
+	const struct audit_entry line = entry_of(h, a);
 
-	return audit_ready(&h->audit);
+	return audit_begin(&h->audit, &line, &a->flight);
 }
 
 /* The channel. ----------------------------------------------------------------------------- */
@@ -251,6 +265,7 @@ static void begin_stop(struct host *h)
 		return;
 	h->stop_by_ns = clock_mono_ns() + BRIDGE_STOP_MS * NS_PER_MS;
 	guard_stop(h->bridge.guard);
+	(void)audit_flush(&h->audit);
 	if (h->h2)
 		h2server_stop(h->h2);
 	if (h->queue)
@@ -287,6 +302,10 @@ static void on_turn(void *arg, int64_t now)
 	struct host *h = arg;
 	int64_t next = upstream_tick(h->bridge.upstream, now), due;
 
+	/* Lines first: what follows may take long. */
+	if (now >= h->audit_by_ns)
+		h->audit_by_ns =
+		    audit_flush(&h->audit) ? now + AUDIT_LATER_MS * NS_PER_MS : INT64_MAX;
 	if (h->h2) {
 		due = h2server_tick(h->h2, now);
 		if (due < next)
@@ -301,13 +320,8 @@ static void on_turn(void *arg, int64_t now)
 	}
 	if (now >= h->ready_by_ns)
 		lose(h, "the gateway was not ready in time");
-	if (h->stop_by_ns != INT64_MAX &&
-	    (now >= h->stop_by_ns || under_way(h) == 0))
+	if (h->stop_by_ns != INT64_MAX && (now >= h->stop_by_ns || under_way(h) == 0))
 		finish(h);
-	if (now >= h->audit_by_ns) {
-		h->audit_by_ns =
-		    audit_flush(&h->audit) ? now + AUDIT_LATER_MS * NS_PER_MS : INT64_MAX;
-	}
 	if (h->audit_by_ns < next)
 		next = h->audit_by_ns;
 	if (h->ready_by_ns < next)
@@ -384,14 +398,17 @@ static int confine(struct host *h, struct err *e)
 	return r;
 }
 
-/* Memory of the parent's that the next process of this run gets as well: numbers, no more. */
+/* Memory of the parent's that the next process of this run gets as well (bridge/shared.h). */
 static int take_shared(struct host *h, int fd, struct err *e)
 {
 	struct stat st;
 	void *p;
 
-	h->shared = &h->own;
-	if (fd >= 0) {
+	if (fd < 0) {
+		h->shared = h->own = calloc(1, sizeof(*h->own));
+		if (!h->own)
+			return err_set(e, ERR_NOMEM, "bridge: out of memory");
+	} else {
 		if (fstat(fd, &st) < 0 || st.st_size < (off_t)sizeof(*h->shared))
 			return err_set(e, ERR_PROTOCOL, "airlock-bridge: too little memory shared");
 		p = mmap(NULL, sizeof(*h->shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -431,8 +448,11 @@ static int take_fds(struct host *h, const struct bridge_setup *s, int fds[FRAME_
 	if ((s->has_channel && (h->in < 0 || h->out < 0)) || (s->has_dir && *ret_dir < 0) ||
 	    (s->transport == BRIDGE_QUEUE ? !s->has_dir : !s->has_channel))
 		return err_set(e, ERR_PROTOCOL, "airlock-bridge: a descriptor is missing");
-	r = audit_open(&h->audit, TAKE_FD(audit), e);
-	return r < 0 ? r : take_shared(h, shared, e);
+	r = take_shared(h, shared, e);
+	if (r == 0)
+		r = audit_open_in(&h->audit, TAKE_FD(audit), shared < 0 ? NULL : &h->shared->audit,
+				  e);
+	return r;
 }
 
 static int set_up(struct host *h, const struct frame *f, int fds[FRAME_FDS_MAX], struct err *e)
@@ -468,7 +488,7 @@ static int set_up(struct host *h, const struct frame *f, int fds[FRAME_FDS_MAX],
 	(void)snprintf(h->name, sizeof(h->name), "%.*s", s.name.n ? (int)s.name.n : 3,
 		       s.name.n ? s.name.p : "api");
 	h->bridge.audit = audit;
-	h->bridge.audit_ready = can_audit;
+	h->bridge.audit_begin = audit_out;
 	h->bridge.audit_arg = h;
 	ready_init(&h->ready, nonce);
 	h->ready.alone = s.transport == BRIDGE_QUEUE;
@@ -524,7 +544,8 @@ static void clear(struct host *h)
 	if (h->out != h->in)
 		cleanup_fd(&h->out);
 	cleanup_fd(&h->in);
-	audit_close(&h->audit);
+	close_audit(h);
+	free(h->own);
 	chan_done(&h->ctl);
 	loop_done(&h->loop);
 }

@@ -114,7 +114,7 @@ static int share(struct bridge_link *l, struct err *e)
 	l->memory = memfd_create("airlock-bridge", MFD_CLOEXEC);
 	if (l->memory < 0 || ftruncate(l->memory, sizeof(*l->shared)) < 0)
 		return err_sys(e, errno, "memory of the bridge");
-	p = mmap(NULL, sizeof(*l->shared), PROT_READ, MAP_SHARED, l->memory, 0);
+	p = mmap(NULL, sizeof(*l->shared), PROT_READ | PROT_WRITE, MAP_SHARED, l->memory, 0);
 	if (p == MAP_FAILED)
 		return err_sys(e, errno, "memory of the bridge");
 	l->shared = p;
@@ -354,6 +354,24 @@ bool link_poll(struct bridge_link *l)
 	return l->state != LINK_LOST;
 }
 
+/*
+ * What the last helper had decided and not written, however it ended. Counted twice rather than not at all: what it had begun to
+ * count and not to tell is lost.
+ */
+static void rescue(struct bridge_link *l)
+{
+	struct bridge_shared *s = l->shared;
+	int fd = l->audit < 0 ? -1 : fcntl(l->audit, F_DUPFD_CLOEXEC, 3);
+	struct audit a;
+
+	if (fd >= 0 && audit_open_in(&a, fd, &s->audit, NULL) == 0) {
+		audit_close(&a);
+		s->counts.audit_lost += a.lost;
+	}
+	if (l->audit >= 0 && s->counts.requests > s->audit.told)
+		s->counts.audit_lost += s->counts.requests - s->audit.told;
+}
+
 void link_stop(struct bridge_link *l, struct bridge_counts *ret)
 {
 	if (l->state == LINK_NONE && l->control <= 0 && !l->shared)
@@ -363,6 +381,7 @@ void link_stop(struct bridge_link *l, struct bridge_counts *ret)
 		cleanup_fd(&l->control);
 	bridge_client_stop(&l->client);
 	if (l->shared) {
+		rescue(l);
 		if (ret)
 			*ret = l->shared->counts;
 		(void)munmap(l->shared, sizeof(*l->shared));

@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 
 #include "bridge/client.h"
-#include "bridge/queueserver.h"
+#include "bridge/shared.h"
 
 #define LINK_TRIES 5
 #define LINK_TRY_EACH_MS 60000

@@ -153,13 +153,14 @@ static int look(int dir, const char *name, struct stat *st)
 	return S_ISREG(st->st_mode) && st->st_nlink == 1 ? 0 : -EBADMSG;
 }
 
-uint64_t queuedir_size(const struct queuedir *d, const char *id)
+uint64_t queuedir_size(const struct queuedir *d, const char *id, bool claimed)
 {
 	char name[NAME_LEN];
 	struct stat st;
 
 	name_of(id, name);
-	return look(d->in.root, name, &st) == 0 ? (uint64_t)st.st_size : 0;
+	return look(claimed ? d->claims.root : d->in.root, name, &st) == 0 ? (uint64_t)st.st_size
+									   : 0;
 }
 
 static int move(struct queuedir *d, const char *name)

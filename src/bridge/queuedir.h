@@ -46,7 +46,7 @@ void queuedir_purge(struct queuedir *d);
 bool queuedir_list(struct queuedir *d, bool claims, bool from_start, unsigned most,
 		   void (*each)(void *arg, const char *id), void *arg);
 /* Bytes of a request, or 0 if there is no plain file. */
-uint64_t queuedir_size(const struct queuedir *d, const char *id);
+uint64_t queuedir_size(const struct queuedir *d, const char *id, bool claimed);
 /*
  * Claims the request (unless claimed already) and appends its bytes. 0; -ENOENT: it is not there (any more); -EBADMSG: no plain
  * file of one name, removed unopened or unread; -EEXIST: one of that id is under way, this one is removed; claimed

@@ -1,7 +1,7 @@
 /*
- * Policy of door 2 here: a file becomes an exchange, and an exchange is the only way from a file to the upstream. A number runs
- * once, in this process and in those before it. Not done here: what may be opened (queuedir.c), any decision about a
- * request (guard.h).
+ * Policy of door 2 here: what a sandbox puts into the queue waits there until it is its turn, and a turn is short: the rest of
+ * this process, its audit lines and its end above all, never waits for more than one file. Not done here: what may be
+ * opened (queuedir.c), how a request is read and answered (queuejob.c).
  */
 #include "bridge/queueserver.h"
 
@@ -13,337 +13,47 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "bridge/queuedir.h"
+#include "bridge/queueserver_internal.h"
 
-#define ENTRIES_TURN 1024 /* directory entries looked at in one turn */
-#define FLUSH_AT 65536	  /* bytes of an answer gathered before they are written */
-#define RETRY_MS 500	  /* an answer that could not be published */
-#define RETRIES 20
-
-/* How a request came to be taken. */
-enum job_kind {
-	JOB_NEW,
-	JOB_CLAIMED, /* by a process before this one */
-	JOB_TOO_MANY,
-};
-
-struct job {
-	struct queueserver *s;
-	struct job *next, **prev;
-	char id[QUEUE_ID_LEN + 1];
-	struct queue_envelope q;
-	struct exchange *x;
-	uint64_t held; /* bytes that count against s->held */
-	int fd;	       /* of the answer; -1: none yet */
-	struct buf out;
-	struct queue_body_put b64;
-	bool safe, head, broken, over;
-	unsigned tries;
-	int64_t retry_ns;
-};
-
-struct queueserver {
-	struct bridge *b;
-	struct queuedir d;
-	struct bridge_shared *shared;
-	struct loop_watch watch;
-	struct job *jobs;
-	unsigned under_way;
-	uint64_t held;
-	char wait[BRIDGE_PENDING_CEILING][QUEUE_ID_LEN + 1]; /* oldest first */
-	unsigned waiting;
-	bool stale; /* a listing is to begin from the start, */
-	bool more;  /* or to go on */
-	bool stopping, begun;
-	int64_t poll_ns, poll_gap_ns, alive_ns;
-	uint64_t alive_count;
-};
-
-/* Answers. --------------------------------------------------------------------------------- */
-
-static void flush(struct job *j)
-{
-	size_t at = 0;
-
-	while (!j->broken && at < j->out.len) {
-		ssize_t n = write(j->fd, j->out.data + at, j->out.len - at);
-
-		if (n < 0 && errno != EINTR)
-			j->broken = true;
-		else if (n > 0)
-			at += (size_t)n;
-	}
-	buf_reset(&j->out);
-}
-
-static void forget_answer(struct job *j)
-{
-	if (j->fd >= 0)
-		queuedir_drop(&j->s->d, j->id);
-	cleanup_fd(&j->fd);
-	buf_reset(&j->out);
-	j->out.err = 0;
-	j->b64.n = 0;
-	j->head = j->broken = false;
-}
-
-static void answer_head(void *arg, int status, const struct header *h, size_t n)
-{
-	struct job *j = arg;
-	/* Back under what the request showed: who does not know the token learns nothing by asking. */
-	const struct queue_message m = {
-	    .auth = j->q.auth, .status = status, .headers = h, .headers_len = n};
-
-	j->head = true;
-	j->fd = queuedir_answer(&j->s->d, j->id);
-	if (j->fd < 0 || queue_response_begin(&j->out, &m) < 0)
-		j->broken = true;
-}
-
-static bool answer_room(void *arg, size_t n)
-{
-	(void)arg;
-	(void)n;
-	return true;
-}
-
-static bool is_head(const struct job *j)
-{
-	return j->q.method.n == 4 && memcmp(j->q.method.p, "HEAD", 4) == 0;
-}
-
-static void answer_data(void *arg, const char *p, size_t n)
-{
-	struct job *j = arg;
-
-	if (j->broken || is_head(j))
-		return;
-	if (queue_body_put(&j->out, &j->b64, (struct view){p, n}) < 0)
-		j->broken = true;
-	if (j->out.len >= FLUSH_AT)
-		flush(j);
-}
-
-static void answer_restart(void *arg)
-{
-	forget_answer(arg);
-}
-
-/* True: somebody can read it now. */
-static bool publish(struct job *j)
-{
-	if (queue_end(&j->out, &j->b64, j->id) < 0)
-		j->broken = true;
-	flush(j);
-	cleanup_fd(&j->fd);
-	if (j->broken || queuedir_publish(&j->s->d, j->id) < 0)
-		return false;
-	queuedir_release(&j->s->d, j->id);
-	return true;
-}
-
-static void answer_end(void *arg, bool whole)
-{
-	struct job *j = arg;
-
-	(void)whole; /* what breaks off is begun anew, see answer_restart */
-	j->over = publish(j);
-	if (!j->over)
-		j->retry_ns = clock_mono_ns() + RETRY_MS * NS_PER_MS;
-}
-
-static const struct exchange_ops answers = {.head = answer_head,
-					    .room = answer_room,
-					    .data = answer_data,
-					    .restart = answer_restart,
-					    .end = answer_end};
-
-static void say(struct job *j, const struct guard_reply *r)
-{
-	forget_answer(j);
-	answer_head(j, r->status, r->headers, r->headers_len);
-	answer_data(j, r->body, r->body_len);
-	answer_end(j, true);
-}
-
-/* A full disk, a directory in the way: a short answer is tried instead, then the gateway is left to its own limit. */
-static void retry(struct job *j)
-{
-	struct guard_verdict v = {.safe = j->safe};
-	struct guard_reply r;
-
-	if (++j->tries > RETRIES) {
-		forget_answer(j);
-		queuedir_release(&j->s->d, j->id);
-		j->over = true;
-		return;
-	}
-	guard_fault(&v, GUARD_RESTARTED, true, &r);
-	say(j, &r);
-}
-
-/* Requests. -------------------------------------------------------------------------------- */
-
-static struct job *new_job(struct queueserver *s, const char *id)
-{
-	struct job *j = calloc(1, sizeof(*j));
-
-	if (!j)
-		return NULL;
-	j->s = s;
-	(void)snprintf(j->id, sizeof(j->id), "%s", id);
-	j->fd = -1;
-	j->out = BUF_INIT(1 << 20);
-	j->next = s->jobs;
-	j->prev = &s->jobs;
-	if (j->next)
-		j->next->prev = &j->next;
-	s->jobs = j;
-	s->under_way++;
-	return j;
-}
-
-static void free_job(struct job *j)
-{
-	if (j->x)
-		exchange_free(j->x);
-	forget_answer(j);
-	*j->prev = j->next;
-	if (j->next)
-		j->next->prev = j->prev;
-	j->s->under_way--;
-	j->s->held -= j->held;
-	queue_envelope_done(&j->q);
-	buf_done(&j->out);
-	free(j);
-}
-
-/* What could not be read has no token that an answer could go back under. */
-static void malformed(struct job *j, int status, const char *why)
-{
-	struct guard_reply r = {.status = status, .rule = "queue.envelope"};
-
-	queue_envelope_done(&j->q);
-	j->q = (struct queue_envelope){0};
-	r.headers[r.headers_len++] =
-	    (struct header){{"content-type", 12}, {"application/json", 16}};
-	r.headers[r.headers_len++] = (struct header){{GUARD_MARKER, sizeof(GUARD_MARKER) - 1},
-						     {r.rule, strlen(r.rule)}};
-	r.body_len = (size_t)snprintf(r.body, sizeof(r.body), "{\"error\":\"%s\",\"code\":\"%s\"}",
-				      why, r.rule);
-	exchange_refused(j->s->b, status, r.rule);
-	say(j, &r);
-}
-
-/* Let through by the guard; now its number. Taken before a byte is sent on. */
-static bool may_run(struct job *j, enum job_kind kind)
-{
-	uint64_t seq;
-	char name[QUEUE_ID_LEN + 8], id[QUEUE_ID_LEN + 1];
-
-	if (kind == JOB_TOO_MANY) {
-		exchange_fail(j->x, GUARD_OVERLOAD);
-		return false;
-	}
-	(void)snprintf(name, sizeof(name), "%s" QUEUE_SUFFIX, j->id);
-	(void)queue_name_parse(name, id, &seq);
-	if (kind == JOB_CLAIMED) {
-		(void)queue_window_take(&j->s->shared->window, seq);
-		if (exchange_safe(j->x))
-			return true;
-		exchange_fail(j->x, GUARD_RESTARTED);
-		return false;
-	}
-	if (queue_window_take(&j->s->shared->window, seq) < 0) {
-		exchange_fail(j->x, GUARD_REPLAYED);
-		return false;
-	}
-	return true;
-}
-
-static void run(struct job *j, struct buf *raw, enum job_kind kind)
-{
-	struct guard_request req = {.token_in = GUARD_TOKEN_BOTH,
-				    .token = j->q.auth,
-				    .method = j->q.method,
-				    .target = j->q.target,
-				    .headers = j->q.headers,
-				    .headers_len = j->q.headers_len,
-				    .body_len = (int64_t)j->q.body_len};
-	struct buf body = BUF_INIT(BRIDGE_QUEUE_BODY_MAX + 1);
-
-	j->x = exchange_begin(j->s->b, &req, &answers, j);
-	if (!j->x) {
-		malformed(j, 503, "there is no room for this request now");
-		return;
-	}
-	j->safe = exchange_safe(j->x);
-	if (!exchange_wants_body(j->x) || !may_run(j, kind))
-		return;
-	if (queue_body(&j->q, &body) < 0) {
-		buf_done(&body);
-		exchange_fail(j->x, GUARD_MEMORY);
-		return;
-	}
-	buf_done(raw);
-	exchange_body_give(j->x, &body);
-	exchange_body_end(j->x);
-}
-
-static void take(struct queueserver *s, const char *id, enum job_kind kind)
-{
-	size_t max = (size_t)queue_envelope_max(BRIDGE_QUEUE_BODY_MAX);
-	_cleanup_buf_ struct buf raw = BUF_INIT(max + 2);
-	const char *why = "";
-	struct job *j;
-	int r;
-
-	/* Answered already, by a process that did not live to clear its claim away. */
-	if (kind == JOB_CLAIMED && queuedir_answered(&s->d, id)) {
-		queuedir_release(&s->d, id);
-		return;
-	}
-	r = queuedir_take(&s->d, id, kind == JOB_CLAIMED, max, &raw);
-	if (r == -EBADMSG || r == -EEXIST)
-		exchange_refused(s->b, 0, r == -EEXIST ? "queue.replay" : "queue.file");
-	if (r == -EBADMSG || r == -EEXIST || r == -ENOENT)
-		return;
-	j = new_job(s, id);
-	if (!j) {
-		queuedir_release(&s->d, id);
-		return;
-	}
-	if (r == 0)
-		r = queue_request_parse(raw.data ? raw.data : "", raw.len, id,
-					BRIDGE_QUEUE_BODY_MAX, &j->q, &why);
-	else
-		why = r == -E2BIG    ? "the envelope is too long"
-		      : r == -EAGAIN ? "the file changed while it was read"
-				     : "it cannot be read";
-	if (r < 0) {
-		malformed(j, r == -E2BIG ? 413 : 400, why);
-		return;
-	}
-	j->held = raw.len;
-	s->held += raw.len;
-	run(j, &raw, kind);
-}
+#define ENTRIES_TURN 1024    /* directory entries looked at in one turn */
+#define FILES_TURN 64	     /* requests read in one turn, */
+#define BYTES_TURN (4 << 20) /* and bytes after which no further one is */
+#define REFUSE_MAX 64	     /* that wait for their 503; more of them wait in the directory */
+#define CLAIMED_MAX \
+	(BRIDGE_PENDING_CEILING + 64) /* of the processes before; there can be no more */
 
 /* Which ones. ------------------------------------------------------------------------------ */
 
-static bool has_job(const struct queueserver *s, const char *id)
+static int ids_new(struct queue_ids *q, unsigned max)
 {
-	for (const struct job *j = s->jobs; j; j = j->next)
-		if (strcmp(j->id, id) == 0)
+	q->max = max;
+	q->id = calloc(max, sizeof(*q->id));
+	return q->id ? 0 : -ENOMEM;
+}
+
+static bool ids_has(const struct queue_ids *q, const char *id)
+{
+	for (unsigned i = 0; i < q->n; i++)
+		if (strcmp(q->id[i], id) == 0)
 			return true;
 	return false;
 }
 
-static bool may_begin(const struct queueserver *s, const char *id)
+static bool ids_put(struct queue_ids *q, unsigned most, const char *id)
 {
-	if (s->under_way >= guard_policy(s->b->guard)->streams_max)
+	if (q->n >= most || q->n >= q->max)
 		return false;
-	return s->held == 0 || s->held + queuedir_size(&s->d, id) <= BRIDGE_HELD_MAX;
+	(void)snprintf(q->id[q->n++], sizeof(q->id[0]), "%s", id);
+	return true;
+}
+
+static uint64_t take_first(struct queueserver *s, struct queue_ids *q, enum job_kind kind)
+{
+	char id[QUEUE_ID_LEN + 1];
+
+	memcpy(id, q->id[0], sizeof(id));
+	memmove(q->id[0], q->id[1], --q->n * sizeof(q->id[0]));
+	return queuejob_take(s, id, kind);
 }
 
 static void consider(void *arg, const char *id)
@@ -351,36 +61,46 @@ static void consider(void *arg, const char *id)
 	struct queueserver *s = arg;
 
 	s->poll_gap_ns = 0;
-	/* Its file is there once more: claiming it is refused, and removes it. */
-	if (has_job(s, id)) {
-		take(s, id, JOB_NEW);
+	if (s->stopping || ids_has(&s->wait, id) || ids_has(&s->refuse, id))
 		return;
-	}
-	for (unsigned i = 0; i < s->waiting; i++)
-		if (strcmp(s->wait[i], id) == 0)
-			return;
-	if (s->waiting == 0 && may_begin(s, id))
-		take(s, id, JOB_NEW);
-	else if (s->waiting < guard_policy(s->b->guard)->queue_max)
-		(void)snprintf(s->wait[s->waiting++], sizeof(s->wait[0]), "%s", id);
-	else
-		take(s, id, JOB_TOO_MANY);
+	if (ids_put(&s->wait, guard_policy(s->b->guard)->queue_max, id) ||
+	    ids_put(&s->refuse, REFUSE_MAX, id))
+		return;
+	/* It lies well where it is, and is found again. */
+	s->stale = true;
 }
 
 static void recover(void *arg, const char *id)
 {
-	take(arg, id, JOB_CLAIMED);
+	struct queueserver *s = arg;
+
+	if (!ids_put(&s->claimed, CLAIMED_MAX, id))
+		s->b->counts->unanswered++;
 }
 
-static void begin_waiting(struct queueserver *s)
+static bool may_begin(const struct queueserver *s, const struct queue_ids *q, bool claimed)
 {
-	while (s->waiting && (s->stopping || may_begin(s, s->wait[0]))) {
-		char id[QUEUE_ID_LEN + 1];
+	if (q->n == 0 || s->under_way >= guard_policy(s->b->guard)->streams_max)
+		return false;
+	return s->held == 0 || s->held + queuedir_size(&s->d, q->id[0], claimed) <= BRIDGE_HELD_MAX;
+}
 
-		memcpy(id, s->wait[0], sizeof(id));
-		memmove(s->wait[0], s->wait[1], --s->waiting * sizeof(s->wait[0]));
-		take(s, id, JOB_NEW);
+/* True: more could begin, in the next turn. */
+static bool begin_some(struct queueserver *s)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned i = 0; i < FILES_TURN && bytes < BYTES_TURN; i++) {
+		if (may_begin(s, &s->claimed, true))
+			bytes += take_first(s, &s->claimed, JOB_CLAIMED);
+		else if (may_begin(s, &s->wait, false))
+			bytes += take_first(s, &s->wait, JOB_NEW);
+		else if (s->refuse.n)
+			bytes += take_first(s, &s->refuse, JOB_TOO_MANY);
+		else
+			return false;
 	}
+	return s->refuse.n || may_begin(s, &s->claimed, true) || may_begin(s, &s->wait, false);
 }
 
 static void on_notify(struct loop_watch *w, uint32_t events)
@@ -421,6 +141,10 @@ int queueserver_new(struct bridge *b, int dir, struct bridge_shared *shared,
 	s->watch.fd = -1;
 	s->alive_ns = INT64_MAX;
 	r = queuedir_open(&s->d, dir, e);
+	if (r == 0 &&
+	    (ids_new(&s->wait, BRIDGE_PENDING_CEILING) < 0 || ids_new(&s->refuse, REFUSE_MAX) < 0 ||
+	     ids_new(&s->claimed, CLAIMED_MAX) < 0))
+		r = err_set(e, ERR_NOMEM, "queue: out of memory");
 	if (r < 0) {
 		queueserver_free(s);
 		return r;
@@ -436,21 +160,26 @@ int queueserver_new(struct bridge *b, int dir, struct bridge_shared *shared,
 int queueserver_begin(struct queueserver *s)
 {
 	bool again = s->shared->begun;
-	int r = s->d.notify < 0
-		    ? 0
-		    : loop_add(s->b->loop, &s->watch, s->d.notify, EPOLLIN, on_notify);
+	int r =
+	    s->d.notify < 0 ? 0 : loop_add(s->b->loop, &s->watch, s->d.notify, EPOLLIN, on_notify);
 
 	s->begun = s->stale = true;
 	s->shared->begun = 1;
+	/* A sandbox of the same user may have put more there than there can be. */
 	if (r == 0 && again)
-		while (queuedir_list(&s->d, true, false, ENTRIES_TURN, recover, s))
-			;
+		(void)queuedir_list(&s->d, true, false, 4 * CLAIMED_MAX, recover, s);
 	return r;
 }
 
 static bool busy(const struct queueserver *s)
 {
-	return s->jobs || s->waiting;
+	return s->jobs || s->wait.n || s->claimed.n || s->refuse.n;
+}
+
+static void put_names(const struct queue_ids *q, struct buf *out)
+{
+	for (unsigned i = 0; i < q->n; i++)
+		(void)buf_putf(out, "%s\n", q->id[i]);
 }
 
 /* Only what takes longer than a moment costs a write. */
@@ -469,10 +198,10 @@ static void alive(struct queueserver *s, int64_t now)
 	s->alive_ns = now + QUEUE_ALIVE_MS * NS_PER_MS;
 	(void)buf_putf(&b, "%llu %lld\n", (unsigned long long)++s->alive_count,
 		       (long long)clock_mono_ns());
-	for (const struct job *j = s->jobs; j; j = j->next)
-		(void)buf_putf(&b, "%s\n", j->id);
-	for (unsigned i = 0; i < s->waiting; i++)
-		(void)buf_putf(&b, "%s\n", s->wait[i]);
+	queuejob_names(s, &b);
+	put_names(&s->claimed, &b);
+	put_names(&s->wait, &b);
+	put_names(&s->refuse, &b);
 	queuedir_alive(&s->d, (struct view){b.data, b.len});
 }
 
@@ -497,39 +226,32 @@ static void poll_again(struct queueserver *s, int64_t now)
 	s->poll_ns = now + s->poll_gap_ns;
 }
 
-static int64_t tick_jobs(struct queueserver *s, int64_t now)
+/* Only while there is room for what is found. */
+static void list(struct queueserver *s)
 {
-	int64_t next = INT64_MAX;
+	const bool from_start = s->stale;
 
-	for (struct job *j = s->jobs, *following; j; j = following) {
-		following = j->next;
-		if (!j->over && j->retry_ns && now >= j->retry_ns)
-			retry(j);
-		if (j->over)
-			free_job(j);
-		else if (j->retry_ns && j->retry_ns < next)
-			next = j->retry_ns;
-	}
-	return next;
+	if (s->stopping || !(s->stale || s->more) || s->refuse.n >= REFUSE_MAX)
+		return;
+	s->stale = false;
+	s->more = queuedir_list(&s->d, false, from_start, ENTRIES_TURN, consider, s);
 }
 
 int64_t queueserver_tick(struct queueserver *s, int64_t now)
 {
 	int64_t next = INT64_MAX, due;
+	bool again;
 
 	if (!s->begun)
 		return INT64_MAX;
 	poll_again(s, now);
-	if (s->stale || s->more) {
-		s->more = queuedir_list(&s->d, false, s->stale, ENTRIES_TURN, consider, s);
-		s->stale = false;
-	}
-	due = tick_jobs(s, now);
-	begin_waiting(s);
+	list(s);
+	due = queuejob_tick(s, now);
+	again = begin_some(s);
 	/* Those that were answered at once are done with at once. */
-	next = tick_jobs(s, now);
+	next = queuejob_tick(s, now);
 	alive(s, now);
-	if (s->more || (s->waiting && may_begin(s, s->wait[0])))
+	if (again || s->stale || s->more)
 		return now;
 	if (due < next)
 		next = due;
@@ -538,25 +260,27 @@ int64_t queueserver_tick(struct queueserver *s, int64_t now)
 	return s->alive_ns < next ? s->alive_ns : next;
 }
 
+/* What was not read stays where it is: the gateway takes it back, and says that it was not sent. */
 void queueserver_stop(struct queueserver *s)
 {
 	s->stopping = true;
+	s->stale = s->more = false;
+	s->claimed.n = s->wait.n = s->refuse.n = 0;
 }
 
 unsigned queueserver_under_way(const struct queueserver *s)
 {
-	return s->under_way + s->waiting;
+	return s->under_way + s->claimed.n + s->wait.n + s->refuse.n;
 }
 
 void queueserver_free(struct queueserver *s)
 {
-	for (struct job *j = s->jobs; j; j = j->next)
-		if (j->x)
-			exchange_fail(j->x, GUARD_STOPPED);
-	while (s->jobs)
-		free_job(s->jobs);
+	queuejob_end_all(s);
 	if (s->watch.fd >= 0)
 		loop_del(s->b->loop, &s->watch);
+	free(s->claimed.id);
+	free(s->wait.id);
+	free(s->refuse.id);
 	queuedir_done(&s->d);
 	free(s);
 }

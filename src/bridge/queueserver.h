@@ -14,14 +14,7 @@
 #define AIRLOCK_BRIDGE_QUEUESERVER_H
 
 #include "bridge/exchange.h"
-#include "wire/queue.h"
-
-/* What is left to the next process of the same bridge. */
-struct bridge_shared {
-	struct bridge_counts counts;
-	struct queue_window window;
-	uint64_t begun; /* bool: a queue server was here before */
-};
+#include "bridge/shared.h"
 
 struct queueserver;
 

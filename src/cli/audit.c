@@ -85,7 +85,7 @@ static int print_file(FILE *f, bool json, struct totals *t)
 	while ((n = getline(&line, &cap, f)) > 0) {
 		if (!json)
 			print_line(line, (size_t)n, t);
-		else if (line[n - 1] == '\n')
+		else if (n > 1 && line[n - 1] == '\n')
 			(void)fwrite(line, 1, (size_t)n, stdout);
 	}
 	return ferror(f) ? -errno : 0;

@@ -350,9 +350,14 @@ static void bridge(const struct bridge_outcome *o)
 		cli_say(
 		    "%s: of %llu requests that failed it is not known whether they had their effect",
 		    who, (unsigned long long)c->indeterminate);
+	if (c->unanswered)
+		cli_say("%s: %llu answers found no place in the queue's directory", who,
+			(unsigned long long)c->unanswered);
 	if (c->audit_lost)
-		cli_say("%s: %llu decisions are in no audit line: the file could not be written",
-			who, (unsigned long long)c->audit_lost);
+		cli_say(
+		    "%s: %llu decisions are in no audit line: the file could not be written, or "
+		    "airlock-bridge was killed",
+		    who, (unsigned long long)c->audit_lost);
 }
 
 static void network_refused(const struct run_outcome *o)

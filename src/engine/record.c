@@ -192,13 +192,13 @@ static json_t *bridge(const struct bridge_outcome *o)
 
 	if (!o->used)
 		return json_null();
-	return json_pack("{s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o}", "policy",
+	return json_pack("{s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o}", "policy",
 			 text(o->policy), "restarts", (json_int_t)o->restarts, "requests",
 			 (json_int_t)c->requests, "forwarded", (json_int_t)c->forwarded, "refused",
-			 (json_int_t)c->refused, "failed",
-			 (json_int_t)c->failed, "indeterminate", (json_int_t)c->indeterminate,
-			 "bytes_in", (json_int_t)c->bytes_in, "bytes_out", (json_int_t)c->bytes_out,
-			 "audit_lost", (json_int_t)c->audit_lost, "lost",
+			 (json_int_t)c->refused, "failed", (json_int_t)c->failed, "indeterminate",
+			 (json_int_t)c->indeterminate, "bytes_in", (json_int_t)c->bytes_in,
+			 "bytes_out", (json_int_t)c->bytes_out, "unanswered",
+			 (json_int_t)c->unanswered, "audit_lost", (json_int_t)c->audit_lost, "lost",
 			 o->lost ? text(o->why) : json_null());
 }
 

@@ -10,7 +10,7 @@ from api_box import KEY
 
 HAS_CHANNEL, HAS_DIR, HAS_AUDIT, HAS_SHARED = 4, 8, 16, 32
 SETUP, POLICY, STOP, CONFINED, READY, POLICY_SET, POLICY_BAD, LOST, DONE, ERROR = 1, 2, 3, 32, 33, 34, 35, 36, 37, 38
-COUNTS = "requests", "forwarded", "refused", "failed", "indeterminate", "bytes_in", "bytes_out", "audit_lost"
+COUNTS = "requests", "forwarded", "refused", "failed", "indeterminate", "bytes_in", "bytes_out", "unanswered", "audit_lost"
 
 
 def text(v):

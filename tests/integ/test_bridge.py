@@ -734,6 +734,28 @@ class Runs:
                 self.assertEqual(self.host.read("out"), b"done\n")
                 until("no process left", lambda: not self.host.left())
 
+    def test_B10_a_helper_killed_at_the_end_takes_no_decision_with_it(self):
+        """It hangs when the run ends, and is killed; lines are gathered for longer than it had."""
+        p = subprocess.Popen([self.host.bin + "/airlock", "run", *self.words, "--json=" + self.host.top + "/rec", "--", self.ASK],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.host.ws, env=self.host.env)
+        self.addCleanup(p.kill)
+        self.assertEqual(p.stdout.readline(), b"up\n")
+        (v,) = [c for c in below(p.pid) if look(c, "cmdline").split(b"\0")[0].endswith(b"airlock-bridge")]
+        for _ in range(3):
+            p.stdin.write(b"/api/agents/me\n")
+            p.stdin.flush()
+            self.assertEqual(p.stdout.readline(), b"200\n")
+        os.kill(v, signal.SIGSTOP)
+        p.stdin.close()
+        p.stdin = None
+        _, err = p.communicate(timeout=DEADLINE)
+        self.assertEqual(p.returncode, 0, err)
+        with open(self.host.top + "/rec", encoding="utf-8") as f:
+            rec = json.load(f)
+        self.assertEqual((rec["bridge"]["requests"], rec["bridge"]["forwarded"], rec["bridge"]["audit_lost"]), (3, 3, 0))
+        with open("%s/runs/%s/audit.jsonl" % (self.host.state, rec["run"]), encoding="utf-8") as f:
+            self.assertEqual([(l["method"], l["rule"]) for l in map(json.loads, filter(str.strip, f))], [("GET", "allow")] * 3)
+
     ASK = ('python3 -uc \'\nimport os,sys,urllib.request as u,urllib.error\nprint("up")\nfor line in sys.stdin:\n try:\n  '
            'r=u.Request(os.environ["PAPERCLIP_API_URL"]+line.strip(),headers={"authorization":"Bearer "+os.environ["PAPERCLIP_API_KEY"]})\n  '
            'print(u.urlopen(r,timeout=60).status)\n except urllib.error.HTTPError as e: print(e.code)\n\'')

@@ -40,7 +40,7 @@ class Queue:
             self.put(name, data)
         self.fd = os.open(self.dir, os.O_RDONLY | os.O_DIRECTORY)
         self.shared = os.memfd_create("shared")
-        os.ftruncate(self.shared, 4096)
+        os.ftruncate(self.shared, 2 << 20)
         self.seq, self.token = time.monotonic_ns(), None
         self.start()
 
@@ -443,6 +443,51 @@ class Files(Box):
         self.assertEqual(self.q.ask()[0], 200)
         until("a sign of life", lambda: os.path.exists(self.q.dir + "/alive") and ident in open(self.q.dir + "/alive", encoding="ascii").read())
 
+    def test_Q11_answers_that_find_no_place_are_bounded(self):
+        """Something that cannot be replaced lies where every answer goes: a few are tried again, the rest is given up and counted."""
+        n = 300
+        ids = [self.q.new_id() for _ in range(n)]
+        for i in ids:
+            os.makedirs(self.q.path(i, "responses") + "/full")
+        for i in ids:
+            self.q.send("POST", COMMENT, auth="wrong", name=i)
+        most = [0]
+
+        def taken():
+            left = len(os.listdir(self.q.dir + "/requests"))
+            most[0] = max(most[0], len(os.listdir(self.q.dir + "/claims")))
+            return left <= 64
+        until("those beyond what may wait", taken)
+        # 64 that are tried again; one in the making.
+        self.assertLessEqual(most[0], 65)
+        counts = self.q.host.stop()
+        self.assertGreaterEqual(counts["unanswered"], n - 128)
+        self.assertEqual(self.api.take(), [])
+
+    def test_Q17_Q20_claims_of_a_helper_before_are_taken_up_within_the_same_bounds(self):
+        gate, lock, now, most = threading.Event(), threading.Lock(), [0], [0]
+
+        def wait(handler, call):
+            with lock:
+                now[0] += 1
+                most[0] = max(most[0], now[0])
+            gate.wait(DEADLINE)
+            with lock:
+                now[0] -= 1
+            return api_box.echo(handler, call)
+        self.api.answer = wait
+        self.q.kill()
+        ids = [self.q.new_id() for _ in range(200)]
+        for i in ids:
+            with open(self.q.path(i, "claims"), "w", encoding="ascii") as f:
+                json.dump(self.q.envelope(i), f)
+        self.q.start()
+        until("as many as may run", lambda: now[0] >= 64)
+        gate.set()
+        self.assertEqual([self.q.answer(i)[0] for i in ids], [200] * len(ids))
+        self.assertLessEqual(most[0], 64)
+        self.assertEqual(len(self.api.take()), len(ids))
+
     def test_Q19_C13_one_slow_request_does_not_hold_the_others(self):
         gate = threading.Event()
         self.api.answer = lambda h, call: (gate.wait(DEADLINE) if call["target"].endswith("slow") else None, api_box.echo(h, call))[1]
@@ -489,6 +534,96 @@ class Files(Box):
         ident = self.q.send("POST", COMMENT)
         self.assertEqual(len(self.api.take()), 1)
         self.assertTrue(os.path.exists(self.q.path(ident)))
+
+    def test_C17_what_waits_at_the_end_is_not_read_any_more(self):
+        gate, under_way = threading.Event(), threading.Semaphore(0)
+        self.addCleanup(gate.set)
+
+        def wait(handler, call):
+            under_way.release()
+            gate.wait(DEADLINE)
+            return api_box.echo(handler, call)
+        self.api.answer = wait
+        ids = [self.q.send() for _ in range(120)]
+        for _ in range(64):
+            self.assertTrue(under_way.acquire(timeout=DEADLINE))
+        counts = self.q.host.stop()
+        self.assertEqual((counts["requests"], counts["failed"], counts["audit_lost"]), (64, 64, 0))
+        self.assertEqual(sorted(os.listdir(self.q.dir + "/requests")), sorted(i + ".json" for i in ids[64:]))
+
+
+class Killed(Box):
+    """B-10: a helper that is killed takes no decision with it."""
+
+    def lines(self, fd):
+        with open(os.dup(fd), encoding="utf-8") as f:
+            f.seek(0)
+            return [json.loads(l) for l in f if l.strip()]
+
+    def test_S2_08_C10_every_decision_has_its_line_all_the_same(self):
+        with tempfile.TemporaryDirectory(prefix="airlock-audit-test.") as d:
+            audit = os.open(d + "/audit", os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            self.addCleanup(os.close, audit)
+            there = threading.Semaphore(0)
+
+            def hang(handler, call):
+                if call["method"] != "PATCH":
+                    return api_box.echo(handler, call)
+                there.release()
+                while handler.connection.recv(1):
+                    pass
+                return False
+            self.api.answer = hang
+            q = Queue(self.api, audit=audit)
+            self.addCleanup(q.close)
+            for _ in range(20):
+                self.assertEqual(q.ask("POST", COMMENT, headers=JSON, body=b"{}")[0], 200)
+            self.assertEqual(q.ask("POST", COMMENT, auth="wrong")[0], 401)
+            q.send("PATCH", "/api/issues/i1", headers=JSON, body=b"{}")
+            self.assertTrue(there.acquire(timeout=DEADLINE))
+            q.kill()
+            q.start()
+            counts = q.host.stop()
+            self.assertEqual(counts["audit_lost"], 0)
+            got = [(l["method"], l["rule"], l["status"]) for l in self.lines(audit)]
+            for what, n in (("POST", "allow", 200), 20), ((None, "auth.token", 401), 1), (("PATCH", "bridge.killed", 0), 1):
+                self.assertEqual(got.count(what), n, got)
+
+
+class Secretive(Box):
+    """S2-03: no neighbour of the same user reads a token, a key or a descriptor out of a process that has one."""
+
+    def test_every_program_with_a_secret_is_undumpable(self):
+        # What belongs to an undumpable process in /proc is root's; root itself cannot be told apart.
+        who = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+        with tempfile.TemporaryDirectory(prefix="airlock-nodump-test.") as d, socket.socket() as s:
+            os.chmod(d, 0o777)
+            s.bind(("127.0.0.1", 0))
+            port = str(s.getsockname()[1])
+            s.close()
+            ours, theirs = socket.socketpair()
+            env = {"HOME": d, "XDG_STATE_HOME": d, "XDG_RUNTIME_DIR": d, "PATH": os.environ["PATH"]}
+            gate = {"PAPERCLIP_API_BRIDGE_MODE": "http2_v1", "PAPERCLIP_BRIDGE_PORT": port, "PAPERCLIP_BRIDGE_NONCE": "n",
+                    "PAPERCLIP_BRIDGE_CONTROL": "1"}
+            for argv, e in ((["airlock-bridge"], {}), (["airlock-bridge-tls"], {}), (["airlock-proxy"], {}), (["airlock-gateway"], gate),
+                            (["airlock", "bridge", "--upstream", self.api.url, "--listen", "127.0.0.1:" + port], env),
+                            (["airlockd", "--listen", "unix:" + d + "/sock"], env)):
+                with self.subTest(argv[0]):
+                    p = subprocess.Popen([PROGRAMS + "/" + argv[0]] + argv[1:], stdin=theirs, stdout=subprocess.DEVNULL,
+                                         stderr=subprocess.PIPE, env=e, **who)
+
+                    def owner():
+                        if p.poll() is not None:
+                            raise AssertionError(p.stderr.read())
+                        return os.stat("/proc/%d/environ" % p.pid).st_uid == 0
+                    try:
+                        until("it to be root's", owner)
+                    finally:
+                        p.terminate()
+                        p.wait(DEADLINE)
+                        p.stderr.close()
+            ours.close()
+            theirs.close()
 
 
 class Confined(Box):

@@ -10,7 +10,9 @@
 #include <jansson.h>
 #include <sys/resource.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -151,7 +153,7 @@ static void refusals_keep_to_their_room(void **state)
 	(void)state;
 	no.rule = "route.path";
 	assert_int_equal(audit_open(&a, fd, NULL), 0);
-	a.refused = AUDIT_REFUSED_MAX - 10;
+	a.m->refused = AUDIT_REFUSED_MAX - 10;
 	for (int i = 0; i < 500; i++)
 		audit_add(&a, &no);
 	(void)audit_flush(&a);
@@ -265,6 +267,95 @@ static void a_torn_line_is_written_again(void **state)
 	(void)close(rd);
 }
 
+static struct audit_memory *shared_memory(void)
+{
+	struct audit_memory *m =
+	    mmap(NULL, sizeof(*m), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	assert_true(m != MAP_FAILED);
+	return m;
+}
+
+/* Three lines, 200 of a kind that are counted, two requests on their way: and kill -9 before a byte is written. */
+static void be_killed(struct audit_memory *m, int fd)
+{
+	struct audit_entry e = one;
+	struct audit a;
+	unsigned ended;
+
+	e.forwarded = true;
+	if (audit_open_in(&a, fd, m, NULL) < 0)
+		_exit(1);
+	for (int i = 0; i < 3; i++)
+		audit_add(&a, &e);
+	a.tokens[0] = a.tokens[1] = -1e9;
+	for (int i = 0; i < 200; i++)
+		audit_add(&a, &e);
+	if (!audit_begin(&a, &e, &ended) || !audit_begin(&a, &e, &e.flight))
+		_exit(1);
+	e.flight = ended;
+	e.rule = "upstream.lost";
+	audit_add(&a, &e);
+	e.flight = 0;
+	e.route_id = "PUT /b";
+	e.method = "PUT";
+	if (!audit_begin(&a, &e, &e.flight))
+		_exit(1);
+	(void)raise(SIGKILL);
+}
+
+/* B-10: a helper that is killed takes no decision with it, whether the next one or airlock finds it. */
+static void what_a_killed_process_knew_is_written(void **state)
+{
+	struct audit_memory *m = shared_memory();
+	int rd, status, fd = made_file(&rd);
+	struct audit a;
+	pid_t pid = fork();
+
+	(void)state;
+	if (pid == 0)
+		be_killed(m, fd);
+	assert_true(pid > 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSIGNALED(status));
+	assert_int_equal(size_of(rd), 0);
+	assert_int_equal(audit_open_in(&a, fd, m, NULL), 0);
+	assert_int_equal(m->told, 206);
+	audit_close(&a);
+	assert_int_equal(a.lost, 0);
+	assert_int_equal(look(rd, "allow").lines, 4);
+	assert_int_equal(look(rd, "allow").requests, 203);
+	assert_int_equal(look(rd, "upstream.lost").requests, 1);
+	assert_int_equal(look(rd, AUDIT_KILLED).lines, 2);
+	/* Once: nothing is left for the one after. */
+	assert_int_equal(audit_open_in(&a, open("/dev/null", O_WRONLY | O_CLOEXEC), m, NULL), 0);
+	assert_int_equal(m->told, 206);
+	audit_close(&a);
+	assert_int_equal(munmap(m, sizeof(*m)), 0);
+	(void)close(rd);
+}
+
+/* A helper that was taken over leaves what it likes: it costs lines, and no more. */
+static void nothing_that_is_left_is_believed(void **state)
+{
+	static const int bytes[] = {0xff, 0x7f, '\n', 0x80, 1};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(bytes); i++) {
+		struct audit_memory *m = shared_memory();
+		int rd, fd = made_file(&rd);
+		struct audit a;
+
+		memset(m, bytes[i], sizeof(*m));
+		assert_int_equal(audit_open_in(&a, fd, m, NULL), 0);
+		audit_add(&a, &one);
+		audit_close(&a);
+		assert_in_range(size_of(rd), 1, 8 << 20);
+		assert_int_equal(munmap(m, sizeof(*m)), 0);
+		(void)close(rd);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -274,6 +365,8 @@ int main(void)
 	    cmocka_unit_test(many_kinds_share),
 	    cmocka_unit_test(a_full_file_is_said),
 	    cmocka_unit_test(a_torn_line_is_written_again),
+	    cmocka_unit_test(what_a_killed_process_knew_is_written),
+	    cmocka_unit_test(nothing_that_is_left_is_believed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
