@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <sodium.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,6 +28,10 @@ void changes_done(struct changes *c)
 	for (size_t i = 0; i < c->n; i++)
 		shown_done(&c->v[i]);
 	free(c->v);
+	free(c->part);
+	free(c->prefix);
+	free(c->shown[0]);
+	free(c->shown[1]);
 	review_free(c->review);
 	*c = (struct changes){0};
 }
@@ -74,6 +79,17 @@ static void sent_side(const struct review_entry *en, struct shown_side *ret)
 	}
 }
 
+/* What is asked for, of one part. */
+struct chosen {
+	const struct changes_filter *f;
+	size_t part;
+};
+
+static bool is_chosen(const struct chosen *only, const char *path)
+{
+	return only->f->match(only->f->arg, only->part, path);
+}
+
 /* --- a set that waits ---------------------------------------------------------------------- */
 
 static int from_entry(struct changes *c, const struct review_entry *en)
@@ -102,8 +118,7 @@ static int from_entry(struct changes *c, const struct review_entry *en)
 	return 0;
 }
 
-static int load_waiting(struct changes *c, bool (*match)(void *, const char *), void *arg,
-			struct err *e)
+static int load_waiting(struct changes *c, const struct chosen *only, struct err *e)
 {
 	_cleanup_free_ struct review_entry *en = malloc(sizeof(*en));
 	uint64_t n = review_count(c->review, NULL);
@@ -111,7 +126,7 @@ static int load_waiting(struct changes *c, bool (*match)(void *, const char *), 
 
 	for (uint64_t i = 0; i < n && r == 0; i++) {
 		r = review_get(c->review, i, en);
-		if (r < 0 || (match && !match(arg, en->s.path)))
+		if (r < 0 || !is_chosen(only, en->s.path))
 			continue;
 		r = review_look(c->review, en, e);
 		if (r == 0)
@@ -143,7 +158,7 @@ static char *bytes_of(const json_t *j, const char *key, const char *key64)
 
 static void host_side(struct changes *c, struct shown *s)
 {
-	_cleanup_fd_ int root = open(c->set->run.workspace, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_fd_ int root = open(c->part->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct beneath b = {.root = root};
 	struct stat st;
 
@@ -159,7 +174,7 @@ static void host_side(struct changes *c, struct shown *s)
 static int file_side(struct changes *c, struct shown *s, const char *file, bool old)
 {
 	struct shown_side *side = old ? &s->a : &s->b;
-	_cleanup_free_ char *full = path_join(c->set->run_dir, file);
+	_cleanup_free_ char *full = path_join(c->part->dir, file);
 	struct stat st;
 
 	*side = (struct shown_side){.kind = MK_ABSENT};
@@ -225,10 +240,9 @@ static int from_record(struct changes *c, const json_t *j, const char *path,
 	return r;
 }
 
-static int load_record(struct changes *c, bool (*match)(void *, const char *), void *arg,
-		       struct err *e)
+static int load_record(struct changes *c, const struct chosen *only, struct err *e)
 {
-	_cleanup_free_ char *file = path_join(c->set->run_dir, "changes.jsonl");
+	_cleanup_free_ char *file = path_join(c->part->dir, "changes.jsonl");
 	_cleanup_free_ struct review_entry *en = malloc(sizeof(*en));
 	_cleanup_file_ FILE *f = file ? fopen(file, "re") : NULL;
 	int r = en && file ? 0 : -ENOMEM;
@@ -241,7 +255,7 @@ static int load_record(struct changes *c, bool (*match)(void *, const char *), v
 		json_t *j = json_loads(line, 0, NULL);
 		_cleanup_free_ char *path = j ? bytes_of(j, "path", "path_b64") : NULL;
 
-		if (path && (!match || match(arg, path)))
+		if (path && is_chosen(only, path))
 			r = from_record(c, j, path, en);
 		json_decref(j);
 	}
@@ -249,11 +263,10 @@ static int load_record(struct changes *c, bool (*match)(void *, const char *), v
 }
 
 /* What was refused is in the record only. */
-static int load_refused(struct changes *c, bool (*match)(void *, const char *), void *arg,
-			struct err *e)
+static int load_refused(struct changes *c, const struct chosen *only, struct err *e)
 {
 	size_t had = c->n, to = c->n;
-	int r = load_record(c, match, arg, e);
+	int r = load_record(c, only, e);
 
 	for (size_t i = had; i < c->n; i++) {
 		if (c->v[i].flags & CHANGE_REFUSED)
@@ -432,21 +445,39 @@ static int by_path(const void *x, const void *y)
 	return strcmp(((const struct shown *)x)->path, ((const struct shown *)y)->path);
 }
 
-int changes_load(struct changes *c, const struct changeset *set,
-		 bool (*match)(void *arg, const char *path), void *arg, struct err *e)
+/* Which part it is about. */
+static int settle_on(struct changes *c, const struct changeset *set, size_t part, struct err *e)
 {
-	int r;
-
 	*c = (struct changes){.set = set, .waiting = set->files};
-	r = changeset_open(set, !c->waiting, &c->review, e);
+	c->part = calloc(1, sizeof(*c->part));
+	if (!c->part)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	changeset_part(set, part, c->part);
+	if (!part)
+		c->prefix = strdup("");
+	else if (asprintf(&c->prefix, "%s%s", c->part->root, c->part->root[1] ? "/" : "") < 0)
+		c->prefix = NULL;
+	return c->prefix ? 0 : err_set(e, ERR_NOMEM, "out of memory");
+}
+
+int changes_load(struct changes *c, const struct changeset *set, size_t part,
+		 const struct changes_filter *f, struct err *e)
+{
+	const struct chosen only = {f, part};
+	int r = settle_on(c, set, part, e);
+
+	if (r == 0)
+		r = changeset_open(set, part, !c->waiting, &c->review, e);
 	if (r == -ENOENT) { /* decided a moment ago */
 		c->waiting = false;
-		r = changeset_open(set, true, &c->review, e);
+		r = changeset_open(set, part, true, &c->review, e);
 	}
+	if (r == -ENOENT && part)
+		return 0; /* nothing of it came */
 	if (r == 0)
-		r = c->waiting ? load_waiting(c, match, arg, e) : load_record(c, match, arg, e);
+		r = c->waiting ? load_waiting(c, &only, e) : load_record(c, &only, e);
 	if (r == 0 && c->waiting)
-		r = load_refused(c, match, arg, e);
+		r = load_refused(c, &only, e);
 	if (r == 0 && c->waiting)
 		r = renames(c, e);
 	if (r == 0 && c->n)
@@ -460,7 +491,7 @@ int changes_load(struct changes *c, const struct changeset *set,
 
 static int read_file(struct changes *c, const struct shown *s, struct buf *b, uint64_t *ret_size)
 {
-	_cleanup_fd_ int dir = open(c->set->run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd = -1;
+	_cleanup_fd_ int dir = open(c->part->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd = -1;
 	struct beneath root = {.root = dir};
 	const char *base;
 	_cleanup_fd_ int parent = dir < 0 ? -1 : beneath_parent(&root, s->file, &base);
@@ -531,11 +562,18 @@ int changes_sides(struct changes *c, const struct shown *s, struct buf *a, struc
 	_cleanup_free_ struct review_entry *en = malloc(sizeof(*en));
 	int r = en ? entry_of(c, s->path, en) : -ENOMEM;
 
-	*ret = (struct patch_file){.old_path = s->from ? s->from : s->path,
-				   .new_path = s->path,
-				   .similarity = s->similarity};
 	buf_reset(a);
 	buf_reset(b);
+	for (int i = 0; r == 0 && i < 2; i++) {
+		free(c->shown[i]);
+		if (asprintf(&c->shown[i], "%s%s", c->prefix,
+			     i == 0 && s->from ? s->from : s->path) < 0) {
+			c->shown[i] = NULL;
+			r = -ENOMEM;
+		}
+	}
+	*ret = (struct patch_file){
+	    .old_path = c->shown[0], .new_path = c->shown[1], .similarity = s->similarity};
 	if (r == 0)
 		r = side(c, s, false, en, b, &ret->b);
 	if (r == 0)

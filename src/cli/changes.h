@@ -45,17 +45,25 @@ struct shown {
 
 struct changes {
 	const struct changeset *set; /* borrowed */
-	struct review *review;	     /* owned */
-	bool waiting;		     /* source: the set; else the record */
-	struct shown *v;	     /* owned, in path order */
+	struct changeset_part *part; /* owned: where it all lies */
+	char *prefix;	       /* owned: goes before each path that is shown; "" in the workspace */
+	struct review *review; /* owned */
+	bool waiting;	       /* source: the set; else the record */
+	struct shown *v;       /* owned, in path order */
 	size_t n, cap;
+	char *shown[2]; /* owned: names of changes_sides */
 };
 
-/* Paths that match only; match NULL: all. 0, negative errno. */
-int changes_load(struct changes *c, const struct changeset *set,
-		 bool (*match)(void *arg, const char *path), void *arg, struct err *e);
+struct changes_filter {
+	bool (*match)(void *arg, size_t part, const char *path);
+	void *arg;
+};
+
+/* Paths of one part that match only. 0, negative errno. */
+int changes_load(struct changes *c, const struct changeset *set, size_t part,
+		 const struct changes_filter *f, struct err *e);
 void changes_done(struct changes *c);
-/* Fills both sides of one file; a and b hold the bytes. 0 or negative errno. */
+/* Fills both sides of one file; a and b hold the bytes, names are c's until the next call. 0 or negative errno. */
 int changes_sides(struct changes *c, const struct shown *s, struct buf *a, struct buf *b,
 		  struct patch_file *ret, struct err *e);
 

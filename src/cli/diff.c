@@ -51,12 +51,12 @@ const struct opt opts_diff[] = {
 struct diff {
 	enum { PATCH, STAT, NAMES, STATUS, JSON } form;
 	int color; /* -1 auto */
-	bool no_pager, exit_code, help;
+	bool no_pager, paged, exit_code, help;
 	uint64_t context;
 	struct pager pager;
-	struct changes c;
+	struct changes c;      /* of the part that is shown */
 	struct buf a, b, line; /* one file's sides; a line that is being made */
-	bool eyes;
+	bool eyes, any;	       /* any: something was shown */
 };
 
 static int set(void *arg, const struct opt *o, const char *v, struct err *e)
@@ -142,7 +142,7 @@ static void note_line(struct diff *d, const struct shown *s, const char *what)
 	if (d->eyes && d->color)
 		(void)buf_puts(&d->line, "\033[33m");
 	(void)buf_puts(&d->line, "# airlock: ");
-	(void)patch_quote(&d->line, "", s->path);
+	(void)patch_quote(&d->line, d->c.prefix, s->path);
 	(void)buf_putf(&d->line, ": %.*s", (int)strcspn(what, "\n"), what);
 	if (d->eyes && d->color)
 		(void)buf_puts(&d->line, "\033[m");
@@ -191,7 +191,8 @@ static int patch_dir(struct diff *d, size_t i)
 	else if (s->letter == 'M' && s->a.kind == MK_DIR)
 		(void)buf_putf(&d->line, "# airlock: directory mode %03o -> %03o: ", s->a.perm,
 			       s->b.perm),
-		    (void)patch_quote(&d->line, "", s->path), (void)buf_putc(&d->line, '\n');
+		    (void)patch_quote(&d->line, d->c.prefix, s->path),
+		    (void)buf_putc(&d->line, '\n');
 	return put(d);
 }
 
@@ -256,10 +257,10 @@ static int name_one(struct diff *d, size_t i)
 		if (s->from)
 			(void)buf_putf(&d->line, "%03u\t", s->similarity);
 		if (s->from)
-			(void)patch_quote(&d->line, "", s->from);
+			(void)patch_quote(&d->line, d->c.prefix, s->from);
 		(void)buf_putc(&d->line, '\t');
 	}
-	(void)patch_quote(&d->line, "", s->path);
+	(void)patch_quote(&d->line, d->c.prefix, s->path);
 	if (d->form == STATUS && s->flags & CHANGE_HOST_EXEC)
 		(void)buf_puts(&d->line, "\thost-executable");
 	(void)buf_putc(&d->line, '\n');
@@ -309,6 +310,7 @@ static int json_one(struct diff *d, size_t i, json_t *array, struct err *e)
 	int r = 0;
 
 	put_path(j, "path", s->path);
+	put_path(j, "root", d->c.part->root);
 	if (s->from)
 		put_path(j, "from", s->from);
 	(void)json_object_set_new(j, "status", json_string(letter));
@@ -431,10 +433,10 @@ static int stat_fill(struct diff *d, struct stat_row *r, const struct shown *s, 
 
 	r->s = s;
 	if (s->from) {
-		(void)patch_quote(&d->line, "", s->from);
+		(void)patch_quote(&d->line, d->c.prefix, s->from);
 		(void)buf_puts(&d->line, " => ");
 	}
-	(void)patch_quote(&d->line, "", s->path);
+	(void)patch_quote(&d->line, d->c.prefix, s->path);
 	r->name = buf_take(&d->line);
 	d->line = BUF_INIT(64 * LINE_BUF);
 	if (!r->name)
@@ -496,7 +498,7 @@ static int preface(struct diff *d, const struct changeset *set)
 
 	if (d->form == JSON || d->form == NAMES || d->form == STATUS)
 		return 0;
-	if (!d->c.waiting && set->run.ended_ns) {
+	if (!set->files && set->run.ended_ns) {
 		clock_rfc3339(set->run.ended_ns, when, sizeof(when));
 		(void)buf_putf(
 		    &d->line,
@@ -504,41 +506,77 @@ static int preface(struct diff *d, const struct changeset *set)
 		    "against the workspace as it is now\n",
 		    set->run.id, when);
 	}
-	if (set->commits && d->c.waiting)
+	if (set->commits && set->files)
 		(void)buf_puts(
 		    &d->line, "# airlock: commits wait with this set; 'airlock apply' of all of it "
 			      "brings them too\n");
 	return put(d);
 }
 
-static int show(struct diff *d, const struct changeset *set, struct err *e)
+/* Paths of a mapping are absolute: no `git apply` takes them for the workspace's. */
+static int name_part(struct diff *d, size_t part)
 {
-	json_t *array = d->form == JSON ? json_array() : NULL;
-	char *text;
-	int r = preface(d, set);
+	if (!part || !d->c.n || (d->form != PATCH && d->form != STAT))
+		return 0;
+	(void)buf_puts(&d->line, "# airlock: mapping ");
+	(void)patch_quote(&d->line, "", d->c.part->src);
+	(void)buf_putc(&d->line, '\n');
+	return put(d);
+}
 
+static int show_part(struct diff *d, size_t part, json_t *array, struct err *e)
+{
+	int r = name_part(d, part);
+
+	d->any |= d->c.n > 0;
 	if (r == 0 && d->form == STAT)
 		r = stat_all(d, e);
 	for (size_t i = 0; d->form != STAT && i < d->c.n && r == 0; i++)
 		r = d->form == PATCH  ? patch_one(d, i, e)
 		    : d->form == JSON ? json_one(d, i, array, e)
 				      : name_one(d, i);
-	if (r == 0 && array) {
-		text = json_dumps(array, JSON_INDENT(1));
-		r = text ? emit(d, text, strlen(text)) : -ENOMEM;
-		if (r == 0)
-			r = emit(d, "\n", 1);
-		free(text);
+	return r;
+}
+
+static int emit_json(struct diff *d, json_t *array)
+{
+	char *text = json_dumps(array, JSON_INDENT(1));
+	int r = text ? emit(d, text, strlen(text)) : -ENOMEM;
+
+	free(text);
+	return r == 0 ? emit(d, "\n", 1) : r;
+}
+
+/* Once for what is asked, then again to show it: nothing goes out where a word matched nothing. */
+static int each_part(struct diff *d, const struct changeset *set, struct pathspec *spec,
+		     json_t *array, struct err *e)
+{
+	const struct changes_filter f = {pathspec_match, spec};
+	size_t n = changeset_parts(set);
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && n > 1 && i < n; i++) {
+		r = changes_load(&d->c, set, i, &f, e);
+		changes_done(&d->c);
 	}
-	json_decref(array);
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		r = changes_load(&d->c, set, i, &f, e);
+		if (r == 0 && i == 0)
+			r = pathspec_check(spec, e);
+		if (r == 0 && i == 0) {
+			pager_start(&d->pager, d->paged);
+			r = preface(d, set);
+		}
+		if (r == 0)
+			r = show_part(d, i, array, e);
+		changes_done(&d->c);
+	}
 	return r;
 }
 
 /* A reader that left early is no failure. */
 static int finish(struct diff *d, int r, struct err *e)
 {
-	bool any = d->c.n > 0;
-
 	pager_end(&d->pager);
 	changes_done(&d->c);
 	buf_done(&d->a);
@@ -547,17 +585,22 @@ static int finish(struct diff *d, int r, struct err *e)
 	if (r < 0 && r != -EPIPE)
 		return cli_fail(e->code == ERR_NONE ? (err_sys(e, -r, "write the difference"), e)
 						    : e);
-	return d->exit_code && any;
+	return d->exit_code && d->any;
 }
 
 static int diff_run(struct diff *d, char *const *words, struct err *e)
 {
 	_cleanup_state_ struct state st = {0};
 	_cleanup_changeset_ struct changeset set = {0};
+	json_t *array = d->form == JSON ? json_array() : NULL;
 	struct pathspec spec = {0};
 	bool tty = isatty(STDOUT_FILENO) == 1;
 	int r = state_open(&st, e);
 
+	if (d->color < 0)
+		d->color = tty && !getenv("NO_COLOR");
+	d->eyes = tty || d->color;
+	d->paged = tty && !d->no_pager && d->form != JSON;
 	if (r == 0)
 		r = changeset_find(&st, words[0], &set, e);
 	if (r == 0 && set.files && set.broken.code != ERR_NONE) {
@@ -565,18 +608,12 @@ static int diff_run(struct diff *d, char *const *words, struct err *e)
 		r = -EBADMSG;
 	}
 	if (r == 0)
-		r = pathspec_init(&spec, words + 1, set.run.workspace, e);
+		r = pathspec_init(&spec, words + 1, &set, e);
 	if (r == 0)
-		r = changes_load(&d->c, &set, pathspec_match, &spec, e);
-	if (r == 0)
-		r = pathspec_check(&spec, e);
-	if (r == 0) {
-		if (d->color < 0)
-			d->color = tty && !getenv("NO_COLOR");
-		d->eyes = tty || d->color;
-		pager_start(&d->pager, tty && !d->no_pager && d->form != JSON);
-		r = show(d, &set, e);
-	}
+		r = each_part(d, &set, &spec, array, e);
+	if (r == 0 && array)
+		r = emit_json(d, array);
+	json_decref(array);
 	pathspec_done(&spec);
 	return r;
 }

@@ -223,20 +223,26 @@ int cmd_runs(int argc, char **argv)
 
 /* --- apply -------------------------------------------------------------------------------- */
 
-static bool partly(const struct apply_result *a)
+static bool something_open(const struct unpack_report *u)
 {
-	const struct unpack_report *u = &a->t.out;
-
 	for (size_t i = 0; i < u->changes_len; i++)
 		if (u->changes[i].action == UA_CONFLICT && !changeset_taken(&u->changes[i]))
 			return true;
-	return u->counts[UA_REFUSE] || u->counts[UA_FAIL] ||
-	       a->t.history.outcome == HISTORY_CONFLICT || a->t.history.outcome == HISTORY_FAILED;
+	return u->counts[UA_REFUSE] || u->counts[UA_FAIL];
+}
+
+static bool partly(const struct apply_result *a)
+{
+	for (size_t i = 0; i < a->t.maps_len; i++)
+		if (something_open(&a->t.maps[i].rep))
+			return true;
+	return something_open(&a->t.out) || a->t.history.outcome == HISTORY_CONFLICT ||
+	       a->t.history.outcome == HISTORY_FAILED;
 }
 
 static void say_apply(const struct apply_result *a, const char *word, const char *run_dir, bool dry)
 {
-	if (!a->t.out_done) {
+	if (!a->done) {
 		cli_say("nothing of run %s waits", word);
 		return;
 	}
@@ -252,15 +258,13 @@ static void say_apply(const struct apply_result *a, const char *word, const char
 
 static int json_apply(const struct apply_result *a)
 {
-	json_t *counts = json_object(), *j;
+	json_t *j = json_pack("{s:I,s:I,s:b,s:o,s:I}", "selected", (json_int_t)a->selected, "left",
+			      (json_int_t)a->left, "commits_wait", a->commits_wait, "counts",
+			      record_counts(&a->t.out), "bytes_written",
+			      (json_int_t)a->t.out.bytes_written);
 	char *text;
 
-	for (int i = 0; i < UA_ACTION_COUNT; i++)
-		(void)json_object_set_new(counts, unpack_action_name((enum unpack_action)i),
-					  json_integer((json_int_t)a->t.out.counts[i]));
-	j = json_pack("{s:I,s:I,s:b,s:o,s:I}", "selected", (json_int_t)a->selected, "left",
-		      (json_int_t)a->left, "commits_wait", a->commits_wait, "counts", counts,
-		      "bytes_written", (json_int_t)a->t.out.bytes_written);
+	(void)json_object_set_new(j, "maps", record_maps(&a->t));
 	(void)json_object_set_new(j, "history", record_history(&a->t.history));
 	text = json_dumps(j, JSON_COMPACT);
 	json_decref(j);
@@ -281,7 +285,7 @@ static int apply(struct state *st, char *const *words, const struct flags *f, in
 	int r = changeset_find(st, words[0], &c, e);
 
 	if (r == 0)
-		r = pathspec_init(&spec, words + 1, c.run.workspace, e);
+		r = pathspec_init(&spec, words + 1, &c, e);
 	if (r < 0) {
 		pathspec_done(&spec);
 		return r;

@@ -177,14 +177,22 @@ static void losses(const struct unpack_report *u)
 	list(u, UA_FAIL, "NOT WRITTEN (the host refused)");
 }
 
+static bool report_waits(const struct unpack_report *u)
+{
+	return !u->rejected && (u->counts[UA_ADD] || u->counts[UA_CHANGE] || u->counts[UA_MODE] ||
+				u->counts[UA_DELETE] || u->counts[UA_MERGE] ||
+				u->counts[UA_CONFLICT] || u->counts[UA_FAIL]);
+}
+
 static bool waits(const struct transfer *t)
 {
-	const struct unpack_report *u = &t->out;
-
-	return t->review && t->out_done && !u->rejected &&
-	       (u->counts[UA_ADD] || u->counts[UA_CHANGE] || u->counts[UA_MODE] ||
-		u->counts[UA_DELETE] || u->counts[UA_MERGE] || u->counts[UA_CONFLICT] ||
-		u->counts[UA_FAIL] || t->history.outcome == HISTORY_HELD);
+	if (!t->review)
+		return false;
+	for (size_t i = 0; i < t->maps_len; i++)
+		if (report_waits(&t->maps[i].rep))
+			return true;
+	return t->out_done && !t->out.rejected &&
+	       (report_waits(&t->out) || t->history.outcome == HISTORY_HELD);
 }
 
 static void mass_delete(const struct transfer *t, const char *run_dir)
@@ -201,30 +209,16 @@ static void review_next(const struct transfer *t, const char *run_dir)
 {
 	const char *run = path_base(run_dir);
 
-	if (t->review && waits(t))
+	if (waits(t))
 		cli_say("look: airlock diff %s; take: airlock apply %s; drop: airlock discard %s",
 			run, run, run);
 }
 
-void summary_results(const struct transfer *t, const char *run_dir)
+/* What was done, or would be, in one place. */
+static void results(const struct transfer *t, const struct unpack_report *u)
 {
-	const struct unpack_report *u = &t->out;
-	uint64_t taken;
+	uint64_t taken = count_taken(u);
 
-	if (!t->out_done)
-		return;
-	taken = count_taken(u);
-	if (u->rejected) {
-		cli_say(
-		    "RESULTS REJECTED (rule %s): nothing was written to the workspace; the stream is kept in %s; if the run "
-		    "said --strict, 'airlock recover --no-strict RUN' brings back the rest",
-		    u->rule, run_dir);
-		history(t, run_dir);
-		return;
-	}
-	if (t->review)
-		cli_say(
-		    "REVIEW: nothing was written to the workspace; what an apply would do now:");
 	list(u, UA_CHANGE, "changed");
 	list(u, UA_MERGE, "changed on both sides and merged");
 	list(u, UA_ADD, "added");
@@ -241,6 +235,59 @@ void summary_results(const struct transfer *t, const char *run_dir)
 	list(u, UA_FAIL,
 	     t->review ? "COULD NOT BE WRITTEN (the host refuses)"
 		       : "NOT WRITTEN (the host refused)");
+}
+
+static void map_title(const struct map_result *m, const char *words)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(65536);
+
+	(void)str_printable(&b, m->src, strlen(m->src));
+	cli_say("mapping %s: %s", buf_text(&b), words);
+}
+
+/* The other places, each by its name on the host. */
+static void maps(const struct transfer *t)
+{
+	for (size_t i = 0; i < t->maps_len; i++) {
+		const struct map_result *m = &t->maps[i];
+
+		if (m->done && m->rep.rejected) {
+			map_title(m, "RESULTS REJECTED: nothing was written there");
+		} else if (m->err.code != ERR_NONE) {
+			map_title(m, "its results did NOT come back");
+		} else if (m->done && (report_waits(&m->rep) || m->rep.counts[UA_REFUSE])) {
+			map_title(m, t->review ? "nothing was written; an apply would now:"
+					       : "what came back:");
+			results(t, &m->rep);
+			if (m->rep.mass_delete && !t->review)
+				cli_say("MASS DELETION: the deleted files lie in %s/trash", m->dir);
+		} else if (m->done && !t->applied) {
+			map_title(m, "nothing changed");
+		}
+	}
+}
+
+void summary_results(const struct transfer *t, const char *run_dir)
+{
+	const struct unpack_report *u = &t->out;
+
+	if (t->out_done && u->rejected) {
+		cli_say(
+		    "RESULTS REJECTED (rule %s): nothing was written to the workspace; the stream is kept in %s; if the run "
+		    "said --strict, 'airlock recover --no-strict RUN' brings back the rest",
+		    u->rule, run_dir);
+		maps(t);
+		history(t, run_dir);
+		return;
+	}
+	if (!t->out_done) {
+		maps(t);
+		return;
+	}
+	if (t->review)
+		cli_say(
+		    "REVIEW: nothing was written to the workspace; what an apply would do now:");
+	results(t, u);
 	if (u->counts[UA_IGNORE])
 		cli_say("stayed in the sandbox because ignored: %llu (bring them with --include)",
 			(unsigned long long)u->counts[UA_IGNORE]);
@@ -249,8 +296,9 @@ void summary_results(const struct transfer *t, const char *run_dir)
 			(unsigned long long)t->unreadable);
 	mass_delete(t, run_dir);
 	if (!u->counts[UA_CHANGE] && !u->counts[UA_ADD] && !u->counts[UA_DELETE] &&
-	    !u->counts[UA_MODE] && !u->counts[UA_MERGE] && !taken)
+	    !u->counts[UA_MODE] && !u->counts[UA_MERGE] && !count_taken(u))
 		cli_say(t->review ? "nothing" : "nothing in the workspace changed");
+	maps(t);
 	history(t, run_dir);
 	review_next(t, run_dir);
 }
@@ -477,6 +525,14 @@ void summary_losses(const struct run_outcome *o)
 		summary_results(t, o->run_dir ? o->run_dir : "");
 	else if (t->out_done)
 		losses(&t->out);
+	for (size_t i = 0; i < t->maps_len; i++) {
+		const struct unpack_report *u = &t->maps[i].rep;
+
+		if (u->counts[UA_REFUSE] || u->counts[UA_CONFLICT] || u->counts[UA_FAIL]) {
+			map_title(&t->maps[i], "not all is as in the sandbox:");
+			losses(u);
+		}
+	}
 	network_refused(o);
 	if (t->out_done && t->history.outcome == HISTORY_FAILED)
 		history(t, o->run_dir ? o->run_dir : "");

@@ -74,17 +74,31 @@ static char *get_file(const char *dir, const char *name, size_t max)
 	return buf_take(&b);
 }
 
+/* runs/<id>/pending, or of a mapping; whether it is there or not. Heap or NULL. */
+static char *pending_of(struct state *st, const char *run_id, size_t part)
+{
+	_cleanup_free_ char *dir = state_path(st, "runs", run_id, NULL), *map = NULL;
+
+	if (part && dir)
+		map = maps_run_dir(dir, part - 1);
+	return !dir || (part && !map) ? NULL : path_join(map ? map : dir, PENDING_DIR);
+}
+
 int changeset_begin(struct state *st, const char *run_id, const struct lease_spec *s, struct err *e)
 {
 	_cleanup_free_ char *dir = state_path(st, "runs", run_id, NULL), *text = NULL;
-	_cleanup_free_ char *old = state_path(st, "runs", run_id, PENDING_DIR);
 	int r = leasespec_put(s, &text, e);
 
 	if (r < 0)
 		return r;
-	if (!dir || !old)
+	if (!dir)
 		return err_set(e, ERR_NOMEM, "review: out of memory");
-	r = state_remove_tree(old, e);
+	for (size_t i = 0; r == 0 && i <= maps_count(s->maps); i++) {
+		_cleanup_free_ char *old = pending_of(st, run_id, i);
+
+		r = old ? state_remove_tree(old, e)
+			: err_set(e, ERR_NOMEM, "review: out of memory");
+	}
 	if (r == 0)
 		r = sync_pin(s->manifest, run_id, e);
 	return r == 0 ? put_file(dir, SPEC, text, e) : r;
@@ -101,32 +115,50 @@ void changeset_forget(struct state *st, const char *run_id)
 		(void)sync_unpin(s.manifest, run_id, &e);
 }
 
-/* The set is decided. Its directory goes first, so that a pin is never missing where a set is. */
+static int drop_pending(struct state *st, const char *run_id, size_t part, struct err *e)
+{
+	_cleanup_free_ char *from = pending_of(st, run_id, part), *to = NULL;
+
+	if (!from || asprintf(&to, "%s/trash/pending-%s-%zu", st->dir, run_id, part) < 0)
+		return err_set(e, ERR_NOMEM, "review: out of memory");
+	if (rename(from, to) < 0 && errno != ENOENT && errno != ENOTDIR) {
+		int r = state_remove_tree(to, e); /* of an attempt that was cut */
+
+		if (r < 0)
+			return r;
+		if (rename(from, to) < 0 && errno != ENOENT)
+			return err_sys(e, errno, "move %s into the trash", from);
+	}
+	return 0;
+}
+
+/* The set is decided. Its directories go first, so that a pin is never missing where a set is. */
 static int end_set(struct state *st, const char *run_id, const char *decided, struct err *e)
 {
 	_cleanup_free_ char *dir = state_path(st, "runs", run_id, NULL);
-	_cleanup_free_ char *from = state_path(st, "runs", run_id, PENDING_DIR);
 	_cleanup_free_ char *bundle = state_path(st, "runs", run_id, GITBACK_BUNDLE);
-	_cleanup_free_ char *to = NULL;
 	int r = 0;
 
-	if (!dir || !from || !bundle || asprintf(&to, "%s/trash/pending-%s", st->dir, run_id) < 0)
+	if (!dir || !bundle)
 		return err_set(e, ERR_NOMEM, "review: out of memory");
 	if (decided)
 		r = put_file(dir, DECIDED, decided, e);
-	if (r < 0)
-		return r;
-	if (rename(from, to) < 0 && errno != ENOENT) {
-		r = state_remove_tree(to, e); /* of an attempt that was cut */
-		if (r == 0 && rename(from, to) < 0 && errno != ENOENT)
-			r = err_sys(e, errno, "move %s into the trash", from);
-	}
+	/* Also of a set whose description is damaged. */
+	for (size_t i = 0; r == 0 && i < CHANGESET_PARTS_MAX; i++)
+		r = drop_pending(st, run_id, i, e);
 	if (r < 0)
 		return r;
 	if (unlink(bundle) < 0 && errno != ENOENT)
 		return err_sys(e, errno, "remove %s", bundle);
 	changeset_forget(st, run_id);
-	return state_remove_tree(to, e);
+	for (size_t i = 0; r == 0 && i < CHANGESET_PARTS_MAX; i++) {
+		_cleanup_free_ char *to = NULL;
+
+		if (asprintf(&to, "%s/trash/pending-%s-%zu", st->dir, run_id, i) < 0)
+			return err_set(e, ERR_NOMEM, "review: out of memory");
+		r = state_remove_tree(to, e);
+	}
+	return r;
 }
 
 static int read_spec(struct state *st, struct changeset *c, struct err *e)
@@ -165,7 +197,11 @@ int changeset_of(struct state *st, struct run_row *row, struct changeset *ret, s
 	r = read_spec(st, ret, &ret->broken);
 	if (r < 0 && ret->broken.code == ERR_NONE)
 		(void)err_set(&ret->broken, ERR_INVALID, "review.json of the run is damaged");
-	ret->files = exists(ret->run_dir, PENDING_LIST);
+	for (size_t i = 0; !ret->files && i < CHANGESET_PARTS_MAX; i++) {
+		_cleanup_free_ char *p = pending_of(st, ret->run.id, i);
+
+		ret->files = p && exists(p, path_base(PENDING_LIST));
+	}
 	ret->commits =
 	    ret->review && ret->run.state != RUN_RUNNING && exists(ret->run_dir, GITBACK_BUNDLE);
 	word = get_file(ret->run_dir, DECIDED, 8192);
@@ -184,27 +220,65 @@ int changeset_find(struct state *st, const char *word, struct changeset *ret, st
 	return r;
 }
 
-int changeset_open(const struct changeset *c, bool bare, struct review **ret, struct err *e)
+size_t changeset_parts(const struct changeset *c)
 {
-	const struct review_place p = {.run_dir = c->run_dir,
-				       .root = c->run.workspace,
-				       .manifest_path = c->spec.manifest,
-				       .layers = c->spec.layers};
+	return 1 + maps_count(c->spec.maps);
+}
 
+void changeset_part(const struct changeset *c, size_t part, struct changeset_part *ret)
+{
+	ret->root = ret->src = c->run.workspace;
+	(void)snprintf(ret->dir, sizeof(ret->dir), "%s", c->run_dir);
+	if (!part)
+		return;
+	ret->map = maps_at(&c->spec, part - 1);
+	ret->root = ret->map.root;
+	ret->src = ret->map.src;
+	(void)snprintf(ret->dir, sizeof(ret->dir), "%s/maps/%zu", c->run_dir, part - 1);
+}
+
+int changeset_open(const struct changeset *c, size_t part, bool bare, struct review **ret,
+		   struct err *e)
+{
+	_cleanup_free_ struct changeset_part *at = calloc(1, sizeof(*at));
+	_cleanup_free_ char *manifest = NULL;
+	struct review_place p = {.manifest_path = c->spec.manifest, .layers = c->spec.layers};
+
+	*ret = NULL;
+	if (!at)
+		return err_set(e, ERR_NOMEM, "review: out of memory");
+	changeset_part(c, part, at);
+	p.run_dir = at->dir;
+	p.root = at->root;
+	if (part) {
+		manifest = path_join(at->dir, MAP_MANIFEST);
+		p.manifest_path = manifest;
+		p.layers = NULL;
+		/* A place that was never asked for its results has no directory either. */
+		if (access(at->dir, F_OK) < 0)
+			return -ENOENT;
+	}
 	return bare ? review_open_bare(&p, ret, e) : review_open(&p, ret, e);
 }
 
 uint64_t changeset_waiting(const struct changeset *c, struct err *e)
 {
-	struct review *r = NULL;
-	uint64_t n;
+	uint64_t n = 0;
 
 	if (c->broken.code != ERR_NONE && e)
 		*e = c->broken;
-	if (!c->files || c->broken.code != ERR_NONE || changeset_open(c, false, &r, e) < 0)
+	if (!c->files || c->broken.code != ERR_NONE)
 		return 0;
-	n = review_count(r, NULL);
-	review_free(r);
+	for (size_t i = 0; i < changeset_parts(c); i++) {
+		struct review *r = NULL;
+		int k = changeset_open(c, i, false, &r, e);
+
+		if (k < 0 && k != -ENOENT)
+			return 0;
+		if (k == 0)
+			n += review_count(r, NULL);
+		review_free(r);
+	}
 	return n;
 }
 
@@ -245,9 +319,22 @@ static int lock_set(const struct changeset *c, const struct run_ui *ui, struct e
 	return TAKE_FD(fd);
 }
 
+/* What of one part is meant. */
+struct part_match {
+	const struct apply_opts *o;
+	size_t part;
+};
+
+static bool in_part(void *arg, const char *path)
+{
+	const struct part_match *m = arg;
+
+	return m->o->match(m->o->arg, m->part, path);
+}
+
 /* Paths that an apply could not settle, sorted as the report is. */
 struct open_paths {
-	const struct apply_opts *o;
+	struct part_match m;
 	char **v; /* borrowed strings */
 	size_t n;
 };
@@ -259,9 +346,9 @@ static int by_text(const void *a, const void *b)
 
 static bool still_open(void *arg, const char *path)
 {
-	const struct open_paths *p = arg;
+	struct open_paths *p = arg;
 
-	return (p->o->match && !p->o->match(p->o->arg, path)) ||
+	return (p->m.o->match && !in_part(&p->m, path)) ||
 	       bsearch(&path, p->v, p->n, sizeof(*p->v), by_text) != NULL;
 }
 
@@ -270,10 +357,10 @@ bool changeset_taken(const struct unpack_change *c)
 	return c->detail && strncmp(c->detail, "conflicts/host/", 15) == 0;
 }
 
-static int keep_rest(struct review *rv, const struct apply_opts *o, const struct unpack_report *u,
+static int keep_rest(struct review *rv, const struct part_match *m, const struct unpack_report *u,
 		     uint64_t *ret_left, struct err *e)
 {
-	struct open_paths p = {.o = o};
+	struct open_paths p = {.m = *m};
 	int r;
 
 	p.v = calloc(u->changes_len + 1, sizeof(*p.v));
@@ -289,36 +376,63 @@ static int keep_rest(struct review *rv, const struct apply_opts *o, const struct
 	return r;
 }
 
-static int publish(const struct state *st, const struct changeset *c, const struct apply_opts *o,
-		   const struct run_ui *ui, struct transfer *t, struct err *e)
+/* One apply of a set, from part to part. */
+struct applying {
+	struct state *st;
+	struct changeset *c;
+	const struct apply_opts *o;
+	const struct run_ui *ui;
+	struct apply_result *ret;
+	struct review *rv[CHANGESET_PARTS_MAX]; /* owned; NULL: nothing of the part waits */
+	uint64_t n[CHANGESET_PARTS_MAX];	/* paths that are meant */
+	uint64_t left;				/* of the part that was dealt with last */
+};
+
+static int publish(const struct applying *a, size_t part, struct unpack_report *rep, struct err *e)
 {
+	_cleanup_free_ struct changeset_part *at = calloc(1, sizeof(*at));
+	_cleanup_free_ char *manifest = NULL;
+	const struct lease_spec *s = &a->c->spec;
 	struct unpack_opts u = {
-	    .root = c->run.workspace,
-	    .root_dev = transfer_device(&c->spec),
-	    .root_ino = c->spec.root_ino,
-	    .run_dir = c->run_dir,
-	    .state_dir = st->dir,
-	    .manifest_path = c->spec.manifest,
-	    .layers = c->spec.layers,
+	    .root_dev = transfer_device(s, s->root_dev),
+	    .root_ino = s->root_ino,
+	    .state_dir = a->st->dir,
+	    .manifest_path = s->manifest,
+	    .layers = s->layers,
 	    .on_conflict =
-		o->on_conflict < 0 ? c->spec.on_conflict : (enum on_conflict)o->on_conflict,
+		a->o->on_conflict < 0 ? s->on_conflict : (enum on_conflict)a->o->on_conflict,
 	    .apply = true,
-	    .without_landlock = c->spec.without & WITHOUT_LANDLOCK,
-	    .dry_run = o->dry_run,
-	    .progress = ui->progress,
-	    .progress_arg = ui->arg,
+	    .without_landlock = s->without & WITHOUT_LANDLOCK,
+	    .dry_run = a->o->dry_run,
+	    .progress = a->ui->progress,
+	    .progress_arg = a->ui->arg,
 	    .cancel = interrupt_first(),
 	};
-	int r = unpack_run(&u, &t->out, e);
+	int r;
 
-	t->out_done = r == 0;
-	t->applied = true;
-	if (r < 0) {
-		unpack_report_done(&t->out);
-		t->out = (struct unpack_report){0};
+	if (!at)
+		return err_set(e, ERR_NOMEM, "review: out of memory");
+	changeset_part(a->c, part, at);
+	u.root = at->root;
+	u.run_dir = at->dir;
+	if (part) {
+		manifest = path_join(at->dir, MAP_MANIFEST);
+		if (!manifest)
+			return err_set(e, ERR_NOMEM, "review: out of memory");
+		u.root_dev = transfer_device(s, at->map.dev);
+		u.root_ino = at->map.ino;
+		u.manifest_path = manifest;
+		u.layers = NULL;
+		u.only = at->map.file ? path_base(at->map.src) : NULL;
+		u.keep_trash = true;
 	}
-	if (ui->progress_end)
-		ui->progress_end(ui->arg);
+	r = unpack_run(&u, rep, e);
+	if (r < 0) {
+		unpack_report_done(rep);
+		*rep = (struct unpack_report){0};
+	}
+	if (a->ui->progress_end)
+		a->ui->progress_end(a->ui->arg);
 	return r < 0 && e && (e->code == ERR_INVALID || e->code == ERR_CONFLICT) ? -EBADMSG : r;
 }
 
@@ -336,34 +450,76 @@ static void import(const struct changeset *c, struct transfer *t)
 	history_refuse(c->run_dir, &t->history);
 }
 
-static int apply_locked(struct state *st, struct changeset *c, const struct apply_opts *o,
-			const struct run_ui *ui, struct apply_result *ret, struct err *e)
+/* All parts are looked through, and what nothing matched is said, before anything is done. */
+static int choose(struct applying *a, struct err *e)
 {
-	struct review *rv = NULL;
-	int r = changeset_open(c, false, &rv, e);
+	bool any = false;
+	int r = 0;
 
-	if (r == -ENOENT)
-		return 0; /* ended by another process while we waited */
-	if (r < 0)
-		return e->code == ERR_INVALID ? -EBADMSG : r;
-	r = review_select(rv, o->match, o->arg, &ret->selected, e);
-	if (r == 0 && o->check)
-		r = o->check(o->arg, e);
-	if (r == 0 && (ret->selected || !o->match))
-		r = publish(st, c, o, ui, &ret->t, e);
-	ret->left = review_count(rv, NULL);
-	ret->commits_wait = c->commits;
-	if (r == 0 && !o->dry_run && ret->t.out_done) {
+	for (size_t i = 0; r == 0 && i < changeset_parts(a->c); i++) {
+		struct part_match m = {a->o, i};
+
+		r = changeset_open(a->c, i, false, &a->rv[i], e);
+		if (r == 0)
+			r = review_select(a->rv[i], a->o->match ? in_part : NULL, &m, &a->n[i], e);
+		else if (r == -ENOENT)
+			r = 0;
+		else if (e->code == ERR_INVALID)
+			r = -EBADMSG;
+		any = any || a->rv[i];
+		a->ret->selected += a->n[i];
+	}
+	/* None: ended by another process while we waited. */
+	if (r == 0 && any && a->o->check)
+		r = a->o->check(a->o->arg, e);
+	return r < 0 ? r : any;
+}
+
+static int apply_part(struct applying *a, size_t part, struct err *e)
+{
+	struct part_match m = {a->o, part};
+	struct map_result *map = part ? &a->ret->t.maps[part - 1] : NULL;
+	struct unpack_report *rep = part ? &map->rep : &a->ret->t.out;
+	bool *done = part ? &map->done : &a->ret->t.out_done;
+	int r = 0;
+
+	a->left = review_count(a->rv[part], NULL);
+	if (a->n[part] || !a->o->match) {
+		r = publish(a, part, rep, e);
+		*done = r == 0;
+		a->ret->done |= r == 0;
 		/* What is left is known before anything is ended: a path list, then the commits, then the list's end. */
-		r = keep_rest(rv, o, &ret->t.out, &ret->left, e);
-		if (r == 0 && c->commits && (!o->match || !ret->left)) {
+		if (r == 0 && !a->o->dry_run)
+			r = keep_rest(a->rv[part], &m, rep, &a->left, e);
+	}
+	a->ret->left += a->left;
+	return r;
+}
+
+static int apply_locked(struct applying *a, struct err *e)
+{
+	struct apply_result *ret = a->ret;
+	struct changeset *c = a->c;
+	int r = choose(a, e);
+
+	if (r <= 0)
+		return r;
+	ret->t.applied = true;
+	ret->commits_wait = c->commits;
+	r = maps_results(&c->spec, c->run_dir, &ret->t, e);
+	for (size_t i = 0; i < changeset_parts(c); i++) {
+		if (a->rv[i] && r == 0)
+			r = apply_part(a, i, e);
+		else if (a->rv[i])
+			ret->left += review_count(a->rv[i], NULL);
+		if (i == 0 && r == 0 && ret->t.out_done && !a->o->dry_run && c->commits &&
+		    (!a->o->match || !ret->left)) {
 			import(c, &ret->t);
 			ret->commits_wait = exists(c->run_dir, GITBACK_BUNDLE);
 		}
-		if (r == 0 && !ret->left && !ret->commits_wait)
-			r = end_set(st, c->run.id, "applied", e);
 	}
-	review_free(rv);
+	if (r == 0 && ret->done && !a->o->dry_run && !ret->left && !ret->commits_wait)
+		r = end_set(a->st, c->run.id, "applied", e);
 	return r;
 }
 
@@ -371,6 +527,7 @@ int changeset_apply(struct state *st, const char *word, const struct apply_opts 
 		    const struct run_ui *ui, struct apply_result *ret, struct err *e)
 {
 	_cleanup_changeset_ struct changeset c = {0};
+	struct applying a = {.st = st, .c = &c, .o = o, .ui = ui, .ret = ret};
 	_cleanup_fd_ int lock = -1;
 	int r = changeset_find(st, word, &c, e);
 
@@ -386,7 +543,12 @@ int changeset_apply(struct state *st, const char *word, const struct apply_opts 
 	if (!c.files)
 		return 0;
 	lock = lock_set(&c, ui, e);
-	return lock < 0 ? lock : apply_locked(st, &c, o, ui, ret, e);
+	if (lock < 0)
+		return lock;
+	r = apply_locked(&a, e);
+	for (size_t i = 0; i < ARRAY_LEN(a.rv); i++)
+		review_free(a.rv[i]);
+	return r;
 }
 
 int changeset_discard(struct state *st, const char *word, struct err *e)
@@ -417,14 +579,28 @@ static bool is_time(const struct state *st)
 	return pwrite(fd, "1", 1, 0) == 1 && futimens(fd, NULL) == 0;
 }
 
-static void drop_copies(const struct state *st, const char *run, const char *name)
+static void drop_copies(const struct state *st, const char *run, const char *dir, const char *name)
 {
-	_cleanup_free_ char *from = state_path(st, "runs", run, name), *to = NULL;
+	_cleanup_free_ char *from = path_join(dir, name), *to = NULL;
 
 	if (!from || asprintf(&to, "%s/trash/%s-%s", st->dir, name, run) < 0)
 		return;
 	if (rename(from, to) == 0)
 		(void)state_remove_tree(to, NULL);
+}
+
+static void drop_all_copies(const struct state *st, const char *run)
+{
+	_cleanup_free_ char *dir = state_path(st, "runs", run, NULL);
+
+	for (size_t i = 0; dir && i < CHANGESET_PARTS_MAX; i++) {
+		_cleanup_free_ char *map = i ? maps_run_dir(dir, i - 1) : NULL;
+
+		if (i && (!map || access(map, F_OK) < 0))
+			return;
+		drop_copies(st, run, map ? map : dir, "conflicts");
+		drop_copies(st, run, map ? map : dir, "trash");
+	}
 }
 
 void changeset_expire(struct state *st)
@@ -435,8 +611,6 @@ void changeset_expire(struct state *st)
 
 	if (!is_time(st) || run_ids_ended(st->store, before, &ids, NULL) < 0)
 		return;
-	for (size_t i = 0; ids && ids[i] && clock_mono_ns() < end; i++) {
-		drop_copies(st, ids[i], "conflicts");
-		drop_copies(st, ids[i], "trash");
-	}
+	for (size_t i = 0; ids && ids[i] && clock_mono_ns() < end; i++)
+		drop_all_copies(st, ids[i]);
 }

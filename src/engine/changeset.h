@@ -5,6 +5,9 @@
  * an apply must know of the run: base, root, branch. The base that the set is measured against is pinned for the
  * run until the set is ended. Nothing here runs out by itself: an undecided set is work.
  *
+ * A set has parts: 0 is the workspace, each mapping (maps.h) has one of its own, below runs/<id>/maps/<n>/, with its own
+ * root. Paths of a part are relative to its root.
+ *
  * An apply is one publish like that of a run: same helper, same journal, same lock on the workspace. Order: files,
  * commits, then the list is replaced by what is left. Killed in between, the next apply does again what was done,
  * which changes nothing, and goes on. One run's set is decided by one process at a time (a lock on its directory).
@@ -12,7 +15,9 @@
 #ifndef AIRLOCK_ENGINE_CHANGESET_H
 #define AIRLOCK_ENGINE_CHANGESET_H
 
+#include "base/limits.h"
 #include "engine/leasespec.h"
+#include "engine/maps.h"
 #include "engine/transfer.h"
 #include "store/run.h"
 #include "sync/review.h"
@@ -22,13 +27,15 @@
 #define CHANGESET_EXPIRE_EACH_S 86400	      /* how often they are looked for, after a run */
 #define CHANGESET_EXPIRE_NS (200 * NS_PER_MS) /* and for how long */
 
+#define CHANGESET_PARTS_MAX (1 + MAPS_MAX)
+
 /* One run and what is known of its set. */
 struct changeset {
 	struct run_row run;
 	struct lease_spec spec; /* of the review, else of the lease */
 	char *run_dir;		/* owned */
 	bool review;		/* it was a review */
-	bool files, commits;	/* wait */
+	bool files, commits;	/* wait; files: of any part */
 	char decided[16];	/* "", "applied", "discarded" */
 	struct err broken;	/* why spec could not be read; the set can only be discarded */
 };
@@ -46,13 +53,25 @@ void changeset_settle(struct state *st, const char *run_id);
 int changeset_find(struct state *st, const char *word, struct changeset *ret, struct err *e);
 /* The same for a row; the row moves into ret. */
 int changeset_of(struct state *st, struct run_row *row, struct changeset *ret, struct err *e);
-/* -ENOENT: no files wait. The bare one is for runs that are over. */
-int changeset_open(const struct changeset *c, bool bare, struct review **ret, struct err *e);
-/* How many paths wait; 0 also when the set cannot be read (e says why). */
+
+/* Where a part lies. */
+struct changeset_part {
+	struct map map;		/* of a mapping */
+	const char *root;	/* borrowed from c, or of `map`: its paths are relative to it */
+	const char *src;	/* borrowed: what the caller named; of a single file the file */
+	char dir[2 * PATH_MAX]; /* of the run: pending/, conflicts/, changes.jsonl */
+};
+
+size_t changeset_parts(const struct changeset *c);
+void changeset_part(const struct changeset *c, size_t part, struct changeset_part *ret);
+/* -ENOENT: no files of this part wait. The bare one is for runs that are over. */
+int changeset_open(const struct changeset *c, size_t part, bool bare, struct review **ret,
+		   struct err *e);
+/* How many paths wait in all parts; 0 also when the set cannot be read (e says why). */
 uint64_t changeset_waiting(const struct changeset *c, struct err *e);
 
 struct apply_opts {
-	bool (*match)(void *arg, const char *path); /* NULL: everything */
+	bool (*match)(void *arg, size_t part, const char *path); /* NULL: everything */
 	int (*check)(void *arg, struct err *e); /* after all were asked, before anything is done */
 	void *arg;
 	bool dry_run;
@@ -60,14 +79,16 @@ struct apply_opts {
 };
 
 struct apply_result {
-	struct transfer t;	 /* what was done */
+	struct transfer t;	 /* what was done: `out` of the workspace, `maps` of the mappings */
+	bool done;		 /* in any part */
 	uint64_t selected, left; /* paths */
 	bool commits_wait;
 };
 
 /*
- * 0 also with conflicts and refusals (in t.out); t.out_done false: there was nothing to do. -EBADMSG: the set is
- * damaged or the workspace is another one, nothing was written; else negative errno.
+ * 0 also with conflicts and refusals (in t); done false: there was nothing to do. -EBADMSG: the set is
+ * damaged or a root is another one, nothing was written there; else negative errno. Parts go one after the other, the
+ * workspace first: what comes after one that failed goes on waiting.
  */
 int changeset_apply(struct state *st, const char *word, const struct apply_opts *o,
 		    const struct run_ui *ui, struct apply_result *ret, struct err *e);

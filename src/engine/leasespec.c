@@ -68,6 +68,7 @@ void leasespec_done(struct lease_spec *s)
 	strv_free(s->include);
 	strv_free(s->exclude);
 	strv_free(s->maps);
+	strv_free(s->map_roots);
 	strv_free(s->net_allow);
 	strv_free(s->net_pins);
 	free(s->manifest);
@@ -169,6 +170,8 @@ int leasespec_put(const struct lease_spec *s, char **ret, struct err *e)
 	    s->root_boot);
 	if (j)
 		(void)json_object_set_new(j, "gateway", json_boolean(s->gateway));
+	if (j && s->map_roots)
+		(void)json_object_set_new(j, "map_roots", vector_json(s->map_roots));
 	if (j && s->net_allow)
 		(void)json_object_set_new(j, "net_allow", vector_json(s->net_allow));
 	if (j && s->net_pins)
@@ -212,6 +215,8 @@ int leasespec_get(const char *text, struct lease_spec *s, struct err *e)
 		r = json_vector(json_object_get(j, "exclude"), &s->exclude);
 	if (r == 0)
 		r = json_vector(json_object_get(j, "maps"), &s->maps);
+	if (r == 0)
+		r = json_vector(json_object_get(j, "map_roots"), &s->map_roots);
 	if (r == 0)
 		r = json_vector(json_object_get(j, "net_allow"), &s->net_allow);
 	if (r == 0)

@@ -29,6 +29,7 @@ struct lease_spec {
 	char *head, *branch; /* owned: commit that was sent, "" unborn; its branch, NULL detached */
 	char **include, **exclude; /* owned */
 	char **maps;		   /* owned: maps.h */
+	char **map_roots;	   /* owned: "DEV:INO" of each mapping's root, once it was sent */
 	char **net_allow, **net_pins; /* owned: as in the request */
 };
 

@@ -19,11 +19,10 @@
 #define WORDS 3
 #define PLACE_MAX (2 * PATH_MAX)
 
-struct map {
-	bool file;
-	const char *src, *dst; /* borrowed */
-	char root[PATH_MAX];   /* SRC, or the directory of it */
-};
+size_t maps_count(char *const *maps)
+{
+	return strv_len(maps) / WORDS;
+}
 
 static struct map map_at(char *const *maps, size_t i)
 {
@@ -38,9 +37,46 @@ static struct map map_at(char *const *maps, size_t i)
 	return m;
 }
 
-static size_t count(char *const *maps)
+struct map maps_at(const struct lease_spec *s, size_t i)
 {
-	return strv_len(maps) / WORDS;
+	struct map m = map_at(s->maps, i);
+	unsigned long long dev, ino;
+
+	if (i < strv_len(s->map_roots) && sscanf(s->map_roots[i], "%llu:%llu", &dev, &ino) == 2) {
+		m.dev = dev;
+		m.ino = ino;
+	}
+	return m;
+}
+
+char *maps_run_dir(const char *run_dir, size_t i)
+{
+	char *dir;
+
+	return asprintf(&dir, "%s/maps/%zu", run_dir, i) < 0 ? NULL : dir;
+}
+
+int maps_results(const struct lease_spec *s, const char *run_dir, struct transfer *t, struct err *e)
+{
+	size_t n = maps_count(s->maps);
+
+	if (!n || t->maps)
+		return 0;
+	t->maps = calloc(n, sizeof(*t->maps));
+	for (size_t i = 0; t->maps && i < n; i++) {
+		struct map_result *r = &t->maps[i];
+		struct map m = maps_at(s, i);
+
+		*r = (struct map_result){.file = m.file,
+					 .src = strdup(m.src),
+					 .dst = strdup(m.dst),
+					 .dir = maps_run_dir(run_dir, i),
+					 .err = ERR_INIT};
+		t->maps_len = i + 1;
+		if (!r->src || !r->dst || !r->dir)
+			return err_set(e, ERR_NOMEM, "out of memory");
+	}
+	return t->maps ? 0 : err_set(e, ERR_NOMEM, "out of memory");
 }
 
 static bool overlap(const char *a, const char *b)
@@ -105,7 +141,7 @@ int maps_add(char ***maps, const char *word, struct err *e)
 
 	if (!w)
 		return err_set(e, ERR_NOMEM, "options: out of memory");
-	if (count(*maps) == MAPS_MAX)
+	if (maps_count(*maps) == MAPS_MAX)
 		return err_set(e, ERR_LIMIT, "--map: more than %d of them (limit maps)", MAPS_MAX);
 	/* From the right: a host path may hold colons. */
 	dst = strrchr(w, ':');
@@ -131,15 +167,12 @@ int maps_add(char ***maps, const char *word, struct err *e)
 
 int maps_check(const struct request *q, const char *state_dir, struct err *e)
 {
-	for (size_t i = 0; i < count(q->maps); i++) {
+	for (size_t i = 0; i < maps_count(q->maps); i++) {
 		struct map m = map_at(q->maps, i);
 
-		if (q->provider->in_place || q->keep || q->review)
-			return err_set(e, ERR_USAGE, "--map does not go with %s",
-				       q->keep ? "--keep: its places have one baseline for one run"
-				       : q->review
-					   ? "--review: only the workspace's changes can wait"
-					   : "a provider that works in place");
+		if (q->provider->in_place)
+			return err_set(e, ERR_USAGE,
+				       "--map does not go with a provider that works in place");
 		if (overlap(m.src, q->workspace))
 			return err_set(
 			    e, ERR_USAGE,
@@ -208,11 +241,25 @@ static int send(struct sandbox *sb, const struct map *m, struct baseline_opts *b
 	return r < 0 ? err_wrap(e, r, "bring %s into the sandbox", m->src) : 0;
 }
 
-int maps_in(struct sandbox *sb, const struct lease_spec *s, const char *lease_dir, struct err *e)
+/* Which directory it is, for when its results come back. */
+static int note_root(struct lease_spec *s, int root, struct err *e)
+{
+	struct stat st;
+	char word[48];
+
+	if (fstat(root, &st) < 0)
+		return err_sys(e, errno, "look at a mapping's directory");
+	(void)snprintf(word, sizeof(word), "%llu:%llu", (unsigned long long)st.st_dev,
+		       (unsigned long long)st.st_ino);
+	return strv_add(&s->map_roots, word) < 0 ? err_set(e, ERR_NOMEM, "out of memory") : 0;
+}
+
+int maps_in(struct sandbox *sb, struct lease_spec *s, const char *lease_dir, struct err *e)
 {
 	int r = 0;
 
-	for (size_t i = 0; r == 0 && i < count(s->maps); i++) {
+	strv_free(TAKE_PTR(s->map_roots));
+	for (size_t i = 0; r == 0 && i < maps_count(s->maps); i++) {
 		struct map m = map_at(s->maps, i);
 		struct baseline_opts b = {.cancel = interrupt_first()};
 		char path[PLACE_MAX];
@@ -228,32 +275,37 @@ int maps_in(struct sandbox *sb, const struct lease_spec *s, const char *lease_di
 		b.out_fd = out;
 		b.only = m.file ? path_base(m.src) : NULL;
 		b.as = m.file ? path_base(m.dst) : NULL;
-		r = send(sb, &m, &b, e);
+		r = note_root(s, root, e);
+		if (r == 0)
+			r = send(sb, &m, &b, e);
 	}
 	return r;
 }
 
 /* --- out ------------------------------------------------------------------------------- */
 
-static void tell(const struct transfer_job *j, const struct map *m, const struct unpack_report *rep,
-		 const char *dir)
+/* The run's own directory for it, with what was sent: the lease and its manifest may go before the run's results. */
+static int make_place(const struct transfer_job *j, const char *manifest, const char *dir,
+		      struct err *e)
 {
-	uint64_t lost = rep->counts[UA_REFUSE] + rep->counts[UA_CONFLICT] + rep->counts[UA_FAIL];
-	uint64_t done = rep->counts[UA_ADD] + rep->counts[UA_CHANGE] + rep->counts[UA_MODE] +
-			rep->counts[UA_DELETE] + rep->counts[UA_MERGE];
-	_cleanup_buf_ struct buf b = BUF_INIT(64 << 10);
+	_cleanup_free_ char *up = path_join(j->run_dir, "maps"),
+			    *copy = path_join(dir, MAP_MANIFEST);
 
-	if (!j->ui->note || (!done && !lost))
-		return;
-	(void)str_printable(&b, m->src, strlen(m->src));
-	(void)buf_putf(&b, ": %llu changed", (unsigned long long)done);
-	if (lost)
-		(void)buf_putf(&b, ", %llu refused or in conflict", (unsigned long long)lost);
-	(void)buf_putf(&b, " (%s/changes.jsonl)", dir);
-	j->ui->note(j->ui->arg, lost > 0, buf_text(&b));
+	if (!up || !copy)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	if (mkdir(up, 0700) < 0 && errno != EEXIST)
+		return err_sys(e, errno, "create %s", up);
+	if (mkdir(dir, 0700) < 0 && errno != EEXIST)
+		return err_sys(e, errno, "create %s", dir);
+	/* It is never written again. */
+	if (link(manifest, copy) < 0 && errno != EEXIST)
+		return err_sys(e, errno, "link %s to %s", manifest, copy);
+	return 0;
 }
 
-static int one_back(const struct transfer_job *j, size_t i, bool *ret_kept, struct err *e)
+/* The sandbox's archiver into a pipe, airlock-unpack at its other end. */
+static int carry(const struct transfer_job *j, const struct map *m, struct unpack_opts *o,
+		 struct unpack_report *rep, struct tarout_end *b, struct err *e)
 {
 	/* Under its host name, from a directory of its own: whatever a link leads to inside is inside's to read. */
 	static const char one[] =
@@ -265,21 +317,47 @@ static int one_back(const struct transfer_job *j, size_t i, bool *ret_kept, stru
 	static const char all[] =
 	    "[ -d \"$1\" ] && ! [ -L \"$1\" ] || { echo \"$1 is not a directory any more\" >&2; exit 1; }; "
 	    "exec tar -C \"$1\" -cf - .";
-	struct map m = map_at(j->spec->maps, i);
-	const char *dir_argv[] = {"sh", "-c", all, "airlock-map", m.dst, NULL};
-	const char *file_argv[] = {"sh", "-c", one, "airlock-map", m.dst, path_base(m.src), NULL};
+	const char *dir_argv[] = {"sh", "-c", all, "airlock-map", m->dst, NULL};
+	const char *file_argv[] = {"sh", "-c", one, "airlock-map", m->dst, path_base(m->src), NULL};
+	int p[2], r;
+
+	if (pipe2(p, O_CLOEXEC) < 0)
+		return err_sys(e, errno, "create a pipe");
+	r = tarout_exec(&b->t, j->sb, m->file ? file_argv : dir_argv, -1, p[1], e);
+	(void)close(p[1]);
+	o->stream_fd = p[0];
+	if (r < 0) {
+		(void)close(p[0]);
+		return r;
+	}
+	r = unpack_run(o, rep, e);
+	(void)close(p[0]);
+	(void)tarout_wait(&b->t, NULL);
+	/* What was cut off is the archiver's failure, and its reason says more. */
+	if (r == -EBADMSG && strcmp(rep->rule, "truncated") == 0 && !tarout_whole(&b->t, e))
+		r = -EIO;
+	return r;
+}
+
+static int one_back(const struct transfer_job *j, size_t i, struct map_result *res, bool *ret_kept,
+		    struct err *e)
+{
+	struct map m = maps_at(j->spec, i);
 	_cleanup_free_ char *lease = state_path(j->st, "leases", j->lease->id, NULL);
-	char dir[PLACE_MAX], base[PLACE_MAX];
+	char manifest[PLACE_MAX], turn[32];
+	_cleanup_fd_ int moving = -1;
 	struct tarout_end b = {.t = TAROUT_INIT, .ui = j->ui};
-	struct unpack_report rep = {0};
 	struct unpack_opts o = {
 	    .root = m.root,
+	    .root_dev = transfer_device(j->spec, m.dev),
+	    .root_ino = m.ino,
 	    .only = m.file ? path_base(m.src) : NULL,
-	    .run_dir = dir,
+	    .run_dir = res->dir,
 	    .state_dir = j->st->dir,
-	    .manifest_path = base,
+	    .manifest_path = manifest,
 	    .strict = j->spec->strict,
 	    .without_landlock = j->spec->without & WITHOUT_LANDLOCK,
+	    .review = j->spec->review,
 	    .on_conflict = j->spec->on_conflict,
 	    .full_tree = true,
 	    .keep_trash = true,
@@ -287,54 +365,42 @@ static int one_back(const struct transfer_job *j, size_t i, bool *ret_kept, stru
 	    .complete_arg = &b,
 	    .cancel = interrupt_second(),
 	};
-	int p[2], r;
+	int r;
 
 	if (!lease)
 		return err_set(e, ERR_NOMEM, "out of memory");
-	(void)snprintf(base, sizeof(base), "%s/map-%zu", lease, i);
-	(void)snprintf(dir, sizeof(dir), "%s/maps", j->run_dir);
-	if (mkdir(dir, 0700) < 0 && errno != EEXIST)
-		return err_sys(e, errno, "create %s", dir);
-	(void)snprintf(dir, sizeof(dir), "%s/maps/%zu", j->run_dir, i);
-	if (mkdir(dir, 0700) < 0 && errno != EEXIST)
-		return err_sys(e, errno, "create %s", dir);
-	if (pipe2(p, O_CLOEXEC) < 0)
-		return err_sys(e, errno, "create a pipe");
-	r = tarout_exec(&b.t, j->sb, m.file ? file_argv : dir_argv, -1, p[1], e);
-	(void)close(p[1]);
-	o.stream_fd = p[0];
-	if (r == 0) {
-		r = unpack_run(&o, &rep, e);
-		(void)close(p[0]);
-		(void)tarout_wait(&b.t, NULL);
-		/* What was cut off is the archiver's failure, and its reason says more. */
-		if (r == -EBADMSG && strcmp(rep.rule, "truncated") == 0 && !tarout_whole(&b.t, e))
-			r = -EIO;
-	} else {
-		(void)close(p[0]);
-	}
-	*ret_kept |= b.partial;
+	(void)snprintf(manifest, sizeof(manifest), "%s/map-%zu", lease, i);
+	(void)snprintf(turn, sizeof(turn), "map-%zu.baseline", i);
+	r = make_place(j, manifest, res->dir, e);
+	if (r == 0 && j->baseline >= 0)
+		r = transfer_turn(j, turn, &moving, e);
+	o.baseline_fd = moving;
 	if (r == 0)
-		tell(j, &m, &rep, dir);
-	unpack_report_done(&rep);
+		r = carry(j, &m, &o, &res->rep, &b, e);
+	*ret_kept |= b.partial;
+	res->done = r == 0 || r == -EBADMSG;
+	if (!res->done) {
+		unpack_report_done(&res->rep);
+		res->rep = (struct unpack_report){0};
+	}
 	tarout_done(&b.t);
 	return r < 0 ? err_wrap(e, r, "bring %s back", m.src) : 0;
 }
 
-int maps_out(const struct transfer_job *j, bool *ret_kept, struct err *e)
+int maps_out(const struct transfer_job *j, struct transfer *t, bool *ret_kept, struct err *e)
 {
-	int first = 0;
+	int first = maps_results(j->spec, j->run_dir, t, e);
 
 	*ret_kept = false;
-	for (size_t i = 0; i < count(j->spec->maps); i++) {
-		struct err why = ERR_INIT;
-		int r = one_back(j, i, ret_kept, &why);
+	for (size_t i = 0; first != -ENOMEM && i < t->maps_len; i++) {
+		struct err *why = &t->maps[i].err;
+		int r = one_back(j, i, &t->maps[i], ret_kept, why);
 
 		if (r < 0 && first == 0) {
 			first = r;
-			*e = why;
+			*e = *why;
 		} else if (r < 0 && j->ui->note) {
-			j->ui->note(j->ui->arg, true, why.text);
+			j->ui->note(j->ui->arg, true, why->text);
 		}
 	}
 	return first;

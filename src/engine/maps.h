@@ -8,23 +8,48 @@
  * has its directory as root and comes back as that one name or not at all: any other member is hostile. It is staged
  * privately with its final mode and renamed, so it is old or new, and never more readable than either.
  *
+ * In a kept sandbox each command brings back what is new, against a baseline that moves on as the workspace's does
+ * (<lease>/map-<n>.baseline). With --review nothing is written: the changes wait in runs/<id>/maps/<n>/pending, as
+ * a part of the run's set (changeset.h); the manifest they are measured against lies beside them.
+ *
  * A vector of three words each: "dir" or "file", SRC, DST.
  */
 #ifndef AIRLOCK_ENGINE_MAPS_H
 #define AIRLOCK_ENGINE_MAPS_H
 
+#include <limits.h>
+
 #include "engine/request.h"
 #include "engine/transfer.h"
+
+#define MAP_MANIFEST "manifest" /* in runs/<id>/maps/<n>: what was sent */
+
+struct map {
+	bool file;
+	const char *src, *dst; /* borrowed */
+	char root[PATH_MAX];   /* SRC, or the directory of it */
+	uint64_t dev, ino;     /* of root when it was sent; ino 0: not known */
+};
+
+size_t maps_count(char *const *maps);
+/* i < maps_count(s->maps). */
+struct map maps_at(const struct lease_spec *s, size_t i);
+/* runs/<id>/maps/<i>. Heap or NULL. */
+char *maps_run_dir(const char *run_dir, size_t i);
+/* One result per mapping, nothing done yet. 0 or -ENOMEM. */
+int maps_results(const struct lease_spec *s, const char *run_dir, struct transfer *t,
+		 struct err *e);
 
 /* SRC:DST[:file|dir], appended to *maps. ERR_USAGE with the reason. */
 int maps_add(char ***maps, const char *word, struct err *e);
 /* Places that lie in one another, in the workspace, in Airlock's state (may be NULL), in a bind. */
 int maps_check(const struct request *q, const char *state_dir, struct err *e);
-int maps_in(struct sandbox *sb, const struct lease_spec *s, const char *lease_dir, struct err *e);
+/* Fills s->map_roots. */
+int maps_in(struct sandbox *sb, struct lease_spec *s, const char *lease_dir, struct err *e);
 /*
- * After the workspace, in order; a mapping that fails does not keep the others from coming back. *ret_kept: something
- * could not be read inside, so the storage must stay. 0, or the first failure.
+ * After the workspace, in order, into t->maps; a mapping that fails does not keep the others from coming back.
+ * *ret_kept: something could not be read inside, so the storage must stay. 0, or the first failure.
  */
-int maps_out(const struct transfer_job *j, bool *ret_kept, struct err *e);
+int maps_out(const struct transfer_job *j, struct transfer *t, bool *ret_kept, struct err *e);
 
 #endif

@@ -146,19 +146,20 @@ static json_t *sync_in_json(const struct transfer *t)
 			 "head", s->head, "branch", text(s->branch), "held_back", notes);
 }
 
-static json_t *sync_out_json(const struct transfer *t)
+json_t *record_counts(const struct unpack_report *u)
 {
-	const struct unpack_report *u = &t->out;
-	json_t *changes = json_array(), *counts = json_object();
+	json_t *counts = json_object();
 
-	if (!t->out_done) {
-		json_decref(changes);
-		json_decref(counts);
-		return json_null();
-	}
 	for (int i = 0; i < UA_ACTION_COUNT; i++)
 		(void)json_object_set_new(counts, unpack_action_name((enum unpack_action)i),
 					  json_integer((json_int_t)u->counts[i]));
+	return counts;
+}
+
+static json_t *changes_json(const struct unpack_report *u)
+{
+	json_t *changes = json_array();
+
 	for (size_t i = 0; i < u->changes_len; i++)
 		(void)json_array_append_new(
 		    changes, json_pack("{s:s,s:o,s:s,s:o,s:b}", "action",
@@ -166,11 +167,39 @@ static json_t *sync_out_json(const struct transfer *t)
 				       text(u->changes[i].path), "rule", u->changes[i].rule,
 				       "detail", text(u->changes[i].detail), "host_executable",
 				       u->changes[i].host_exec));
-	return json_pack("{s:o,s:o,s:I,s:I,s:I,s:I,s:b,s:b,s:s,s:b}", "counts", counts, "changes",
-			 changes, "bytes_written", (json_int_t)u->bytes_written, "members",
-			 (json_int_t)t->members, "unreadable", (json_int_t)t->unreadable,
+	return changes;
+}
+
+static json_t *sync_out_json(const struct transfer *t)
+{
+	const struct unpack_report *u = &t->out;
+
+	if (!t->out_done)
+		return json_null();
+	return json_pack("{s:o,s:o,s:I,s:I,s:I,s:I,s:b,s:b,s:s,s:b}", "counts", record_counts(u),
+			 "changes", changes_json(u), "bytes_written", (json_int_t)u->bytes_written,
+			 "members", (json_int_t)t->members, "unreadable", (json_int_t)t->unreadable,
 			 "withheld", (json_int_t)t->withheld, "mass_delete", u->mass_delete,
 			 "rejected", u->rejected, "rule", u->rule, "review", t->review);
+}
+
+json_t *record_maps(const struct transfer *t)
+{
+	json_t *a = json_array();
+
+	for (size_t i = 0; i < t->maps_len; i++) {
+		const struct map_result *m = &t->maps[i];
+		(void)json_array_append_new(
+		    a, json_pack("{s:o,s:o,s:s,s:o,s:o,s:o,s:I,s:b,s:s,s:o}", "source",
+				 text(m->src), "target", text(m->dst), "kind",
+				 m->file ? "file" : "dir", "directory", text(m->dir), "counts",
+				 m->done ? record_counts(&m->rep) : json_null(), "changes",
+				 m->done ? changes_json(&m->rep) : json_null(), "bytes_written",
+				 (json_int_t)m->rep.bytes_written, "rejected", m->rep.rejected,
+				 "rule", m->rep.rule, "error",
+				 m->err.code == ERR_NONE ? json_null() : text(m->err.text)));
+	}
+	return a;
 }
 
 json_t *record_history(const struct history *h)
@@ -261,6 +290,7 @@ char *record_text(const struct request *q, const struct run_outcome *o)
 	    isolation(q, o), "command", command(o), "sync_in", sync_in_json(&o->xfer), "sync_out",
 	    sync_out_json(&o->xfer), "phases", phases(o));
 	if (j) {
+		(void)json_object_set_new(j, "maps", record_maps(&o->xfer));
 		(void)json_object_set_new(j, "bridge", bridge(&o->bridge));
 		(void)json_object_set_new(j, "upstreams", upstreams(o));
 		(void)json_object_set_new(j, "network", network(q, o));

@@ -12,6 +12,9 @@ char *record_text(const struct request *q, const struct run_outcome *o);
 void record_save(const char *run_dir, const char *text);
 /* What became of the commits, as the record has it; JSON null when there was nothing to ask. */
 struct json_t *record_history(const struct history *h);
+/* Numbers of paths by action; what became of the mappings, an array. */
+struct json_t *record_counts(const struct unpack_report *u);
+struct json_t *record_maps(const struct transfer *t);
 /* How the command ended, as the record says it. */
 const char *record_end_name(enum command_end end);
 

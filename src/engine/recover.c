@@ -130,7 +130,7 @@ static int bring_back(struct state *st, struct lease_row *l, bool kept, const ch
 	if (r == 0 && s.review)
 		r = changeset_begin(st, path_base(run_dir), &s, e);
 	if (r == 0)
-		r = transfer_turn(&j, &turn, e);
+		r = transfer_turn(&j, "baseline", &turn, e);
 	j.baseline = s.review ? -1 : turn;
 	if (r == 0)
 		r = transfer_out(&j, t, e);

@@ -79,7 +79,7 @@ static void log_header(struct runner *r)
 
 /*
  * Whether the results can be written at the end, asked before somebody waits an hour for them. Where not, they
- * wait as a review's do. A kept sandbox outlives the state of its workspace, and other places cannot wait.
+ * wait as a review's do. A kept sandbox outlives the state of its workspace.
  */
 static int foresee(struct runner *r)
 {
@@ -89,7 +89,7 @@ static int foresee(struct runner *r)
 	    faccessat(AT_FDCWD, dir, W_OK | X_OK, AT_EACCESS) == 0 ||
 	    (errno != EROFS && errno != EACCES && errno != EPERM))
 		return 0;
-	r->spec.review = !r->attached && !r->spec.keep && !r->spec.maps;
+	r->spec.review = !r->attached && !r->spec.keep;
 	return errno;
 }
 
@@ -207,6 +207,9 @@ static int start_phase(struct runner *r, struct err *e)
 	k = r->shared ? 0 : runner_save_lease(r, e);
 	if (k == 0 && r->spec.maps && !r->attached)
 		k = maps_in(r->sb, &r->spec, r->lease_dir, e);
+	/* Which directories they were, before a command can change what belongs there. */
+	if (k == 0 && r->spec.map_roots && !r->attached)
+		k = runner_save_lease(r, e);
 	return phase_end(r, k);
 }
 
@@ -280,7 +283,7 @@ static int sync_out_phase(struct runner *r, struct err *e)
 	if (k < 0)
 		return k;
 	/* Held over the commits as well: they come back one command after the other, as the files do. */
-	k = transfer_turn(&j, &r->baseline, e);
+	k = transfer_turn(&j, "baseline", &r->baseline, e);
 	/* A review publishes nothing, so nothing moves on. */
 	j.baseline = r->spec.review ? -1 : r->baseline;
 	if (k == 0 && r->spec.review)
@@ -360,6 +363,9 @@ static bool left_nothing(const struct run_outcome *o)
 		return false;
 	for (size_t i = 0; i < ARRAY_LEN(o->xfer.out.counts); i++)
 		if (o->xfer.out.counts[i])
+			return false;
+	for (size_t i = 0; i < o->xfer.maps_len; i++)
+		if (o->xfer.maps[i].rep.changes_len)
 			return false;
 	return true;
 }

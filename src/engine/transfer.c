@@ -26,6 +26,13 @@ void transfer_done(struct transfer *t)
 	if (t->out_done)
 		unpack_report_done(&t->out);
 	history_done(&t->history);
+	for (size_t i = 0; i < t->maps_len; i++) {
+		unpack_report_done(&t->maps[i].rep);
+		free(t->maps[i].src);
+		free(t->maps[i].dst);
+		free(t->maps[i].dir);
+	}
+	free(t->maps);
 	*t = (struct transfer){0};
 }
 
@@ -163,11 +170,11 @@ static int wait_tar(struct tarout_end *b, int r, struct transfer *t, struct err 
 }
 
 /* Device numbers are given out anew at each boot: work recovered after one goes by the inode. */
-uint64_t transfer_device(const struct lease_spec *s)
+uint64_t transfer_device(const struct lease_spec *s, uint64_t dev)
 {
 	struct proc_id me;
 
-	return proc_self(&me, NULL) == 0 && strcmp(me.boot, s->root_boot) == 0 ? s->root_dev : 0;
+	return proc_self(&me, NULL) == 0 && strcmp(me.boot, s->root_boot) == 0 ? dev : 0;
 }
 
 /* A first signal while results come back stops nothing, which must not look like being deaf. */
@@ -226,9 +233,9 @@ static int lock_baseline(int fd, const struct transfer_job *j, struct err *e)
 	return 0;
 }
 
-int transfer_turn(const struct transfer_job *j, int *ret, struct err *e)
+int transfer_turn(const struct transfer_job *j, const char *name, int *ret, struct err *e)
 {
-	_cleanup_free_ char *path = state_path(j->st, "leases", j->lease->id, "baseline");
+	_cleanup_free_ char *path = state_path(j->st, "leases", j->lease->id, name);
 	_cleanup_fd_ int fd = -1;
 	int r;
 
@@ -262,7 +269,7 @@ int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e
 				 .group = (gid_t)-1}};
 	struct unpack_opts o = {
 	    .root = l->workspace,
-	    .root_dev = transfer_device(s),
+	    .root_dev = transfer_device(s, s->root_dev),
 	    .root_ino = s->root_ino,
 	    .run_dir = j->run_dir,
 	    .state_dir = j->st->dir,
@@ -340,7 +347,7 @@ int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e
 	t->withheld += r == 0 && tar.partial;
 	/* Other places are not held up by a workspace that was rejected. */
 	if ((r == 0 || t->out_done) && s->maps) {
-		k = maps_out(j, &kept, &pe);
+		k = maps_out(j, t, &kept, &pe);
 		t->withheld += kept;
 		if (r == 0 && k < 0) {
 			*e = pe;

@@ -377,12 +377,26 @@ static int slurp(int fd, size_t max, struct buf *b, uint64_t *ret_size)
 	return 0;
 }
 
-/* The bytes that were sent, from the layer that still has them. */
+/* Are these the bytes that were sent? */
+static bool as_sent(int root, const struct manifest_entry *b, size_t max, struct buf *out,
+		    uint64_t *ret_size)
+{
+	struct beneath at = {.root = root};
+	_cleanup_fd_ int fd = root < 0 ? -1 : beneath_open(&at, b->path, O_RDONLY | O_NONBLOCK, 0);
+	uint8_t hash[MANIFEST_HASH];
+
+	buf_reset(out);
+	if (fd < 0 || slurp(fd, max, out, ret_size) != 1 || out->len != b->size)
+		return 0;
+	(void)crypto_generichash(hash, sizeof(hash), (const uint8_t *)buf_text(out), out->len, NULL,
+				 0);
+	return !memcmp(hash, b->hash, sizeof(hash));
+}
+
+/* The bytes that were sent, from the layer that still has them; a mapping has none, but the host may be unchanged. */
 static int read_sent(struct review *r, const struct manifest_entry *b, size_t max, struct buf *out,
 		     uint64_t *ret_size)
 {
-	uint8_t hash[MANIFEST_HASH];
-
 	*ret_size = b->size;
 	if (b->kind == 'l')
 		return buf_put(out, b->target, b->target_len) < 0 ? out->err : 1;
@@ -390,20 +404,9 @@ static int read_sent(struct review *r, const struct manifest_entry *b, size_t ma
 		return -ENOENT;
 	if (b->size > max)
 		return 0;
-	for (size_t i = 0; i < r->layers_len; i++) {
-		struct beneath layer = {.root = r->layers[i]};
-		_cleanup_fd_ int fd = beneath_open(&layer, b->path, O_RDONLY | O_NONBLOCK, 0);
-
-		if (fd < 0)
-			continue;
-		buf_reset(out);
-		if (slurp(fd, max, out, ret_size) != 1 || out->len != b->size)
-			continue;
-		(void)crypto_generichash(hash, sizeof(hash), (const uint8_t *)buf_text(out),
-					 out->len, NULL, 0);
-		if (!memcmp(hash, b->hash, sizeof(hash)))
+	for (size_t i = 0; i <= r->layers_len; i++)
+		if (as_sent(i < r->layers_len ? r->layers[i] : r->root_fd, b, max, out, ret_size))
 			return 1;
-	}
 	buf_reset(out);
 	return -ENOENT;
 }
