@@ -11,6 +11,7 @@
  *   helper -> client   CONFINED
  *   helper -> client   READY       (the gateway has spoken)
  *   client -> helper   POLICY...   -> POLICY_SET or POLICY_BAD
+ *   client -> helper   PING...     -> PONG
  *   helper -> client   LOST        (the channel ended; nothing more is forwarded)
  *   client -> helper   STOP        -> DONE with the counts; the helper ends
  * ERROR instead of anything ends it, and so does the client's end of the pair.
@@ -30,6 +31,7 @@ enum bridge_frame {
 	BF_SETUP = 1,
 	BF_POLICY, /* text of a policy file */
 	BF_STOP,
+	BF_PING,
 	BF_CONFINED = 32,
 	BF_READY,
 	BF_POLICY_SET,
@@ -37,6 +39,7 @@ enum bridge_frame {
 	BF_LOST,       /* str why; it waits for STOP, to tell its counts */
 	BF_DONE,       /* counts */
 	BF_ERROR,      /* u32 code, str text */
+	BF_PONG,
 };
 
 enum bridge_transport { BRIDGE_HTTP2 = 0, BRIDGE_QUEUE = 1 };

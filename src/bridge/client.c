@@ -207,6 +207,9 @@ static void take(struct bridge_client *c, const struct frame *f)
 	case BF_READY:
 		c->ready = true;
 		break;
+	case BF_PONG:
+		c->pong = true;
+		break;
 	case BF_POLICY_SET:
 		c->policy_answer = 1;
 		break;
@@ -330,6 +333,14 @@ int bridge_client_policy(struct bridge_client *c, const char *text, size_t n, st
 	return r < 0 ? r
 		     : chan_send(&c->ch, BF_POLICY, text, n, NULL, 0,
 				 clock_mono_ns() + STOP_MS * NS_PER_MS, e);
+}
+
+void bridge_client_ping(struct bridge_client *c)
+{
+	c->pong = false;
+	/* One that cannot be sent is one that is not answered. */
+	if (c->helper.started)
+		(void)chan_send(&c->ch, BF_PING, NULL, 0, NULL, 0, clock_mono_ns(), NULL);
 }
 
 void bridge_client_kill(struct bridge_client *c)

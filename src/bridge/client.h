@@ -44,6 +44,7 @@ struct bridge_client {
 	struct chan ch;
 	struct helper helper;
 	bool confined, ready, done;
+	bool pong; /* the last ping was answered */
 	int policy_answer; /* 1: the last one is in force; -1: not, policy_why says why; 0: no answer yet */
 	char policy_why[256];
 	bool lost; /* the channel is over, or the helper is */
@@ -68,6 +69,8 @@ int bridge_client_fd(const struct bridge_client *c);
 void bridge_client_poll(struct bridge_client *c);
 /* Hot reload; the answer comes through poll (a bad text is refused here already). */
 int bridge_client_policy(struct bridge_client *c, const char *text, size_t n, struct err *e);
+/* Asks for a sign of life; c->pong comes through poll. Never waits. */
+void bridge_client_ping(struct bridge_client *c);
 /* Ends it, takes the counts. Never fails; a deaf helper is killed. Does nothing to one that was not started. */
 void bridge_client_stop(struct bridge_client *c);
 /* At once. */

@@ -292,6 +292,8 @@ static void on_parent(struct loop_watch *w, uint32_t events)
 		}
 		if (f.type == BF_STOP)
 			begin_stop(h);
+		else if (f.type == BF_PING)
+			(void)say(h, BF_PONG, NULL);
 		else if (f.type == BF_POLICY)
 			set_policy(h, f.payload);
 	}

@@ -17,6 +17,8 @@
 #include "os/beneath.h"
 #include "policy/bridge_policy.h"
 
+#define LINK_GAP_MS 2000 /* between two polls; they come a few times a second */
+
 static struct view view_of(const char *s)
 {
 	return s ? (struct view){s, strlen(s)} : (struct view){0};
@@ -141,11 +143,23 @@ static bool file_changed(struct bridge_link *l)
 	return changed;
 }
 
+static int new_control(struct bridge_link *l, int *ret_theirs, struct err *e)
+{
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+		return err_sys(e, errno, "bridge channel");
+	l->control = pair[0];
+	*ret_theirs = pair[1];
+	return 0;
+}
+
 int link_open(struct bridge_link *l, const struct bridge_link_opts *o, int *ret_gateway,
 	      struct err *e)
 {
+	const int64_t now = clock_mono_ns();
 	_cleanup_fd_ int theirs = -1;
-	int pair[2], r;
+	int r;
 
 	*l = (struct bridge_link){.o = *o,
 				  .control = -1,
@@ -153,19 +167,19 @@ int link_open(struct bridge_link *l, const struct bridge_link_opts *o, int *ret_
 				  .memory = -1,
 				  .dir = -1,
 				  .audit = -1,
-				  .tries = LINK_TRIES,
-				  .tries_ns = clock_mono_ns()};
+				  .pinged_ns = INT64_MAX,
+				  .polled_ns = now,
+				  .helpers = {LINK_TRIES, now},
+				  .gateways = {LINK_TRIES, now}};
 	if (copy_ids(l) < 0 || keep(o->dir, &l->dir) < 0 || keep(o->audit, &l->audit) < 0)
 		return err_set(e, ERR_NOMEM, "bridge: no memory or descriptors left");
 	(void)file_changed(l);
 	r = share(l, e);
 	if (r < 0)
 		return r;
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-		return err_sys(e, errno, "bridge channel");
-	l->control = pair[0];
-	theirs = pair[1];
-	r = spawn(l, e);
+	r = new_control(l, &theirs, e);
+	if (r == 0)
+		r = spawn(l, e);
 	if (r == 0)
 		r = bridge_client_confined(&l->client, e);
 	if (r == 0 && hand_over(l) < 0)
@@ -195,6 +209,20 @@ static void lose(struct bridge_link *l)
 	bridge_client_stop(&l->client);
 }
 
+static bool try_again(struct link_tries *t)
+{
+	int64_t now = clock_mono_ns();
+
+	t->left += (double)(now - t->at_ns) / (double)(LINK_TRY_EACH_MS * NS_PER_MS);
+	t->at_ns = now;
+	if (t->left > LINK_TRIES)
+		t->left = LINK_TRIES;
+	if (t->left < 1)
+		return false;
+	t->left -= 1;
+	return true;
+}
+
 /* This helper is of no use any more; another one may be. */
 static void go_down(struct bridge_link *l, const char *why, bool deaf)
 {
@@ -207,17 +235,13 @@ static void go_down(struct bridge_link *l, const char *why, bool deaf)
 	else
 		bridge_client_stop(&l->client);
 	cleanup_fd(&l->channel);
-	l->tries += (double)(now - l->tries_ns) / (double)(LINK_TRY_EACH_MS * NS_PER_MS);
-	l->tries_ns = now;
-	if (l->tries > LINK_TRIES)
-		l->tries = LINK_TRIES;
-	if (l->tries < 1) {
+	l->pinged_ns = INT64_MAX;
+	if (!try_again(&l->helpers)) {
 		(void)snprintf(l->why, sizeof(l->why), "%s; %u new ones ended as well", why,
 			       l->restarts);
 		lose(l);
 		return;
 	}
-	l->tries -= 1;
 	if (l->state == LINK_UP) {
 		(void)snprintf(text, sizeof(text),
 			       "the bridge is interrupted (%s); it is started again", l->why);
@@ -226,8 +250,30 @@ static void go_down(struct bridge_link *l, const char *why, bool deaf)
 	l->state = LINK_DOWN;
 	/* At once the first time, then with more and more patience. */
 	l->due_ns = now;
-	if (l->tries < LINK_TRIES - 1)
-		l->due_ns += (int64_t)((LINK_TRIES - l->tries) * 200) * NS_PER_MS;
+	if (l->helpers.left < LINK_TRIES - 1)
+		l->due_ns += (int64_t)((LINK_TRIES - l->helpers.left) * 200) * NS_PER_MS;
+}
+
+/* Its channel, if it had one, is of no use to another gateway. */
+static void gateway_ended(struct bridge_link *l)
+{
+	static const char why[] = "the gateway in the sandbox ended";
+	_cleanup_fd_ int theirs = -1;
+	struct err e = ERR_INIT;
+
+	cleanup_fd(&l->control);
+	(void)snprintf(l->why, sizeof(l->why), "%s", why);
+	if (l->state == LINK_UP || l->state == LINK_GREETING)
+		go_down(l, why, false);
+	if (l->state == LINK_LOST)
+		return;
+	if (l->o.gateway && try_again(&l->gateways) && new_control(l, &theirs, &e) == 0 &&
+	    l->o.gateway(l->o.gateway_arg, theirs, &e) == 0)
+		return;
+	if (*e.text)
+		(void)snprintf(l->why, sizeof(l->why),
+			       "%s, and another one cannot be started: %.150s", why, e.text);
+	lose(l);
 }
 
 /* What the gateway says; it lives in the sandbox, and so it is one word and no more. */
@@ -241,14 +287,36 @@ static void hear_gateway(struct bridge_link *l)
 		if (n < 0)
 			return;
 		if (n == 0) {
-			(void)snprintf(l->why, sizeof(l->why), "the gateway ended");
-			lose(l);
+			gateway_ended(l);
 			return;
 		}
 		if (n == 2 && word[0] == 'L' && word[1] == l->number && l->state == LINK_UP)
 			/* Asked to end, not killed: a word from the sandbox must not cost lines of the audit. */
 			go_down(l, "the gateway lost its channel", false);
 	}
+}
+
+/* False: it hangs. Time in which nobody looked does not count: perhaps all of us were stopped. */
+static bool hears(struct bridge_link *l, int64_t now)
+{
+	int64_t gap = now - l->polled_ns;
+
+	l->polled_ns = now;
+	if (l->client.pong)
+		l->pinged_ns = INT64_MAX;
+	if (l->state != LINK_UP)
+		return true;
+	if (l->pinged_ns != INT64_MAX) {
+		if (gap > LINK_GAP_MS * NS_PER_MS)
+			l->pinged_ns += gap;
+		return now - l->pinged_ns < LINK_DEAF_MS * NS_PER_MS;
+	}
+	if (now >= l->ping_ns) {
+		bridge_client_ping(&l->client);
+		l->pinged_ns = now;
+		l->ping_ns = now + LINK_PING_MS * NS_PER_MS;
+	}
+	return true;
 }
 
 static void go_on(struct bridge_link *l, int64_t now)
@@ -269,6 +337,8 @@ static void go_on(struct bridge_link *l, int64_t now)
 		note(l, true, "the bridge is up again");
 	} else if (l->state != LINK_UP && l->state != LINK_DOWN && now >= l->due_ns) {
 		go_down(l, "a new airlock-bridge was not ready in time", true);
+	} else if (!hears(l, now)) {
+		go_down(l, "airlock-bridge does not answer any more", true);
 	}
 	if (l->state == LINK_DOWN && now >= l->due_ns && spawn(l, &e) < 0)
 		go_down(l, e.text, true);

@@ -7,6 +7,10 @@
  * LINK_TRIES times in a row, one more each LINK_TRY_EACH_MS; then the bridge is lost for good. Counts, and the numbers that
  * a queue has run, lie in memory that one helper leaves to the next.
  *
+ * A helper that hangs is one that died: it is asked for a word every LINK_PING_MS, and has LINK_DEAF_MS for it. A gateway that
+ * ends (the sandbox may kill it) is started again by whoever owns the sandbox, with a control socket of its own; its clients are
+ * gone with it. Both are bounded alike.
+ *
  * A policy file is looked at every LINK_POLICY_MS: a new one goes to the helper, a bad one is told and the old one stays.
  *
  * One thread; link_poll never waits for a helper that starts.
@@ -23,6 +27,8 @@
 #define LINK_TRY_EACH_MS 60000
 #define LINK_START_MS 30000 /* one helper, until it serves */
 #define LINK_POLICY_MS 500
+#define LINK_PING_MS 5000
+#define LINK_DEAF_MS 20000 /* as a channel's pings; a turn of a helper takes milliseconds */
 
 struct bridge_link_opts {
 	struct bridge_inputs *in; /* borrowed until link_stop; its policy is replaced by a newer one */
@@ -32,9 +38,18 @@ struct bridge_link_opts {
 	struct view name, credential_header;		   /* as in struct bridge_setup; borrowed until link_stop */
 	int dir;					   /* of the queue, borrowed; -1: none */
 	int audit;					   /* borrowed; -1: none */
+	/* The gateway ended: another one, with this (borrowed) as its standard input. 0 or negative. NULL: there is none. */
+	int (*gateway)(void *arg, int control, struct err *e);
+	void *gateway_arg;
 	/* Something to tell a person: bad ones loudly. */
 	void (*note)(void *arg, bool bad, const char *text);
 	void *arg;
+};
+
+/* How often something may be made again. */
+struct link_tries {
+	double left;
+	int64_t at_ns;
 };
 
 struct bridge_link {
@@ -48,8 +63,11 @@ struct bridge_link {
 	enum link_state { LINK_NONE, LINK_STARTING, LINK_GREETING, LINK_UP, LINK_DOWN, LINK_LOST } state;
 	unsigned char number; /* of the channel */
 	char why[256];	      /* why it is, or was, down */
-	int64_t due_ns, tries_ns, policy_ns;
-	double tries;
+	int64_t due_ns, policy_ns;
+	int64_t pinged_ns; /* a ping that was not answered; INT64_MAX: none */
+	int64_t ping_ns;   /* when the next one is due */
+	int64_t polled_ns;
+	struct link_tries helpers, gateways;
 	unsigned restarts;
 	char *next_policy; /* owned: given to the helper, not confirmed */
 	size_t next_len;

@@ -54,6 +54,39 @@ static int make_queue(struct apibridge *b, const struct sandbox *sb, const char 
 	return fd;
 }
 
+/* Safe because: what travels into the sandbox is its own end of a socket pair, and a pipe to write into. */
+static int start_gateway(struct apibridge *b, int control, int *ret_errors, struct err *e)
+{
+	_cleanup_fd_ int rd = -1, wr = -1;
+	int pair[2], r;
+
+	if (pipe2(pair, O_CLOEXEC) < 0)
+		return err_sys(e, errno, "bridge channel");
+	rd = pair[0];
+	wr = pair[1];
+	r = gateway_start(b->sb,
+			  &(struct gateway_spec){
+			      .mode = bridge_transport_mode(b->link.o.transport),
+			      .control = true,
+			      .queue_dir = b->queue_inside,
+			      .token = b->queue_inside ? b->in.token : NULL,
+			      .nonce = b->in.nonce,
+			      .port = b->port,
+			      .channel = control,
+			      .errors = wr,
+			  },
+			  &b->gateway, e);
+	if (r == 0 && ret_errors)
+		*ret_errors = TAKE_FD(rd);
+	return r;
+}
+
+/* From the link: the one before ended. Clients find this one at the same port. */
+static int gateway_again(void *arg, int control, struct err *e)
+{
+	return start_gateway(arg, control, NULL, e);
+}
+
 static int open_link(struct apibridge *b, struct sandbox *sb, const struct apibridge_opts *o,
 		     char *const *env, int *ret_gateway, struct err *e)
 {
@@ -69,6 +102,8 @@ static int open_link(struct apibridge *b, struct sandbox *sb, const struct apibr
 	    .task_id = variable(env, "PAPERCLIP_TASK_ID="),
 	    .dir = -1,
 	    .audit = o->audit,
+	    .gateway = gateway_again,
+	    .gateway_arg = b,
 	    .note = o->note,
 	    .arg = o->arg,
 	    .name = view_of(o->api->name),
@@ -87,32 +122,15 @@ static int open_link(struct apibridge *b, struct sandbox *sb, const struct apibr
 static int try_start(struct apibridge *b, struct sandbox *sb, const struct apibridge_opts *o,
 		     char *const *env, struct err *e)
 {
-	_cleanup_fd_ int theirs = -1, errors = -1, errors_in = -1;
-	int pair[2], r;
+	_cleanup_fd_ int theirs = -1, errors = -1;
+	int r = gateway_port(&b->port, e);
 
-	if (pipe2(pair, O_CLOEXEC) < 0)
-		return err_sys(e, errno, "bridge channel");
-	errors = pair[0];
-	errors_in = pair[1];
-	r = gateway_port(&b->port, e);
+	b->sb = sb;
 	if (r == 0)
 		r = open_link(b, sb, o, env, &theirs, e);
-	/* Safe because: what travels into the sandbox is its own end of a socket pair, and a pipe to write into. */
 	if (r == 0)
-		r = gateway_start(sb,
-				  &(struct gateway_spec){
-				      .mode = bridge_transport_mode(b->link.o.transport),
-				      .control = true,
-				      .queue_dir = b->queue_inside,
-				      .token = b->queue_inside ? b->in.token : NULL,
-				      .nonce = b->in.nonce,
-				      .port = b->port,
-				      .channel = theirs,
-				      .errors = errors_in,
-				  },
-				  &b->gateway, e);
+		r = start_gateway(b, theirs, &errors, e);
 	cleanup_fd(&theirs);
-	cleanup_fd(&errors_in);
 	if (r < 0)
 		return r;
 	r = link_ready(&b->link, e);

@@ -2,7 +2,7 @@
  * apibridge.h: the bridge of one run: airlock-bridge on the host, the gateway inside, and the variables that tell
  * the command where it is.
  *
- * Its end is the run's end. A helper that is lost in between is replaced (bridge/link.h); when that does not help, the command goes
+ * Its end is the run's end. A helper or a gateway that is lost in between is replaced (bridge/link.h); when that does not help, the command goes
  * on and hears 503, and the summary says so.
  */
 #ifndef AIRLOCK_ENGINE_APIBRIDGE_H
@@ -15,7 +15,8 @@ struct apibridge {
 	struct bridge_link link;
 	struct bridge_counts counts; /* after apibridge_stop */
 	struct bridge_inputs in;
-	uint32_t gateway; /* id of its command in the sandbox; 0: none */
+	struct sandbox *sb; /* borrowed until apibridge_stop */
+	uint32_t gateway;   /* id of its command in the sandbox; 0: none */
 	uint16_t port;
 	bool up; /* it was ready; counts and why are of interest */
 	bool told;

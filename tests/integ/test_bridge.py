@@ -716,7 +716,7 @@ class Runs:
                     self.assertNotIn(KEY.encode(), h.read(), path)
 
     def test_FR_B164_a_killed_bridge_does_not_cost_the_run(self):
-        for victim, said, summary in (b"airlock-bridge", b"up again", b"started again 1 time"), (b"airlock-gateway", b"bridge is lost", b"LOST"):
+        for victim, said, summary in (b"airlock-bridge", b"up again", b"started again 1 time"), (b"airlock-gateway", b"up again", b"started again 1 time"):
             with self.subTest(victim):
                 p = subprocess.Popen([self.host.bin + "/airlock", "run", *self.words, "--", "echo up; cat; echo done > out"],
                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.host.ws,
@@ -733,6 +733,72 @@ class Runs:
                 self.assertIn(summary, err)
                 self.assertEqual(self.host.read("out"), b"done\n")
                 until("no process left", lambda: not self.host.left())
+
+    # Kills whatever listens for it, then asks again until it is heard.
+    KILL = ('''python3 -uc '
+import glob,os,signal,sys,time,urllib.request as u,urllib.error
+def ask():
+ r=u.Request(os.environ["PAPERCLIP_API_URL"]+"/api/agents/me",headers={"authorization":"Bearer "+os.environ["PAPERCLIP_API_KEY"]})
+ try: return u.urlopen(r,timeout=60).status
+ except urllib.error.HTTPError as e: return e.code
+ except OSError: return 0
+def gateways():
+ for d in glob.glob("/proc/[0-9]*"):
+  try:
+   if open(d+"/cmdline","rb").read().split(b"\\0")[0].endswith(b"airlock-gateway"): yield int(d[6:])
+  except OSError: pass
+print(ask())
+for i in range(int(sys.argv[1])):
+ end=time.monotonic()+60
+ while time.monotonic()<end and not list(gateways()): time.sleep(.02)
+ for p in gateways(): os.kill(p,signal.SIGKILL)
+ while ask()!=200:
+  if time.monotonic()>end: sys.exit(3)
+  time.sleep(.02)
+print(ask())
+' ''')
+
+    def test_FR_B164_C10_an_agent_that_kills_the_gateway_gets_another(self):
+        r = self.host.airlock("run", *self.words, "--", self.KILL + "2")
+        self.assertEqual((r.returncode, r.stdout), (0, b"200\n200\n"), r.stderr)
+        self.assertIn(b"the gateway in the sandbox ended", r.stderr)
+        # The second may come before the first was up again.
+        self.assertRegex(r.stderr, rb"started again [12] time")
+        self.assertEqual(len(self.api.take()), 4)
+
+    def test_C10_gateways_that_die_again_and_again_are_not_made_for_ever(self):
+        p = subprocess.Popen([self.host.bin + "/airlock", "run", *self.words, "--", "echo up; cat"],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.host.ws, env=self.host.env)
+        self.addCleanup(p.kill)
+        self.assertEqual(p.stdout.readline(), b"up\n")
+        lost = threading.Event()
+        err = []
+
+        def listen():
+            for line in p.stderr:
+                err.append(line)
+                if b"bridge is lost" in line:
+                    lost.set()
+        t = threading.Thread(target=listen)
+        t.start()
+        end, killed = time.monotonic() + DEADLINE, set()
+        while not lost.is_set():
+            self.assertLess(time.monotonic(), end, err)
+            for c in below(p.pid):
+                if look(c, "cmdline").split(b"\0")[0].endswith(b"airlock-gateway"):
+                    killed.add(c)
+                    try:
+                        os.kill(c, signal.SIGKILL)
+                    except ProcessLookupError:
+                        pass
+            lost.wait(0.02)
+        p.stdin.close()
+        t.join(DEADLINE)
+        self.assertEqual(p.wait(DEADLINE), 0, err)
+        p.stdout.close()
+        p.stderr.close()
+        self.assertLessEqual(len(killed), 7)
+        self.assertIn(b"LOST during the run: the gateway in the sandbox ended", b"".join(err))
 
     def test_B10_a_helper_killed_at_the_end_takes_no_decision_with_it(self):
         """It hangs when the run ends, and is killed; lines are gathered for longer than it had."""

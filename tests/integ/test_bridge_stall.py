@@ -38,14 +38,15 @@ class Stall(unittest.TestCase):
             (helper,) = b.helpers(b"airlock-bridge")
             os.kill(helper, signal.SIGSTOP)
             if transport == "queue":
-                # No pings there: the gateway takes its request back.
-                self.assertEqual(b.ask("GET", "/api/agents/me")[0], 503)
-                os.kill(helper, signal.SIGCONT)
+                # The gateway takes its request back; airlock finds that the helper does not answer.
+                self.assertIn(b.ask("GET", "/api/agents/me")[0], (200, 503))
             else:
                 self.assertEqual(b.ask("GET", "/api/agents/me")[0], 200)
-                self.assertNotEqual(until("another helper", lambda b=b: b.helpers(b"airlock-bridge")), [helper])
+            until("another helper", lambda b=b, h=helper: b.helpers(b"airlock-bridge") not in ([], [h]))
             self.assertEqual(b.ask("GET", "/api/agents/me")[0], 200)
-            self.assertEqual(b.stop()[0], 0)
+            code, err = b.stop()
+            self.assertEqual(code, 0, err)
+            self.assertIn(b"up again", err)
 
 
 if __name__ == "__main__":
