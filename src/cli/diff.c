@@ -124,7 +124,9 @@ static void marks_of(const struct shown *s, bool waiting, struct buf *b)
 		(void)buf_putf(
 		    b, "CONFLICT: %s; %s\n", why[0] ? why : "both sides changed",
 		    waiting
-			? "an apply keeps the one here, --on-conflict take-sandbox takes this one"
+			? strcmp(s->rule, "dir_has_changes") == 0
+			      ? "an apply keeps all of it, until what is yours is moved out of it"
+			      : "an apply keeps the one here, --on-conflict take-sandbox takes this one"
 			: "the losing version is saved with the run");
 	if (s->flags & CHANGE_MERGED)
 		(void)buf_puts(b, waiting ? "changed here too: an apply merges the two\n"

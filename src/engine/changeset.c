@@ -335,7 +335,9 @@ static bool in_part(void *arg, const char *path)
 /* Paths that an apply could not settle, sorted as the report is. */
 struct open_paths {
 	struct part_match m;
-	char **v; /* borrowed strings */
+	struct review *rv;
+	struct review_entry *en; /* scratch */
+	char **v;		 /* borrowed strings */
 	size_t n;
 };
 
@@ -344,12 +346,32 @@ static int by_text(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+static bool is_open(const struct open_paths *p, const char *path)
+{
+	return bsearch(&path, p->v, p->n, sizeof(*p->v), by_text) != NULL;
+}
+
+/* Does something that could not take a directory's place lie above it? Then the directory stays as a whole. */
+static bool stays_above(const struct open_paths *p, const char *path)
+{
+	char up[PATH_MEMBER_MAX + 1];
+
+	for (size_t n = strlen(path); p->n && n-- > 1;) {
+		if (path[n] != '/')
+			continue;
+		(void)snprintf(up, sizeof(up), "%.*s", (int)n, path);
+		if (is_open(p, up) && review_find(p->rv, up, p->en) == 0 &&
+		    (p->en->s.kind == MK_FILE || p->en->s.kind == MK_LINK))
+			return true;
+	}
+	return false;
+}
+
 static bool still_open(void *arg, const char *path)
 {
 	struct open_paths *p = arg;
 
-	return (p->m.o->match && !in_part(&p->m, path)) ||
-	       bsearch(&path, p->v, p->n, sizeof(*p->v), by_text) != NULL;
+	return (p->m.o->match && !in_part(&p->m, path)) || is_open(p, path) || stays_above(p, path);
 }
 
 bool changeset_taken(const struct unpack_change *c)
@@ -360,10 +382,11 @@ bool changeset_taken(const struct unpack_change *c)
 static int keep_rest(struct review *rv, const struct part_match *m, const struct unpack_report *u,
 		     uint64_t *ret_left, struct err *e)
 {
-	struct open_paths p = {.m = *m};
+	_cleanup_free_ struct review_entry *en = malloc(sizeof(*en));
+	struct open_paths p = {.m = *m, .rv = rv, .en = en};
 	int r;
 
-	p.v = calloc(u->changes_len + 1, sizeof(*p.v));
+	p.v = en ? calloc(u->changes_len + 1, sizeof(*p.v)) : NULL;
 	if (!p.v)
 		return err_set(e, ERR_NOMEM, "review: out of memory");
 	for (size_t i = 0; i < u->changes_len; i++)

@@ -1,4 +1,4 @@
-#include "sync/review.h"
+#include "sync/review_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,25 +9,9 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/path.h"
 #include "os/beneath.h"
-#include "sync/merge3.h"
 #include "sync/pending.h"
-
-#define LAYERS_MAX 16
-
-struct review {
-	int run_fd, root_fd, manifest_fd, list_fd, content_fd; /* owned */
-	int layers[LAYERS_MAX];				       /* owned */
-	size_t layers_len;
-	struct manifest *m;  /* NULL: nothing was sent */
-	struct chlist *list; /* as it lies there */
-	struct chlist *all;  /* one entry a path, only what differs */
-	uint64_t dirs;
-	struct manifest_entry b; /* scratch */
-	struct change c, other;	 /* scratch */
-};
 
 void review_free(struct review *r)
 {
@@ -36,6 +20,7 @@ void review_free(struct review *r)
 	chlist_free(r->list);
 	chlist_free(r->all);
 	manifest_free(r->m);
+	free(r->above);
 	cleanup_fd(&r->run_fd);
 	cleanup_fd(&r->root_fd);
 	cleanup_fd(&r->manifest_fd);
@@ -51,7 +36,7 @@ static int sent(const struct review *r, const char *path, size_t n, struct manif
 	return r->m ? manifest_find(r->m, path, n, b) : 0;
 }
 
-static bool same_bytes(const struct change *c, const struct manifest_entry *b)
+bool review_same_bytes(const struct change *c, const struct manifest_entry *b)
 {
 	uint8_t hash[MANIFEST_HASH];
 
@@ -69,7 +54,7 @@ static bool same_as_sent(const struct change *c, const struct manifest_entry *b)
 {
 	if (c->kind == MK_DIR)
 		return b->kind == 'd' && b->mode == c->mode;
-	return same_bytes(c, b) && (c->kind == MK_LINK || b->mode == c->mode);
+	return review_same_bytes(c, b) && (c->kind == MK_LINK || b->mode == c->mode);
 }
 
 /* Is path, or a directory above it, one that could not be read in the sandbox? 1, 0, errno. */
@@ -170,6 +155,7 @@ static int unfold(struct review *r, const struct change *c)
 	} else if (c->path_len && !(have && same_as_sent(c, &r->b))) {
 		r->c = *c;
 		r->c.flags &= (uint8_t)~CH_OPAQUE;
+		r->turned = r->turned || (have && was_dir != (c->kind == MK_DIR));
 		k = add(r, &r->c);
 	}
 	if (k < 0)
@@ -490,164 +476,6 @@ int review_read(struct review *r, const struct review_entry *en, enum review_sid
 	default:
 		return read_host(r, en, max, b, ret_size);
 	}
-}
-
-/* --- the host as it is now ---------------------------------------------------------------- */
-
-static int hash_host(struct review *r, const char *path, uint8_t ret[MANIFEST_HASH])
-{
-	struct beneath root = {.root = r->root_fd};
-	_cleanup_fd_ int fd = beneath_open(&root, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
-	crypto_generichash_state h;
-	uint8_t part[32 << 10];
-	ssize_t n;
-
-	if (fd < 0)
-		return fd;
-	(void)crypto_generichash_init(&h, NULL, 0, MANIFEST_HASH);
-	while ((n = read(fd, part, sizeof(part))) != 0) {
-		if (n < 0 && errno != EINTR)
-			return -errno;
-		(void)crypto_generichash_update(&h, part, n > 0 ? (size_t)n : 0);
-	}
-	(void)crypto_generichash_final(&h, ret, MANIFEST_HASH);
-	return 0;
-}
-
-static int64_t ns(struct timespec t)
-{
-	return (int64_t)t.tv_sec * NS_PER_S + t.tv_nsec;
-}
-
-/* Content number as in unpack_host.c: 1 as sent, 2 as in the sandbox, 3 neither. */
-static int number(struct review *r, const struct review_entry *en, const struct stat *st,
-		  unsigned *ret)
-{
-	const struct manifest_entry *b = &en->b;
-	_cleanup_buf_ struct buf t = BUF_INIT(LINK_TARGET_MAX + 1);
-	uint8_t hash[MANIFEST_HASH], bl[MANIFEST_HASH] = {0};
-	uint64_t size = (uint64_t)st->st_size;
-	int k;
-
-	*ret = 3;
-	if (S_ISLNK(st->st_mode)) {
-		k = read_host(r, en, LINK_TARGET_MAX, &t, &size);
-		if (k < 0)
-			return k;
-		(void)crypto_generichash(hash, sizeof(hash), (const uint8_t *)buf_text(&t), t.len,
-					 NULL, 0);
-		if (b->kind == 'l')
-			(void)crypto_generichash(bl, sizeof(bl), (const uint8_t *)b->target,
-						 b->target_len, NULL, 0);
-		if (b->kind == 'l' && !memcmp(bl, hash, sizeof(hash)))
-			*ret = 1;
-		else if (en->s.kind == MK_LINK && !memcmp(en->s.hash, hash, sizeof(hash)))
-			*ret = 2;
-		return 0;
-	}
-	if (b->kind == 'f' && st->st_ino == b->ino && size == b->size &&
-	    ns(st->st_mtim) == b->mtime_ns && ns(st->st_ctim) == b->ctime_ns) {
-		*ret = 1;
-		return 0;
-	}
-	if (!(b->kind == 'f' && b->size == size) && !(en->s.kind == MK_FILE && en->s.size == size))
-		return 0;
-	k = hash_host(r, en->s.path, hash);
-	if (k < 0)
-		return k;
-	if (b->kind == 'f' && !memcmp(b->hash, hash, sizeof(hash)))
-		*ret = 1;
-	else if (en->s.kind == MK_FILE && !memcmp(en->s.hash, hash, sizeof(hash)))
-		*ret = 2;
-	return 0;
-}
-
-static int look_fail(struct review_entry *en, int k)
-{
-	en->status = k == -ELOOP || k == -ENOTDIR ? REVIEW_CONFLICT : REVIEW_FAIL;
-	en->rule = k == -ELOOP	   ? "parent_link"
-		   : k == -ENOTDIR ? "parent_not_dir"
-		   : k == -EACCES  ? "permission_denied"
-				   : "io_error";
-	return 0;
-}
-
-/* Would the three texts merge? */
-static int try_merge(struct review *r, struct review_entry *en)
-{
-	struct buf t[3];
-	uint64_t size;
-	int k = 1;
-
-	for (int i = 0; i < 3; i++)
-		buf_init(&t[i], MERGE_TEXT_MAX + (64 << 10) + 1);
-	for (int i = 0; i < 3 && k == 1; i++)
-		k = review_read(r, en,
-				i == 0	 ? REVIEW_SENT
-				: i == 1 ? REVIEW_HOST
-					 : REVIEW_SANDBOX,
-				MERGE_TEXT_MAX, &t[i], &size);
-	if (k == 1)
-		k = merge3((struct view){buf_text(&t[0]), t[0].len},
-			   (struct view){buf_text(&t[1]), t[1].len},
-			   (struct view){buf_text(&t[2]), t[2].len}, NULL, NULL) == MERGE3_CLEAN;
-	for (int i = 0; i < 3; i++)
-		buf_done(&t[i]);
-	return k == 1;
-}
-
-int review_look(struct review *r, struct review_entry *en, struct err *e)
-{
-	struct beneath root = {.root = r->root_fd};
-	struct merge_side b = {.kind = en->old_kind}, s = {.kind = en->s.kind, .mode = en->s.mode},
-			  h;
-	struct merge_verdict v;
-	struct stat st;
-	int k;
-
-	(void)e;
-	if (r->root_fd < 0)
-		return look_fail(en, -ENOENT);
-	k = beneath_stat(&root, en->s.path, &st);
-	h = (struct merge_side){.kind = MK_ABSENT};
-	if (k < 0 && k != -ENOENT)
-		return look_fail(en, k);
-	if (k == 0) {
-		h.kind = S_ISREG(st.st_mode)   ? MK_FILE
-			 : S_ISLNK(st.st_mode) ? MK_LINK
-			 : S_ISDIR(st.st_mode) ? MK_DIR
-					       : MK_OTHER;
-		h.mode = h.kind == MK_LINK ? 0 : st.st_mode & 0777;
-	}
-	if (en->b.kind) {
-		b.mode = en->b.kind == 'l' ? 0 : en->b.mode;
-		b.content = 1;
-	}
-	if (s.kind == MK_FILE || s.kind == MK_LINK)
-		s.content = same_bytes(&en->s, &en->b) ? 1 : 2;
-	if (h.kind == MK_FILE || h.kind == MK_LINK) {
-		k = number(r, en, &st, &h.content);
-		if (k < 0)
-			return look_fail(en, k);
-	}
-	v = merge_decide(b, s, h, false);
-	en->rule = v.rule ? v.rule : "";
-	switch (v.act) {
-	case MA_NONE:
-		en->status = REVIEW_DONE;
-		break;
-	case MA_TEXT:
-		en->status = try_merge(r, en) ? REVIEW_MERGE : REVIEW_CONFLICT;
-		break;
-	case MA_KEEP:
-	case MA_TAKE:
-		en->status = REVIEW_CONFLICT;
-		break;
-	default:
-		en->status = REVIEW_CLEAN;
-		en->rule = "";
-	}
-	return 0;
 }
 
 /* --- parts of the set --------------------------------------------------------------------- */

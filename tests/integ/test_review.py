@@ -393,6 +393,40 @@ class Applied(Case):
         with open(self.dir + "/conflicts/host/bin") as f:
             self.assertEqual(f.read(), "\0host")
 
+    def test_G7_G8_what_a_directory_becomes_is_foretold_as_an_apply_decides(self):
+        """A directory that became a file or a link, and the reverse: conflicts below it are those that an apply meets."""
+        self.write("k/k", "k\n")
+        self.write("turn", "turn\n")
+        self.review("rm -r d k turn; echo file >d; ln -s file k; mkdir -p turn/in; echo x >turn/in/x; echo 1 >>file")
+        every = {"d": "A", "d/deep": "D", "d/e/f": "D", "k": "A", "k/k": "D", "turn": "D", "turn/in/x": "A", "file": "M"}
+
+        def foretold(*conflicts):
+            self.assertEqual(self.letters(), {p: "U" if p in conflicts else w for p, w in every.items()})
+            out = json.loads(self.airlock("apply", "-n", "--json", self.run_id, code=1 if conflicts else 0))
+            # An apply speaks of a directory's place once, and of a new directory too.
+            once = {p for p in conflicts if not p.startswith(("d/", "k/"))}
+            self.assertEqual(out["counts"]["conflict"], len(once) + ("turn" in conflicts))
+
+        foretold()
+        self.write("d/deep", "host\n")
+        foretold("d", "d/deep", "d/e/f")
+        self.write("d/deep", "deep\n")
+        self.write("k/new/mine", "mine\n")
+        foretold("k", "k/k")
+        self.assertIn(b"until what is yours is moved out of it", self.diff())
+        self.write("turn", "host\n")
+        foretold("k", "k/k", "turn", "turn/in/x")
+        before = self.tree()
+        self.apply(code=1)
+        self.assertEqual((self.read("d"), self.read("turn"), self.read("k/new/mine")), ("file\n", "host\n", "mine\n"))
+        self.assertEqual({p for p in before if p.startswith((b"k", b"turn"))}, {p for p in self.tree() if p.startswith((b"k", b"turn"))})
+        self.assertEqual(set(self.letters()), {"k", "k/k", "turn", "turn/in/x"})
+        self.assertEqual(self.runs()[0]["waiting"], 5)  # with turn/in
+        shutil.rmtree(self.ws + "/k/new")
+        self.apply("--on-conflict", "take-sandbox")
+        self.assertEqual((os.readlink(self.ws + "/k"), self.read("turn/in/x")), ("file", "x\n"))
+        self.assertEqual(self.runs()[0]["results"], "applied")
+
     def test_exit_statuses(self):
         self.review("echo 1 >>file; echo 2 >>other")
         self.apply("file")
