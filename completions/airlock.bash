@@ -357,6 +357,9 @@ _airlock() {
 	serve:--host)
 		return
 		;;
+	serve:--trust-user)
+		return
+		;;
 	user:--company)
 		return
 		;;
@@ -417,7 +420,7 @@ _airlock() {
 	env) words="--force --help create list show rm" ;;
 	bridge) words="--upstream --credential-file --policy --listen --transport --token-file --run-id --quiet --help" ;;
 	policy) words="--policy --header --body-size --help list show check explain" ;;
-	serve) words="--listen --mode --public-url --host --secrets-strict --cloud-managed --help" ;;
+	serve) words="--listen --mode --public-url --host --trust-user --secrets-strict --cloud-managed --help" ;;
 	company) words="--help" ;;
 	user) words="--admin --company --role --help" ;;
 	agent) words="--company --adapter --user --configure --status --help" ;;

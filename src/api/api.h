@@ -9,6 +9,7 @@
 
 #include "api/call.h"
 #include "api/credential.h"
+#include "api/peer.h"
 #include "api/seal.h"
 #include "engine/state.h"
 #include "os/loop.h"
@@ -21,6 +22,7 @@ struct api_config {
 	enum api_mode mode;
 	const char *public_url;	  /* scheme://host[:port] that browsers use, or NULL */
 	const char *const *hosts; /* further names for Host in local_trusted; NULL-ended, or NULL */
+	struct peer_users trusted; /* local_trusted, TCP: further users who are the local board */
 	bool tcp;		  /* listens on an address, so browsers can reach it */
 	bool cloud_managed;	  /* environments with a platform marker are the platform's */
 	bool secrets_strict;	  /* credentials among envVars must be references */
@@ -30,6 +32,13 @@ struct api_counters {
 	uint64_t requests, by_class[6], denied, unauthenticated, cut_off, jobs_started, jobs_failed,
 	    leases_acquired, leases_released, sweeps, connections_seen;
 	int64_t busy_ns; /* in handlers */
+};
+
+/* Failed proofs that were noted in the activity log: once a minute for each agent, and no more than these. */
+#define API_NOTES 32
+struct api_note {
+	char agent_id[UUID_LEN + 1];
+	int64_t at_ns; /* monotonic */
 };
 
 struct jobs;
@@ -51,6 +60,7 @@ struct api {
 	struct api_server *server;
 	struct api_counters n;
 	int64_t started_ns; /* monotonic */
+	struct api_note notes[API_NOTES];
 	bool ready, stopping;
 	bool sweeping, swept; /* sweeper.c: a sweep runs; there was one */
 	int64_t sweep_at_ns;  /* monotonic: when the next one is due */

@@ -12,6 +12,7 @@
 #include "api/adapters.h"
 #include "api/api.h"
 #include "api/view.h"
+#include "base/str.h"
 #include "store/activity.h"
 #include "store/environment.h"
 #include "store/tenant.h"
@@ -64,9 +65,12 @@ static int check_responsible(struct call *c, const char *company_id)
 	struct err e = ERR_INIT;
 	int r;
 
-	if (c->actor.type != ACTOR_AGENT || !c->actor.on_behalf[0])
+	if (c->actor.type != ACTOR_AGENT)
 		return 0;
-	r = membership_role(c->api->db, company_id, c->actor.on_behalf, role, &e);
+	/* A run token may name nobody, and then its agent's row decides; if that names nobody either, nobody answers for it. */
+	r = c->actor.on_behalf[0]
+		? membership_role(c->api->db, company_id, c->actor.on_behalf, role, &e)
+		: 0;
 	if (r < 0)
 		return (void)reply_failed(c, &e), 1;
 	if (r == 0)
@@ -208,7 +212,8 @@ static int change_agent(struct call *c, struct agent_row *a, struct err *e)
 		return (void)reply_error(c, 422, "This adapter type is not known"), 1;
 	/* What instructs or configures an agent beyond its place is not its own to change. */
 	if (c->actor.type == ACTOR_AGENT &&
-	    json_object_size(json_object_get(c->body, "adapterConfig")))
+	    ((type && strcmp(type, a->adapter) != 0) ||
+	     json_object_size(json_object_get(c->body, "adapterConfig"))))
 		return (void)reply_error(c, 403, "Agents cannot change adapter configuration"), 1;
 	if (type)
 		(void)snprintf(a->adapter, sizeof(a->adapter), "%s", type);
@@ -320,8 +325,8 @@ static int change_project(struct call *c, struct project_row *p, struct err *e)
 		if (strcmp(key, "environmentId") != 0)
 			return (void)reply_errorf(
 				   c, 422,
-				   "executionWorkspacePolicy.%.60s is not kept by this server",
-				   key),
+				   "executionWorkspacePolicy.%.*s is not kept by this server",
+				   str_fit(key, 60), key),
 			       1;
 	}
 	if (!policy)

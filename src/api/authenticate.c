@@ -2,7 +2,7 @@
  * authenticate.c: which actor a request's credentials prove (api.md 1.1).
  *
  * Policy: a credential that is there decides; one that proves nothing is an error, never the implicit board. Order: bearer,
- * session cookie, none. What is compared of a token is its digest, in constant time. A run id in a header is
+ * session cookie, none; none is the implicit board in local_trusted mode only, and only of who may be it (peer.h). What is compared of a token is its digest, in constant time. A run id in a header is
  * attribution only; a JWT's own run id must agree with it.
  */
 #include <errno.h>
@@ -16,6 +16,7 @@
 #include "store/tenant.h"
 
 #define COOKIE "airlock_session="
+#define NOTE_EVERY_NS (60 * NS_PER_S)
 
 static int deny(struct call *c, const char *text)
 {
@@ -62,6 +63,31 @@ static int as_board(struct call *c, const struct token_row *t)
 	return membership_each(c->api->db, u.id, add_company, a, &e) < 0 ? broken(c, &e) : 0;
 }
 
+/* A line of the activity log is a write, and every request of a broken agent could ask for one. */
+static void note(struct call *c, const struct agent_row *row, const char *action, json_t *details)
+{
+	int64_t now = clock_mono_ns();
+	struct api_note *old = c->api->notes;
+
+	for (size_t i = 0; i < API_NOTES; i++) {
+		struct api_note *n = &c->api->notes[i];
+
+		if (strcmp(n->agent_id, row->id) == 0) {
+			old = n;
+			break;
+		}
+		if (n->at_ns < old->at_ns)
+			old = n;
+	}
+	if (old->at_ns && now - old->at_ns < NOTE_EVERY_NS) {
+		json_decref(details);
+		return;
+	}
+	memcpy(old->agent_id, row->id, sizeof(old->agent_id));
+	old->at_ns = now;
+	api_activity(c, row->company_id, action, "agent", row->id, details);
+}
+
 static int check_agent(struct call *c, const char *agent_id, const char *company_id,
 		       struct agent_row *row)
 {
@@ -95,8 +121,8 @@ static int as_agent(struct call *c, const struct token_row *t)
 		return r;
 	c->actor.source = SOURCE_AGENT_KEY;
 	if (!row.user_id[0]) {
-		api_activity(c, row.company_id, "auth.agent_key_missing_responsible_user", "agent",
-			     row.id, json_pack("{s:s}", "keyId", t->id));
+		note(c, &row, "auth.agent_key_missing_responsible_user",
+		     json_pack("{s:s}", "keyId", t->id));
 		(void)reply_coded(c, 403, "RESPONSIBLE_USER_UNAVAILABLE",
 				  "Responsible user is unavailable for this agent key", NULL);
 		return 1;
@@ -147,8 +173,8 @@ static int as_jwt(struct call *c, struct view token)
 		memcpy(c->actor.on_behalf, claims.responsible, sizeof(c->actor.on_behalf));
 	memcpy(c->actor.run_id, claims.run_id, sizeof(c->actor.run_id));
 	if (c->head.run_id && c->head.run_id[0] && strcmp(c->head.run_id, claims.run_id) != 0) {
-		api_activity(c, row.company_id, "auth.agent_jwt_run_header_mismatch", "agent",
-			     row.id, json_pack("{s:s}", "claimRunId", claims.run_id));
+		note(c, &row, "auth.agent_jwt_run_header_mismatch",
+		     json_pack("{s:s}", "claimRunId", claims.run_id));
 		(void)reply_coded(c, 422, "agent_jwt_run_id_mismatch",
 				  "X-Paperclip-Run-Id does not match signed agent JWT run_id",
 				  json_pack("{s:s,s:s%}", "claimRunId", claims.run_id,
@@ -220,6 +246,9 @@ int api_authenticate(struct api *a, struct call *c)
 	}
 	if (a->cfg.mode != MODE_LOCAL_TRUSTED)
 		return 0;
+	if (!c->peer || !peer_trusted(c->peer, &a->cfg.trusted))
+		return deny(c, "Without a key only processes of the daemon's own user and of root are the local board "
+			       "here, and no sandbox is: use a key, or start the daemon with --trust-user");
 	c->actor.type = ACTOR_BOARD;
 	c->actor.source = SOURCE_LOCAL;
 	c->actor.admin = true;

@@ -91,13 +91,18 @@ int reply_errorf(struct call *c, unsigned status, const char *fmt, ...)
 {
 	char text[512];
 	va_list ap;
+	int n;
 
 	va_start(ap, fmt);
-	(void)vsnprintf(text, sizeof(text), fmt, ap);
+	n = vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	/* A character that was cut at the end is no UTF-8 any more, and no JSON could hold it. */
-	for (size_t n = strlen(text); n > 0 && ((unsigned char)text[n - 1] & 0x80) && n > 500; n--)
-		text[n - 1] = '\0';
+	if (n >= (int)sizeof(text)) {
+		n = (int)sizeof(text) - 1;
+		while (((unsigned char)text[n - 1] & 0xc0) == 0x80)
+			n--;
+		text[n - ((unsigned char)text[n - 1] >= 0xc0)] = '\0';
+	}
 	return reply_error(c, status, text);
 }
 

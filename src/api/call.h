@@ -20,6 +20,7 @@
 
 struct api;
 struct call;
+struct peer;
 
 #define API_LATER 1 /* a handler's answer comes through call_finish */
 #define API_QUERY_MAX 16
@@ -69,6 +70,7 @@ struct call_head {
 	const char *host, *origin, *referer, *authorization, *cookie, *content_type,
 	    *content_encoding, *content_length, *transfer_encoding, *run_id, *forwarded_host;
 	bool repeated; /* one of those that decide came twice */
+	bool malformed; /* a line of the head is no "Name: value" */
 };
 
 struct call_query {
@@ -84,6 +86,7 @@ struct call {
 	struct view param[4]; /* in the order of the pattern */
 	struct call_query query[API_QUERY_MAX];
 	size_t query_len;
+	struct peer *peer; /* of the connection; NULL: unknown, and so nobody */
 	uint64_t body_len; /* as declared */
 	json_t *body; /* owned; an object, or NULL when there was none */
 	struct actor actor;

@@ -261,7 +261,8 @@ static int authorise(struct api *a, struct call *c)
 		return 0;
 	if (api_authenticate(a, c))
 		return 1;
-	if (!(c->method & METHODS_SAFE) && actor_needs_origin(&c->actor) && !origin_ok(a, c))
+	if (!(c->method & METHODS_SAFE) && actor_needs_origin(&c->actor, c->head.origin || c->head.referer) &&
+	    !origin_ok(a, c))
 		return reply_error(c, 403, "Board mutation requires trusted browser origin"), 1;
 	c->denied = guard_denies(c->route->guard, &c->actor);
 	if (!c->denied)
@@ -282,6 +283,8 @@ int api_admit(struct api *a, struct call *c, const char *target)
 				   target_fault_name(f));
 		return 1;
 	}
+	if (c->head.malformed)
+		return reply_error(c, 400, "A line of the head is no header"), 1;
 	if (c->head.repeated)
 		return reply_error(c, 400, "A header that may come once came twice"), 1;
 	if (!host_ok(a, c))

@@ -163,7 +163,8 @@ static json_t *by_table(struct call *c, const struct member *table, json_t *conf
 			m++;
 		if (!m->name) {
 			(void)snprintf(text, sizeof(text),
-				       "\"%.80s\" is not known in this configuration.", key);
+				       "\"%.*s\" is not known in this configuration.",
+				       str_fit(key, 80), key);
 			json_decref(out);
 			return refuse(c, "config", text);
 		}
@@ -424,8 +425,8 @@ json_t *envconfig_variables(struct call *c, json_t *vars, const char *company)
 		json_t *kept = NULL;
 
 		if (!name_ok(key))
-			(void)reply_errorf(c, 422, "Invalid environment variable name: %.100s",
-					   key);
+			(void)reply_errorf(c, 422, "Invalid environment variable name: %.*s",
+					   str_fit(key, 100), key);
 		else
 			kept = variable(c, key, v, company);
 		if (!kept) {

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "api/environments.h"
+#include "api/envwrite.h"
 #include "api/leases.h"
-#include "api/secrets.h"
 #include "api/view.h"
 #include "base/cleanup.h"
 #include "store/activity.h"
@@ -109,23 +109,6 @@ static int refuse(struct call *c, unsigned bits, int64_t destroyed)
 	return reply_coded(c, 409, NULL, reasons[first].text, d);
 }
 
-/* The private key of an ssh environment was its own; other secrets belong to their company. */
-static int drop_key(struct call *c, const struct environment_row *row, struct err *e)
-{
-	json_t *config = json_loads(row->config, 0, NULL);
-	const char *id = json_string_value(
-	    json_object_get(json_object_get(config, "privateKeySecretRef"), "secretId"));
-	struct secret_row s = {0};
-	int r = 0;
-
-	/* Only what was made for it: a company's secret that it merely used stays. */
-	if (id && secret_get(c->api->db, id, &s, e) > 0 &&
-	    strncmp(s.name, "environment-ssh-", strlen("environment-ssh-")) == 0)
-		r = secret_remove(c->api->db, id, e);
-	json_decref(config);
-	return r;
-}
-
 /* The deletion itself, in one transaction. */
 static int remove_now(struct call *c, const struct environment_row *row, int64_t destroyed)
 {
@@ -141,7 +124,7 @@ static int remove_now(struct call *c, const struct environment_row *row, int64_t
 	if (r > 0)
 		r = binding_clear_all(c->api->db, row->id, &e);
 	if (r == 0 && gone)
-		r = drop_key(c, row, &e);
+		r = envkeys_drop(c, row, &e);
 	r = db_end(c->api->db, r, &e);
 	if (r < 0)
 		return reply_failed(c, &e);

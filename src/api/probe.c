@@ -20,6 +20,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/str.h"
 #include "os/probe.h"
 
 struct probe_wait {
@@ -124,8 +125,10 @@ static json_t *ssh_result(json_t *config)
 		   *user = json_string_value(json_object_get(config, "username"));
 	char text[512];
 
-	(void)snprintf(text, sizeof(text), "SSH probe failed for %.200s@%.200s.", user ? user : "",
-		       host ? host : "");
+	user = user ? user : "";
+	host = host ? host : "";
+	(void)snprintf(text, sizeof(text), "SSH probe failed for %.*s@%.*s.", str_fit(user, 200),
+		       user, str_fit(host, 200), host);
 	return result(
 	    false, "ssh", text,
 	    json_pack("{s:O,s:O,s:O,s:O,s:s,s:n}", "host", json_object_get(config, "host"), "port",

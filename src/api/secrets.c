@@ -20,6 +20,7 @@ int secret_store(struct api *a, const struct secret_new *s, char id[UUID_LEN + 1
 	(void)snprintf(row.company_id, sizeof(row.company_id), "%s", s->company_id);
 	(void)snprintf(row.name, sizeof(row.name), "%s", s->name);
 	(void)snprintf(row.description, sizeof(row.description), "%s", s->description);
+	(void)snprintf(row.made_for, sizeof(row.made_for), "%s", s->made_for ? s->made_for : "");
 	r = seal_put(&a->seal, row.id, 1, s->value, &sealed, e);
 	if (r == 0)
 		r = secret_add(a->db, &row, a->seal.v[0].id, sealed, e);
@@ -158,7 +159,7 @@ int h_secret_create(struct call *c)
 {
 	char cid[UUID_LEN + 1], id[UUID_LEN + 1];
 	struct secret_new s = {cid, text_of(c, "name"), text_of(c, "description"),
-			       text_of(c, "value")};
+			       text_of(c, "value"), NULL};
 	struct err e = ERR_INIT;
 	int r;
 

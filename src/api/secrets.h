@@ -12,6 +12,7 @@
 /* A new secret in the caller's transaction. id (UUID_LEN + 1) is filled. */
 struct secret_new {
 	const char *company_id, *name, *description, *value;
+	const char *made_for; /* NULL: nothing */
 };
 int secret_store(struct api *a, const struct secret_new *s, char id[UUID_LEN + 1], struct err *e);
 

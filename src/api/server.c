@@ -16,7 +16,7 @@
 /* One connection: until when it may take for its request, or for taking the answer. */
 struct conn {
 	struct conn *next, *prev;
-	int fd;
+	struct peer peer;
 	int64_t until_ns; /* monotonic; INT64_MAX while a request is being answered */
 	bool cut;
 };
@@ -125,8 +125,26 @@ void call_finish(struct call *c)
 
 /* --- requests ----------------------------------------------------------------------------- */
 
+/*
+ * The library takes "Authorization : x" and control bytes in a value, which who stands before us may have read otherwise. It
+ * also joins folded lines, ends one at a bare LF and a value at a NUL; of those nothing is left to see here.
+ */
+static bool line_ok(const char *name, size_t name_len, const char *value, size_t value_len)
+{
+	static const char token[] = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz"
+				    "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+
+	for (size_t i = 0; i < name_len; i++)
+		if (!name[i] || !strchr(token, name[i]))
+			return false;
+	for (size_t i = 0; i < value_len; i++)
+		if (((unsigned char)value[i] < 0x20 && value[i] != '\t') || value[i] == 0x7f)
+			return false;
+	return name_len > 0;
+}
+
 static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const char *name,
-				   const char *value)
+				   size_t name_len, const char *value, size_t value_len)
 {
 	struct call_head *h = cls;
 	const struct {
@@ -146,6 +164,10 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
 	};
 
 	(void)kind;
+	if (!line_ok(name, name_len, value ? value : "", value_len)) {
+		h->malformed = true;
+		return MHD_NO;
+	}
 	for (size_t i = 0; i < ARRAY_LEN(known); i++) {
 		if (strcasecmp(known[i].name, name) != 0)
 			continue;
@@ -204,8 +226,9 @@ static enum MHD_Result first(struct api *a, struct transport *t, const char *met
 
 	t->begun = true;
 	t->conn = info ? info->socket_context : NULL;
+	t->call.peer = t->conn ? &t->conn->peer : NULL;
 	t->call.method = m > 0 ? (enum method)m : 0;
-	(void)MHD_get_connection_values(t->mhd, MHD_HEADER_KIND, take_header, &t->call.head);
+	(void)MHD_get_connection_values_n(t->mhd, MHD_HEADER_KIND, take_header, &t->call.head);
 	t->refused = !t->target || api_admit(a, &t->call, t->target);
 	len = t->call.body_len;
 	if (!t->refused && !fits(a, len)) {
@@ -288,7 +311,7 @@ static void notify(void *cls, struct MHD_Connection *connection, void **socket_c
 		*socket_context = c;
 		if (!c)
 			return;
-		c->fd = info ? info->connect_fd : -1;
+		c->peer.fd = info ? info->connect_fd : -1;
 		c->until_ns = clock_mono_ns() + API_REQUEST_MS * NS_PER_MS;
 		c->next = a->server->conns;
 		if (c->next)
@@ -402,7 +425,7 @@ int64_t server_tick(struct api *a, int64_t now_ns)
 			continue;
 		if (c->until_ns <= now_ns) {
 			/* libmicrohttpd sees the end of the stream and tidies up. */
-			(void)shutdown(c->fd, SHUT_RDWR);
+			(void)shutdown(c->peer.fd, SHUT_RDWR);
 			c->cut = true;
 			a->n.cut_off++;
 		} else if (c->until_ns < next) {

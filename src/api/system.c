@@ -148,7 +148,8 @@ static const char *secure_cookie(const struct api *a)
 
 int h_session_open(struct call *c)
 {
-	struct token_row t = {.expires_ns = clock_real_ns() + SESSION_NS, .label = "browser"};
+	struct token_row t = {.expires_ns = clock_real_ns() + SESSION_NS, .label = "browser"},
+			 key = {0};
 	char token[TOKEN_TEXT_MAX], when[32];
 	struct err e = ERR_INIT;
 
@@ -156,6 +157,11 @@ int h_session_open(struct call *c)
 	if (c->actor.source != SOURCE_BOARD_KEY)
 		return reply_error(c, 403, "A session is opened with a board key");
 	memcpy(t.user_id, c->actor.user_id, sizeof(t.user_id));
+	memcpy(t.parent_id, c->actor.token_id, sizeof(t.parent_id));
+	if (token_get(c->api->db, t.parent_id, &key, &e) < 0)
+		return reply_failed(c, &e);
+	if (key.expires_ns && key.expires_ns < t.expires_ns)
+		t.expires_ns = key.expires_ns;
 	if (token_drop_old(c->api->db, clock_real_ns(), &e) < 0 ||
 	    credential_new(TOKEN_SESSION, &t, token, &e) < 0 || token_add(c->api->db, &t, &e) < 0)
 		return reply_failed(c, &e);

@@ -193,6 +193,18 @@ int str_printable(struct buf *b, const char *p, size_t n)
 	return b->err;
 }
 
+int str_fit(const char *s, int max)
+{
+	int n = 0;
+
+	while (n < max && s[n])
+		n++;
+	/* s[n] is the first that is left out: it must not be inside a character. */
+	while (n > 0 && ((unsigned char)s[n] & 0xc0) == 0x80)
+		n--;
+	return n;
+}
+
 void str_human_size(uint64_t bytes, char *out, size_t n)
 {
 	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};

@@ -26,6 +26,8 @@ int str_to_duration(const char *s, int64_t *ret_ns);
 int str_printable(struct buf *b, const char *p, size_t n);
 /* Length of the valid UTF-8 sequence at s that may be shown as it is, or 0. n > 0. */
 size_t str_printable_len(const char *s, size_t n);
+/* At most max bytes of s that end where a character ends, for "%.*s". s is valid UTF-8. */
+int str_fit(const char *s, int max);
 /* Bytes as "4.0 KiB". out at least 16 bytes. */
 void str_human_size(uint64_t bytes, char *out, size_t n);
 /* A NULL-terminated vector: free every string and the vector. */

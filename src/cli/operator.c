@@ -46,8 +46,9 @@ const struct opt opts_serve[] = {
     {"mode", 0, "MODE", "local_trusted (default) or authenticated", 2},
     {"public-url", 0, "URL", "origin under which browsers reach the daemon", 3},
     {"host", 0, "NAME", "further name that a Host header may have (repeatable)", 4},
-    {"secrets-strict", 0, NULL, "credentials among envVars must be secret references", 5},
-    {"cloud-managed", 0, NULL, "rows with a platform marker are the platform's", 6},
+    {"trust-user", 0, "USER", "further user who is the local board over TCP (repeatable)", 5},
+    {"secrets-strict", 0, NULL, "credentials among envVars must be secret references", 6},
+    {"cloud-managed", 0, NULL, "rows with a platform marker are the platform's", 7},
     {NULL, 0, NULL, NULL, 0},
 };
 const struct opt opts_user[] = {

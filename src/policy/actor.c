@@ -75,7 +75,8 @@ bool actor_is_viewer(const struct actor *a, const char *company_id)
 	return m && m->viewer;
 }
 
-bool actor_needs_origin(const struct actor *a)
+bool actor_needs_origin(const struct actor *a, bool said)
 {
-	return a->source == SOURCE_SESSION;
+	/* Programs of the local board name no origin; what does comes from a page, and from which one matters. */
+	return a->source == SOURCE_SESSION || (said && a->source == SOURCE_LOCAL);
 }

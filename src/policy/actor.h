@@ -77,8 +77,8 @@ bool actor_in_company(const struct actor *a, const char *company_id);
 bool actor_is_viewer(const struct actor *a, const char *company_id);
 /*
  * Whether a request that changes something must show a trusted Origin: credentials that a browser adds by
- * itself (a cookie) and no others.
+ * itself (a cookie, or none where none is needed) and no others. said: it names an Origin or a Referer.
  */
-bool actor_needs_origin(const struct actor *a);
+bool actor_needs_origin(const struct actor *a, bool said);
 
 #endif

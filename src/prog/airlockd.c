@@ -3,6 +3,7 @@
  */
 #include <errno.h>
 #include <malloc.h>
+#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,10 +49,13 @@ static const char usage[] =
     "  --listen ADDRESS     127.0.0.1:PORT, [::1]:PORT or unix:/PATH (default " DEFAULT_LISTEN
     ");\n"
     "                       not used when systemd hands over a socket\n"
-    "  --mode MODE          local_trusted (default): whoever can connect is the local board;\n"
+    "  --mode MODE          local_trusted (default): the daemon's own user and root are the local\n"
+    "                       board, over a unix socket whoever can connect;\n"
     "                       authenticated: every request needs a key, a session or a run token\n"
     "  --public-url URL     origin under which browsers reach the daemon\n"
     "  --host NAME          further name that a Host header may have (local_trusted; repeatable)\n"
+    "  --trust-user USER    name or number of a further user whose processes are the local board\n"
+    "                       (local_trusted over TCP; repeatable)\n"
     "  --secrets-strict     credentials among envVars must be secret references\n"
     "  --cloud-managed      rows with a platform marker are the platform's\n"
     "  --openapi            print the OpenAPI document and end\n"
@@ -91,6 +95,20 @@ static int add_host(struct options *o, const char *v, struct err *e)
 	return 0;
 }
 
+static int add_trusted(struct options *o, const char *v, struct err *e)
+{
+	struct peer_users *t = &o->cfg.trusted;
+	const struct passwd *p = getpwnam(v);
+	uint64_t uid = p ? p->pw_uid : 0;
+
+	if (!p && str_to_u64(v, UINT32_MAX - 1, &uid) < 0)
+		return err_set(e, ERR_USAGE, "--trust-user %.80s: there is no such user", v);
+	if (t->n == PEER_USERS_MAX)
+		return err_set(e, ERR_USAGE, "--trust-user comes at most %d times", PEER_USERS_MAX);
+	t->uid[t->n++] = (uid_t)uid;
+	return 0;
+}
+
 static int parse(struct options *o, int argc, char **argv, struct err *e)
 {
 	for (int i = 1; i < argc; i++) {
@@ -119,7 +137,8 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
 		}
 		if (!v && i + 1 < argc)
 			v = argv[++i];
-		if (!IS("--listen") && !IS("--mode") && !IS("--public-url") && !IS("--host"))
+		if (!IS("--listen") && !IS("--mode") && !IS("--public-url") && !IS("--host") &&
+		    !IS("--trust-user"))
 			return err_set(e, ERR_USAGE,
 				       "there is no option %.60s: 'airlockd --help' lists them", a);
 		if (!v)
@@ -130,6 +149,8 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
 			r = set_mode(o, v, e);
 		else if (IS("--public-url"))
 			r = set_public(o, v, e);
+		else if (IS("--trust-user"))
+			r = add_trusted(o, v, e);
 		else
 			r = add_host(o, v, e);
 		if (r < 0)

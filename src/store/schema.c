@@ -134,6 +134,15 @@ static const char *const server_steps[] = {
     "CREATE INDEX activity_company ON activity(company_id, id DESC);",
     /* The boot in which monitor_pid is its number: the owner's goes when nobody works on the row any more. */
     "ALTER TABLE env_leases ADD COLUMN monitor_boot TEXT NOT NULL DEFAULT '';",
+    /*
+     * A session ends with the key that opened it; of older ones that key is not known, so they end now. A secret that was made
+     * of a raw key of an environment says of which one, and only then goes with it.
+     */
+    "DELETE FROM tokens WHERE kind='session';"
+    "ALTER TABLE tokens ADD COLUMN parent_id TEXT;"
+    "CREATE INDEX tokens_parent ON tokens(parent_id) WHERE parent_id IS NOT NULL;"
+    "ALTER TABLE secrets ADD COLUMN made_for TEXT;"
+    "CREATE INDEX secret_bindings_secret ON secret_bindings(secret_id);",
 };
 
 static const struct {

@@ -14,7 +14,8 @@ const char *token_kind_name(enum token_kind k)
 }
 
 #define COLUMNS \
-	"id, kind, digest, label, user_id, agent_id, created_ns, expires_ns, used_ns, revoked_ns"
+	"id, kind, digest, label, user_id, agent_id, created_ns, expires_ns, used_ns, revoked_ns," \
+	" parent_id"
 
 static void load(struct sql *q, struct token_row *t)
 {
@@ -34,15 +35,16 @@ static void load(struct sql *q, struct token_row *t)
 	t->expires_ns = sql_i64(q, 7);
 	t->used_ns = sql_i64(q, 8);
 	t->revoked_ns = sql_i64(q, 9);
+	sql_copy(q, 10, t->parent_id, sizeof(t->parent_id));
 }
 
 int token_add(struct db *s, const struct token_row *t, struct err *e)
 {
 	int r = sql_change(s, "add token", e,
-			   "INSERT INTO tokens(" COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,0,0)",
-			   "ssssssii", t->id, kinds[t->kind], t->digest, t->label,
+			   "INSERT INTO tokens(" COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,0,0,?9)",
+			   "ssssssiis", t->id, kinds[t->kind], t->digest, t->label,
 			   t->user_id[0] ? t->user_id : NULL, t->agent_id[0] ? t->agent_id : NULL,
-			   t->created_ns, t->expires_ns);
+			   t->created_ns, t->expires_ns, t->parent_id[0] ? t->parent_id : NULL);
 
 	return r < 0 ? r : 0;
 }
@@ -71,9 +73,11 @@ int token_used(struct db *s, const char *id, int64_t now_ns, struct err *e)
 
 int token_revoke(struct db *s, const char *id, struct err *e)
 {
-	return sql_change(s, "revoke token", e,
-			  "UPDATE tokens SET revoked_ns=?2 WHERE id=?1 AND revoked_ns=0", "si", id,
-			  clock_real_ns());
+	int r = sql_change(s, "revoke token", e,
+			   "UPDATE tokens SET revoked_ns=?2 WHERE (id=?1 OR parent_id=?1) AND revoked_ns=0",
+			   "si", id, clock_real_ns());
+
+	return r > 0 ? 1 : r;
 }
 
 int token_each(struct db *s, int (*cb)(void *arg, const struct token_row *t), void *arg,

@@ -21,6 +21,7 @@ struct token_row {
 	enum token_kind kind;
 	char digest[TOKEN_DIGEST_LEN + 1], label[TOKEN_LABEL_MAX + 1];
 	char user_id[UUID_LEN + 1], agent_id[UUID_LEN + 1];  /* one of them is "" */
+	char parent_id[ID_LEN + 1]; /* of a session: the key that opened it; it ends with that. "" none */
 	int64_t created_ns, expires_ns, used_ns, revoked_ns; /* 0: never */
 };
 
@@ -30,7 +31,7 @@ int token_add(struct db *s, const struct token_row *t, struct err *e);
 /* 1 and the row, 0 none. */
 int token_get(struct db *s, const char *id, struct token_row *ret, struct err *e);
 int token_used(struct db *s, const char *id, int64_t now_ns, struct err *e);
-/* 1 revoked now, 0 there is none or it was revoked before. */
+/* With the sessions that it opened. 1 revoked now, 0 there is none or it was revoked before. */
 int token_revoke(struct db *s, const char *id, struct err *e);
 int token_each(struct db *s, int (*cb)(void *arg, const struct token_row *t), void *arg,
 	       struct err *e);

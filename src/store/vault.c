@@ -8,7 +8,8 @@
 #include "base/clock.h"
 #include "store/sql.h"
 
-#define SECRET "id, company_id, name, description, status, latest, created_ns, updated_ns"
+#define SECRET "id, company_id, name, description, status, latest, created_ns, updated_ns," \
+	       " made_for"
 
 static void load(struct sql *q, struct secret_row *r)
 {
@@ -20,6 +21,7 @@ static void load(struct sql *q, struct secret_row *r)
 	r->latest = sql_i64(q, 5);
 	r->created_ns = sql_i64(q, 6);
 	r->updated_ns = sql_i64(q, 7);
+	sql_copy(q, 8, r->made_for, sizeof(r->made_for));
 }
 
 static int add_version(struct db *s, const char *id, int64_t version, const char *key_id,
@@ -41,8 +43,9 @@ int secret_add(struct db *s, struct secret_row *r, const char *key_id, const cha
 	r->latest = 1;
 	(void)snprintf(r->status, sizeof(r->status), "active");
 	k = sql_change(s, "add secret", e,
-		       "INSERT INTO secrets(" SECRET ") VALUES(?1,?2,?3,?4,'active',1,?5,?5)",
-		       "ssssi", r->id, r->company_id, r->name, r->description, r->created_ns);
+		       "INSERT INTO secrets(" SECRET ") VALUES(?1,?2,?3,?4,'active',1,?5,?5,?6)",
+		       "ssssis", r->id, r->company_id, r->name, r->description, r->created_ns,
+		       r->made_for[0] ? r->made_for : NULL);
 	if (k == -EEXIST)
 		return err_set(e, ERR_EXISTS, "there is a secret \"%s\" already", r->name);
 	return k < 0 ? k : add_version(s, r->id, 1, key_id, sealed, e);
@@ -95,6 +98,14 @@ int secret_remove(struct db *s, const char *id, struct err *e)
 	int r = sql_change(s, "remove secret", e, "DELETE FROM secrets WHERE id=?1", "s", id);
 
 	return r < 0 ? r : 0;
+}
+
+int secret_drop_unused(struct db *s, const char *id, const char *made_for, struct err *e)
+{
+	return sql_change(s, "remove secret", e,
+			  "DELETE FROM secrets WHERE id=?1 AND made_for=?2 AND NOT EXISTS"
+			  " (SELECT 1 FROM secret_bindings WHERE secret_id=?1)",
+			  "ss", id, made_for);
 }
 
 int secret_sealed(struct db *s, const char *id, int64_t version, char key_id[SECRET_KEY_ID_LEN + 1],

@@ -17,6 +17,7 @@
 struct secret_row {
 	char id[UUID_LEN + 1], company_id[UUID_LEN + 1], name[SECRET_NAME_MAX + 1], status[12];
 	char description[256];
+	char made_for[UUID_LEN + 1]; /* environment whose raw key it was; "": a company's own */
 	int64_t latest, created_ns, updated_ns;
 };
 
@@ -30,6 +31,8 @@ int secret_each(struct db *s, const char *company_id,
 /* One version more, which becomes the latest: its number. */
 int secret_renew(struct db *s, const char *id, const char *key_id, const char *sealed,
 		 int64_t *ret_version, struct err *e);
+/* If it was made for that environment and nothing uses it any more. 1 gone, 0 it stays. */
+int secret_drop_unused(struct db *s, const char *id, const char *made_for, struct err *e);
 /* With versions and bindings. */
 int secret_remove(struct db *s, const char *id, struct err *e);
 /* version 0: the latest. Heap text in *ret_sealed, *ret_version its number. 1, or 0 none. */

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import select
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -21,6 +22,7 @@ sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 from daemon_box import DEADLINE, NATIVE, NOBODY, SSH, Daemon, Fixture, programs, wait_for  # noqa: E402
 
 PROGRAMS = programs()
+OWN, OTHER = 54321, 54322  # of nobody
 d = f = None
 
 
@@ -230,6 +232,10 @@ class Server(Case):
     def test_repeated_headers_and_query(self):
         got = d.raw(b"GET /api/health HTTP/1.1\r\nHost: localhost\r\nHost: other\r\nConnection: close\r\n\r\n")
         self.assertTrue(got.startswith(b"HTTP/1.1 400 "), got[:60])
+        for line in (b"Host : localhost", b"Authorization : Bearer x", b"X\tA: b", b"(x): y", b"X-A: \x01"):
+            host = b"" if line.startswith(b"Host") else b"Host: localhost\r\n"
+            got = d.raw(b"GET /api/health HTTP/1.1\r\n" + host + line + b"\r\nConnection: close\r\n\r\n")
+            self.assertTrue(got.startswith(b"HTTP/1.1 400 "), (line, got[:60]))
         path = f"/api/companies/{f.c1}/environments"
         for query in ("?status=a&status=b", "?a=%zz", "?a=%ff", "?a=%0a"):
             self.assertEqual(f.ask("I", "GET", path + query).status, 400, query)
@@ -332,8 +338,8 @@ class Actors(Case):
         d.ask("GET", "/api/actor", token=f.token["I"])
         whole = b"".join(read(n) for n in os.listdir(d.dir + "/airlock") if n.startswith("server.db"))
         for k in "MVUIA":
-            self.assertNotIn(f.token[k].split("_")[2].encode(), whole)
-            self.assertNotIn(f.token[k], "".join(d.log))
+            self.assertFalse(f.token[k].split("_", 2)[2].encode() in whole)
+            self.assertFalse(f.token[k] in "".join(d.log))
         row = db().execute("select digest from tokens where id=?", (f.token["I"].split("_")[1],)).fetchone()
         self.assertEqual(row[0], hashlib.sha256(f.token["I"].encode()).hexdigest())
 
@@ -432,6 +438,24 @@ class Actors(Case):
         # A board key needs none.
         self.assertEqual(f.ask("I", "POST", path, {"name": "by key", "driver": "ssh", "config": SSH}).status, 201)
 
+    def test_session_ends_with_its_key(self):
+        key = d.cli("token", "create", "--user", "admin", "--label", "parent", "--expires", "1h")
+        r = d.ask("POST", "/api/sessions", {}, key)
+        self.assertLess(r.json["expiresAt"], time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() + 3700)))
+        cookie = {"Cookie": r.headers["set-cookie"].split(";")[0]}
+        self.assertEqual(d.ask("GET", "/api/actor", headers=cookie).status, 200)
+        d.cli("token", "revoke", key.split("_")[1])
+        self.assertEqual(d.ask("GET", "/api/actor", headers=cookie).status, 401)
+
+    def test_failed_proofs_do_not_fill_the_log(self):
+        token = d.cli("token", "create", "--agent", f.foreign)
+        for _ in range(30):
+            self.assertEqual(d.ask("GET", "/api/actor", token=token).status, 403)
+            self.assertEqual(d.ask("GET", "/api/actor", token=f.token["J"], headers={"X-Paperclip-Run-Id": "other"}).status, 422)
+        for action, agent in (("auth.agent_key_missing_responsible_user", f.foreign), ("auth.agent_jwt_run_header_mismatch", f.agent)):
+            n = db().execute("select count(*) from activity where action=? and entity_id=?", (action, agent)).fetchone()[0]
+            self.assertTrue(1 <= n <= 3, n)  # one a minute
+
 
 class Environments(Case):
     """CF: rows and their views."""
@@ -503,6 +527,45 @@ class Environments(Case):
         r = f.ask("I", "DELETE", "/api/environments/" + e["id"])
         self.assertEqual((r.status, r.json["destroyedReusableSandboxLeaseCount"]), (200, 0))
         self.assertNotIn(new, [s["id"] for s in f.ask("I", "GET", f"/api/companies/{f.c1}/secrets").json])
+
+    def test_shared_key(self):
+        """A secret that somebody else uses, or that nobody made for this environment, is never removed with it."""
+        def secrets():
+            return [s["id"] for s in f.ask("I", "GET", f"/api/companies/{f.c1}/secrets").json]
+
+        e = f.make("share-1", "ssh", {**SSH, "privateKey": "first"})
+        made = e["config"]["privateKeySecretRef"]
+        other = f.make("share-2", "ssh", {**SSH, "privateKeySecretRef": made})
+        own = f.ask("I", "POST", f"/api/companies/{f.c1}/secrets", {"name": "environment-ssh-own", "value": "v"}).json["id"]
+        third = f.make("share-3", "ssh", {**SSH, "privateKeySecretRef": {"type": "secret_ref", "secretId": own}})
+        # Replaced where it was made: the other one goes on using it.
+        self.assertEqual(f.patch(e["id"], {"config": {"privateKey": "second"}}).status, 200)
+        self.assertIn(made["secretId"], secrets())
+        # Replaced where it was only used.
+        for env in (other, third):
+            self.assertEqual(f.patch(env["id"], {"config": {"privateKey": "raw"}}).status, 200)
+        self.assertTrue({made["secretId"], own} <= set(secrets()))
+        refs = f.ask("I", "GET", f"/api/environments/{e['id']}/secret-refs").json["refs"]
+        # Its own, when the driver changes, and when it is deleted.
+        mine = refs[0]["secretId"]
+        self.assertEqual(f.patch(e["id"], {"driver": "sandbox", "config": NATIVE}).status, 200)
+        self.assertNotIn(mine, secrets())
+        for env in (e, other, third):
+            self.assertEqual(f.ask("I", "DELETE", "/api/environments/" + env["id"]).status, 200)
+        self.assertTrue({made["secretId"], own} <= set(secrets()))
+
+    def test_names_are_cut_where_a_character_ends(self):
+        path = f"/api/companies/{f.c1}/environments"
+        for n in range(50, 110):
+            key = "a" * n + "\u00e9\u4e16\U0001f600" * 60
+            for body in ({"name": "cut", "driver": "ssh", "config": {key: 1}}, {"name": "cut", "driver": "ssh", "envVars": {"1" + key: "x"}},
+                         {"name": "cut", "driver": "ssh", "envVars": {key: 1}}, {"name": "cut", "driver": "ssh", key: 1}):
+                self.assertIn(f.ask("I", "POST", path, body).status, (400, 422))
+            r = f.ask("M", "PATCH", "/api/projects/" + f.project, {"executionWorkspacePolicy": {key: 1}})
+            self.assertEqual(r.status, 422)
+        e = f.make("n" * 150 + "\u4e16" * 16, "ssh", {**SSH, "host": "h"})
+        r = f.ask("I", "POST", path, {"name": e["name"], "driver": "ssh", "config": SSH})
+        self.assertEqual((r.status, e["name"] in r.json["error"]), (409, True))
 
     def test_case_17_33_local_is_one(self):
         local = next(x for x in f.ask("I", "GET", self.path + "?driver=local").json)
@@ -661,12 +724,25 @@ class Assignment(Case):
         for who in "AJ":
             r = f.ask(who, "PATCH", path, {"defaultEnvironmentId": e["id"]})
             self.assertEqual((r.status, r.json["defaultEnvironmentId"]), (200, e["id"]))
-        self.refused(f.ask("A", "PATCH", path, {"adapterType": "process"}), 422, 'Environment driver "ssh" is not allowed here')
+        self.refused(f.ask("M", "PATCH", path, {"adapterType": "process"}), 422, 'Environment driver "ssh" is not allowed here')
+        # Which adapter runs an agent is not the agent's to say; naming the one that it has changes nothing.
+        now = f.ask("A", "GET", path).json["adapterType"]
+        self.refused(f.ask("A", "PATCH", path, {"adapterType": "process"}), 403, "Agents cannot change adapter configuration")
+        self.assertEqual(f.ask("A", "PATCH", path, {"adapterType": now}).status, 200)
         self.refused(f.ask("A", "PATCH", path, {"defaultEnvironmentId": NOBODY}), 422, "Selected environment was not found")
         f.patch(e["id"], {"status": "archived"})
         self.refused(f.ask("A", "PATCH", path, {"defaultEnvironmentId": e["id"]}), 422, "Environment is archived.")
         self.assertEqual(f.ask("A", "PATCH", path, {"defaultEnvironmentId": None}).json["defaultEnvironmentId"], None)
         self.assertEqual(f.ask("A", "PATCH", path, {"adapterConfig": {"command": "x"}}).status, 403)
+
+    def test_run_token_without_a_responsible_user(self):
+        """Nobody answers for what it would write; reading goes on."""
+        alone = d.cli("agent", "add", "alone", "--company", "C1")
+        token = d.cli("token", "run", "--agent", alone, "--run", "r-alone")
+        self.assertEqual(d.ask("GET", "/api/agents/" + alone, token=token).status, 200)
+        for path in ("/api/agents/" + alone, "/api/projects/" + f.project):
+            self.refused(d.ask("PATCH", path, {}, token), 403, "The responsible user has no active membership",
+                         "RESPONSIBLE_USER_UNAVAILABLE")
 
     def test_case_69_others_need_a_grant(self):
         self.assertEqual(f.ask("A", "PATCH", "/api/agents/" + f.other, {"defaultEnvironmentId": None}).status, 403)
@@ -750,6 +826,67 @@ class Modes(Case):
                 self.assertEqual(box.ask("GET", "/api/actor", headers={"Host": host}).status, 200, host)
             self.assertEqual(box.ask("GET", "/api/actor", headers={"X-Forwarded-Host": "localhost"}).status, 403)
             self.assertEqual(box.ask("GET", "/api/actor", headers={"Authorization": "Bearer x"}).status, 401)
+        finally:
+            box.close()
+
+    def test_local_board_and_strangers(self):
+        """B-05, B-10: over TCP the board is who the kernel says it is: not other users, not a sandbox on the host's network."""
+        if os.geteuid():
+            self.skipTest("only root can be several users")
+        box = Daemon(PROGRAMS, mode="local_trusted", uid=OWN)
+        more = Daemon(PROGRAMS, "--trust-user", str(OTHER), mode="local_trusted")
+        def refusals():
+            return int(re.search(r"\nairlockd_unauthenticated_total (\d+)", box.ask("GET", "/metrics").body.decode()).group(1))
+
+        try:
+            for which, who, word, status in ((box, OWN, [], 200), (box, 0, [], 200), (box, OTHER, [], 401),
+                                             (box, OWN, ["unshare", "-U"], 401), (box, OWN, ["unshare", "-U", "-m", "-r"], 401),
+                                             (more, 0, [], 200), (more, OTHER, [], 200), (more, OWN, [], 401),
+                                             (more, OTHER, ["unshare", "-U"], 401)):
+                with self.subTest(daemon=which.uid, who=who, word=word):
+                    self.assertEqual(self.as_user(who, word, which.port), str(status))
+            # With a proof it is whoever that says.
+            box.cli("user", "add", "boss", "--admin")
+            token = box.cli("token", "create", "--user", "boss")
+            self.assertEqual(self.as_user(OTHER, [], box.port, token), "200")
+            # One who is gone before anybody looks is nobody.
+            before = refusals()
+            s = socket.create_connection(("127.0.0.1", box.port), timeout=DEADLINE)
+            os.kill(box.process.pid, signal.SIGSTOP)
+            s.sendall(b"POST /api/companies/" + NOBODY.encode() + b"/environments HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
+            s.close()
+            os.kill(box.process.pid, signal.SIGCONT)
+            wait_for("a refusal", lambda: refusals() > before)
+        finally:
+            box.close()
+            more.close()
+
+    @staticmethod
+    def as_user(uid, word, port, token=None):
+        """What GET /api/actor says to a process of that user."""
+        headers = {"Authorization": "Bearer " + token} if token else {}
+        ask = (f"import http.client as h; c=h.HTTPConnection('127.0.0.1',{port},timeout={DEADLINE});"
+               f"c.request('GET','/api/actor',headers={headers});print(c.getresponse().status)")
+
+        def become():
+            if uid:
+                os.setgroups([])
+                os.setgid(uid)
+                os.setuid(uid)
+        return subprocess.run([*word, "/usr/bin/python3", "-c", ask], capture_output=True, text=True, timeout=DEADLINE, cwd="/",
+                              check=False, preexec_fn=become).stdout.strip()
+
+    def test_pages_and_the_local_board(self):
+        """A program names no origin; a page does, also for a request without a body, and must be the daemon's own."""
+        box = Daemon(PROGRAMS, mode="local_trusted")
+        try:
+            path = "/api/environment-leases/" + NOBODY
+            own = f"http://127.0.0.1:{box.port}"
+            for headers, status in (({}, 404), ({"Origin": own}, 404), ({"Origin": "http://evil.example"}, 403), ({"Origin": "null"}, 403),
+                                    ({"Referer": "http://evil.example/x"}, 403), ({"Referer": own + "/x"}, 404)):
+                self.assertEqual(box.ask("DELETE", path, headers=headers).status, status, headers)
+                self.assertEqual(box.ask("POST", path + "/release", headers=headers).status, status, headers)
+            self.assertEqual(box.ask("GET", "/api/actor", headers={"Origin": "http://evil.example"}).status, 200)
         finally:
             box.close()
 

@@ -102,8 +102,11 @@ static void guards(void **state)
 	/* An administrator is no member by that alone; the implicit board is of every company. */
 	assert_false(actor_in_company(&table[5].a, ID1));
 	assert_true(actor_in_company(&table[6].a, ID2));
-	assert_true(actor_needs_origin(&table[4].a));
-	assert_false(actor_needs_origin(&table[5].a));
+	assert_true(actor_needs_origin(&table[4].a, false));
+	assert_false(actor_needs_origin(&table[5].a, true));
+	/* The implicit board: programs name no origin, pages do. */
+	assert_false(actor_needs_origin(&table[6].a, false));
+	assert_true(actor_needs_origin(&table[6].a, true));
 }
 
 /* Every state to every state for every reason: only what api.md 2.3 lists. */
