@@ -54,7 +54,7 @@
 
 /* Frames between our own programs and the guest */
 #define FRAME_MAX (4 << 20)  /* bytes of one frame's payload: protocol error */
-#define FRAME_FDS_MAX 5	     /* descriptors with one frame */
+#define FRAME_FDS_MAX 6	     /* descriptors with one frame */
 #define ARGV_MAX 65536	     /* words of one command */
 #define ENV_MAX 4096	     /* variables of one command */
 #define ENV_VALUE_MAX 131071 /* bytes of one NAME=VALUE word (Linux MAX_ARG_STRLEN - 1) */
@@ -138,6 +138,13 @@
 #define BRIDGE_QUEUE_MAX 64		      /* requests that wait at once in a file queue unless a policy says otherwise: 503 */
 #define BRIDGE_STREAMS_MAX 64		      /* requests under way at once on one channel unless a policy says otherwise: refused, may be tried again */
 #define BRIDGE_PENDING_CEILING 1024	      /* most that a policy may set for the two above */
+#define BRIDGE_PACE 2000		      /* requests a second of one run while another run of the same user is being served, unless a policy says otherwise: held back, not refused */
+#define BRIDGE_PACE_CEILING 1000000	      /* most that a policy may set for that */
+#define PACE_BURST 64			      /* requests that a run may be ahead of its pace */
+#define PACE_BESIDE_MS 5000		      /* another run counts as being served so long after a request of its own */
+#define PACE_REQUEST_BYTES 65536	      /* bytes of a body that count as one request more */
+#define PACE_PARTS 1024			      /* parts that a request is counted in: bodies take less than a whole one */
+#define PACE_DEBT_MS 2000		      /* a run that is this far ahead of its pace is not held back any longer for more */
 #define BRIDGE_REQUEST_MS 30000		      /* one upstream request unless a policy says otherwise: 504, unsafe methods 409 */
 #define BRIDGE_IDLE_MS 30000		      /* between two pieces of a body unless a policy says otherwise: 408 */
 #define BRIDGE_UPLOAD_MS 480000		      /* a whole request body unless a policy says otherwise: 408 */

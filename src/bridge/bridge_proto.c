@@ -11,6 +11,7 @@
 #define HAS_DIR_BIT 8u
 #define HAS_AUDIT_BIT 16u
 #define HAS_SHARED_BIT 32u
+#define HAS_BOARD_BIT 64u
 
 const char *bridge_transport_mode(enum bridge_transport t)
 {
@@ -41,7 +42,8 @@ int bridge_put_setup(struct buf *b, const struct bridge_setup *setup)
 				  (s.has_channel ? HAS_CHANNEL_BIT : 0) |
 				  (s.has_dir ? HAS_DIR_BIT : 0) |
 				  (s.has_audit ? HAS_AUDIT_BIT : 0) |
-				  (s.has_shared ? HAS_SHARED_BIT : 0)));
+				  (s.has_shared ? HAS_SHARED_BIT : 0) |
+				  (s.has_board ? HAS_BOARD_BIT : 0)));
 	for (size_t i = 0; i < ARRAY_LEN(v); i++)
 		(void)buf_bytes(b, v[i]->p ? v[i]->p : "", v[i]->n);
 	return b->err;
@@ -64,6 +66,7 @@ int bridge_get_setup(struct view in, struct bridge_setup *ret)
 	ret->has_dir = bits & HAS_DIR_BIT;
 	ret->has_audit = bits & HAS_AUDIT_BIT;
 	ret->has_shared = bits & HAS_SHARED_BIT;
+	ret->has_board = bits & HAS_BOARD_BIT;
 	for (size_t i = 0; i < ARRAY_LEN(v); i++)
 		*v[i] = cursor_bytes(&c, FRAME_MAX);
 	return cursor_end(&c) && ret->transport <= BRIDGE_QUEUE ? 0 : -EPROTO;

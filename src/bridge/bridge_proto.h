@@ -6,7 +6,8 @@
  *
  *   client -> helper   SETUP  descriptors: those that its bits name, in this order: channel in, channel out (http2; of a queue
  *                             the gateway says READY there, and its end is the gateway's), the queue's directory, the file
- *                             of decisions, memory that the next helper of the run takes over (struct bridge_shared)
+ *                             of decisions, memory that the next helper of the run takes over (struct bridge_shared), the
+ *                             board of all runs (pace.h)
  *   helper             resolves the upstream, confines itself
  *   helper -> client   CONFINED
  *   helper -> client   READY       (the gateway has spoken)
@@ -49,7 +50,7 @@ const char *bridge_transport_mode(enum bridge_transport t); /* "http2_v1", "queu
 struct bridge_setup {
 	uint8_t transport;
 	bool without_landlock, without_seccomp;
-	bool has_channel, has_dir, has_audit, has_shared; /* descriptors that come with it */
+	bool has_channel, has_dir, has_audit, has_shared, has_board; /* descriptors that come with it */
 	struct view upstream;	  /* text of the origin */
 	struct view token, nonce; /* nonce: http2 */
 	struct view credential;

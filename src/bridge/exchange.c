@@ -21,6 +21,8 @@ struct exchange {
 	uint64_t in, out;
 	struct upstream_call *call;
 	bool collecting, headed, ended, sent, forwarded;
+	struct exchange *held_next, **held_prev; /* held back until start_ns */
+	int64_t start_ns;
 	int status;
 	unsigned flight;
 	enum guard_cause why; /* why we gave the answer up; GUARD_CAUSE_COUNT: we did not */
@@ -63,10 +65,33 @@ static void drop_body(struct exchange *x)
 	buf_done(&x->body);
 }
 
+static void hold(struct exchange *x)
+{
+	if (x->held_prev)
+		return;
+	x->held_next = x->b->held;
+	x->held_prev = &x->b->held;
+	if (x->held_next)
+		x->held_next->held_prev = &x->held_next;
+	x->b->held = x;
+}
+
+static void let_go(struct exchange *x)
+{
+	if (!x->held_prev)
+		return;
+	*x->held_prev = x->held_next;
+	if (x->held_next)
+		x->held_next->held_prev = x->held_prev;
+	x->held_next = NULL;
+	x->held_prev = NULL;
+}
+
 static void end(struct exchange *x, bool whole)
 {
 	if (x->ended)
 		return;
+	let_go(x);
 	x->ended = true;
 	drop_body(x);
 	audit(x);
@@ -110,13 +135,17 @@ struct exchange *exchange_begin(struct bridge *b, const struct guard_request *re
 	x->began_real_ns = clock_real_ns();
 	x->began_ns = x->moved_ns = clock_mono_ns();
 	b->counts->requests++;
+	x->start_ns = pace_request(&b->pace, guard_policy(b->guard)->pace, x->began_ns);
 	guard_judge(b->guard, req, &x->v);
 	if (b->whole_max)
 		bound_whole(&x->v.limits, b->whole_max);
 	x->rule = x->v.rule;
 	if (!x->v.allowed) {
 		b->counts->refused++;
-		reply(x, &x->v.reply);
+		if (x->start_ns > x->began_ns)
+			hold(x);
+		else
+			reply(x, &x->v.reply);
 		return x;
 	}
 	x->collecting = true;
@@ -131,6 +160,7 @@ void exchange_refused(struct bridge *b, int status, const char *rule)
 
 	b->counts->requests++;
 	b->counts->refused++;
+	(void)pace_request(&b->pace, guard_policy(b->guard)->pace, clock_mono_ns());
 	if (b->audit)
 		b->audit(b->audit_arg, &a);
 }
@@ -205,7 +235,11 @@ static enum upstream_data on_data(void *arg, const char *p, size_t n)
 {
 	struct exchange *x = arg;
 
-	if (!x->ops->room(x->arg, n))
+	int64_t now = clock_mono_ns();
+
+	if (now < x->start_ns)
+		hold(x);
+	if (x->held_prev || !x->ops->room(x->arg, n))
 		return UPSTREAM_WAIT;
 	/* Counted when there is room: the same bytes come again after a wait. */
 	if (guard_response_body(&x->v, n) < 0) {
@@ -214,6 +248,7 @@ static enum upstream_data on_data(void *arg, const char *p, size_t n)
 	}
 	x->out += n;
 	x->ops->data(x->arg, p, n);
+	x->start_ns = pace_bytes(&x->b->pace, x->v.policy->pace, n, now);
 	return UPSTREAM_TAKEN;
 }
 
@@ -278,7 +313,7 @@ static bool known(struct exchange *x)
 	return true;
 }
 
-void exchange_body_end(struct exchange *x)
+static void forward(struct exchange *x)
 {
 	struct upstream_request q = {
 	    .method = x->v.method_name,
@@ -294,9 +329,6 @@ void exchange_body_end(struct exchange *x)
 	    .end = on_end,
 	};
 
-	if (!x->collecting)
-		return;
-	x->collecting = false;
 	/* A method that may have one says so with a length of zero. */
 	q.has_body = x->body.len || x->v.method == METHOD_POST || x->v.method == METHOD_PUT ||
 		     x->v.method == METHOD_PATCH;
@@ -308,6 +340,49 @@ void exchange_body_end(struct exchange *x)
 	x->call = upstream_start(x->b->upstream, &q);
 	if (!x->call)
 		exchange_fail(x, GUARD_MEMORY);
+}
+
+void exchange_body_end(struct exchange *x)
+{
+	if (!x->collecting)
+		return;
+	x->collecting = false;
+	if (x->in)
+		(void)pace_bytes(&x->b->pace, x->v.policy->pace, x->in, clock_mono_ns());
+	if (x->start_ns > x->began_ns && x->start_ns > clock_mono_ns())
+		hold(x);
+	else
+		forward(x);
+}
+
+/* What it was held back from. */
+static void go_on(struct exchange *x)
+{
+	let_go(x);
+	if (x->call)
+		upstream_resume(x->call);
+	else if (x->v.allowed)
+		forward(x);
+	else
+		reply(x, &x->v.reply);
+}
+
+int64_t exchange_release(struct bridge *b, int64_t now)
+{
+	struct exchange *x = b->held, *next;
+	int64_t due = INT64_MAX;
+
+	for (; x; x = next) {
+		next = x->held_next;
+		/* It frees nothing: a transport does that in a turn of its own, which is to come at once. */
+		if (b->stopping || x->start_ns <= now) {
+			go_on(x);
+			due = now;
+		} else if (x->start_ns < due) {
+			due = x->start_ns;
+		}
+	}
+	return due;
 }
 
 void exchange_resume(struct exchange *x)
@@ -342,8 +417,12 @@ void exchange_free(struct exchange *x)
 	if (x->call)
 		x->sent = upstream_cancel(x->call);
 	/* The sandbox left before the answer: what was sent may have had its effect, and the audit says so. */
+	let_go(x);
 	if (!x->ended) {
-		x->rule = x->sent ? "client.gone" : "client.gone_before_sent";
+		if (x->v.allowed)
+			x->rule = x->sent ? "client.gone" : "client.gone_before_sent";
+		else
+			x->status = x->v.reply.status;
 		audit(x);
 	}
 	buf_done(&x->body);

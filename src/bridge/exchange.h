@@ -6,7 +6,7 @@
  * one audit line. Callbacks may come from inside exchange_begin, exchange_body and exchange_body_end, and from
  * loop turns; a transport must not free an exchange in one of them.
  *
- *	exchange_begin   -> judged; a refusal is answered at once
+ *	exchange_begin   -> judged; a refusal is answered (both: when the run's pace allows, pace.h)
  *	exchange_body *  -> counted, kept (dropped after a refusal)
  *	exchange_body_end-> forwarded
  *	head(), data() *, end()
@@ -17,6 +17,7 @@
 
 #include "base/buf.h"
 #include "bridge/guard.h"
+#include "bridge/pace.h"
 #include "bridge/upstream.h"
 
 struct bridge_counts {
@@ -46,6 +47,8 @@ struct bridge {
 	/* What the transport carries at most of a body, whatever a policy allows, and then only whole; 0: no bound. */
 	uint64_t whole_max;
 	bool stopping;
+	struct pace pace;
+	struct exchange *held; /* by their pace */
 	/* One decision, for the audit file. May be NULL. */
 	void (*audit)(void *arg, const struct exchange_audit *a);
 	/* A request goes out now: a->flight comes back to audit(). False: it could not be recorded, and does not. NULL: it need not. */
@@ -96,5 +99,7 @@ void exchange_free(struct exchange *x);
  * Checks the limits of an upload; the rest is the upstream's. Returns when to ask again.
  */
 int64_t exchange_tick(struct exchange *x, int64_t now);
+/* Lets those go on that were held back long enough, of whatever transport. Returns when to ask again. */
+int64_t exchange_release(struct bridge *b, int64_t now);
 
 #endif

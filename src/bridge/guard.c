@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "policy/query.h"
 
 #define BEARER "Bearer "
 
@@ -349,6 +350,14 @@ static const struct route *judge_route(const struct guard_request *q, struct gua
 	return r;
 }
 
+static bool judge_query(struct guard_verdict *v)
+{
+	if (!query_denied(&v->policy->query_denied, v->target.query))
+		return true;
+	deny(v, 403, "query.name", "the query holds a parameter that this policy denies");
+	return false;
+}
+
 /* --- 4 headers, 6 identity ---------------------------------------------------------------- */
 
 static const char *bad_headers(const struct guard_request *q, int *ret_status,
@@ -451,7 +460,7 @@ void guard_judge(struct guard *g, const struct guard_request *q, struct guard_ve
 	if (!authenticate(g, q, v) || !judge_target(q, v))
 		return;
 	r = judge_route(q, v);
-	if (!r || !judge_headers(q, r, v))
+	if (!r || !judge_query(v) || !judge_headers(q, r, v))
 		return;
 	if (q->body_len > 0 && (uint64_t)q->body_len > v->limits.body_max) {
 		(void)deny_size(v, (uint64_t)q->body_len, false);

@@ -4,7 +4,7 @@
  * Policy, in this order, and no later step looks back at raw bytes:
  *   1 authenticate   the run's bridge token, constant time; first, so that nothing else is told to a stranger
  *   2 target         one canonical parse (policy/target.h)
- *   3 method, route  the compiled table (policy/route.h)
+ *   3 method, route  the compiled table (policy/route.h); then names in the query that the policy denies
  *   4 headers        syntax of all; allow-list; the rest is dropped
  *   5 size           of the body as far as it is known; guard_body counts the rest
  *   6 identity       our credential, run identity and fixed headers, from parsed values

@@ -266,6 +266,7 @@ static void begin_stop(struct host *h)
 	h->stop_by_ns = clock_mono_ns() + BRIDGE_STOP_MS * NS_PER_MS;
 	guard_stop(h->bridge.guard);
 	(void)audit_flush(&h->audit);
+	h->bridge.stopping = true;
 	if (h->h2)
 		h2server_stop(h->h2);
 	if (h->queue)
@@ -330,6 +331,10 @@ static void on_turn(void *arg, int64_t now)
 		next = h->ready_by_ns;
 	if (h->stop_by_ns < next)
 		next = h->stop_by_ns;
+	/* Behind whatever may have held something back in this turn. */
+	due = exchange_release(&h->bridge, now);
+	if (due < next)
+		next = due;
 	/* What the server submitted may have changed what the upstream wants. */
 	if (h->h2 || h->queue)
 		due = upstream_tick(h->bridge.upstream, now);
@@ -433,7 +438,7 @@ static int next_fd(int fds[FRAME_FDS_MAX], size_t *k)
 static int take_fds(struct host *h, const struct bridge_setup *s, int fds[FRAME_FDS_MAX],
 		    int *ret_dir, struct err *e)
 {
-	_cleanup_fd_ int audit = -1, shared = -1;
+	_cleanup_fd_ int audit = -1, shared = -1, board = -1;
 	size_t k = 0;
 	int r;
 
@@ -447,6 +452,9 @@ static int take_fds(struct host *h, const struct bridge_setup *s, int fds[FRAME_
 		audit = next_fd(fds, &k);
 	if (s->has_shared)
 		shared = next_fd(fds, &k);
+	if (s->has_board)
+		board = next_fd(fds, &k);
+	pace_init(&h->bridge.pace, board, s->run_id);
 	if ((s->has_channel && (h->in < 0 || h->out < 0)) || (s->has_dir && *ret_dir < 0) ||
 	    (s->transport == BRIDGE_QUEUE ? !s->has_dir : !s->has_channel))
 		return err_set(e, ERR_PROTOCOL, "airlock-bridge: a descriptor is missing");
@@ -504,7 +512,7 @@ static int set_up(struct host *h, const struct frame *f, int fds[FRAME_FDS_MAX],
 
 static int start(struct host *h, struct err *e)
 {
-	int fds[FRAME_FDS_MAX] = {-1, -1, -1, -1, -1};
+	int fds[FRAME_FDS_MAX] = {-1, -1, -1, -1, -1, -1};
 	struct frame f;
 	int r = loop_init(&h->loop, e);
 

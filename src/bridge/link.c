@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "bridge/pace.h"
 #include "bridge/policy_load.h"
 #include "bridge/queuedir.h"
 #include "os/beneath.h"
@@ -54,8 +55,9 @@ static int spawn(struct bridge_link *l, struct err *e)
 	    .name = l->o.name,
 	    .credential_header = l->o.credential_header,
 	};
-	_cleanup_fd_ int ours = -1;
-	struct bridge_fds fds = {.dir = l->dir, .audit = l->audit, .shared = l->memory};
+	_cleanup_fd_ int ours = -1, board = pace_board_open();
+	struct bridge_fds fds = {
+	    .dir = l->dir, .audit = l->audit, .shared = l->memory, .board = board};
 	int pair[2];
 
 	cleanup_fd(&l->channel);

@@ -10,6 +10,7 @@
 #include "bridge/guard.h"
 #include "bridge/policy_load.h"
 #include "cli/cli.h"
+#include "policy/query.h"
 
 const struct opt opts_policy[] = {
     {"policy", 0, "NAME", "explain: this policy, built in or a file (default: paperclip)", 1},
@@ -182,6 +183,8 @@ static void explain_denied(const struct guard_verdict *v)
 	(void)printf("answer   %.*s\n", (int)v->reply.body_len, v->reply.body);
 	if (v->route_id)
 		(void)printf("route    %s\n", v->route_id);
+	if (strcmp(v->rule, "query.name") == 0)
+		(void)printf("query    %s\n", query_denied(&v->policy->query_denied, v->target.query));
 	if (strncmp(v->rule, "route.", 6) != 0)
 		return;
 	for (size_t i = 0; i < v->policy->routes.n; i++) {

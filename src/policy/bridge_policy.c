@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "policy/bridge_policy_build.h"
+#include "policy/query.h"
 
 #define PREFIX_MAX 32 /* bytes of a credential's prefix: "Bearer " and the like */
 
@@ -30,6 +31,7 @@ static void policy_free(struct bridge_policy *p)
 	header_list_done(&p->request_headers);
 	header_list_done(&p->response_headers);
 	header_list_done(&p->token_headers);
+	header_list_done(&p->query_denied);
 	for (size_t i = 0; i < p->identity_len; i++) {
 		free(p->identity[i].name);
 		free(p->identity[i].fixed);
@@ -120,6 +122,7 @@ int policy_new(const char *name, struct bridge_policy **ret, struct err *e)
 	};
 	p->queue_max = BRIDGE_QUEUE_MAX;
 	p->streams_max = BRIDGE_STREAMS_MAX;
+	p->pace = BRIDGE_PACE;
 	if (!p->name || !p->credential_header || !p->credential_prefix) {
 		bridge_policy_unref(p);
 		return oom(e);
@@ -194,6 +197,24 @@ int policy_add_route_header(struct bridge_policy *p, struct route *r, const char
 			       "%s: the header %.80s is in the policy's request_headers already",
 			       where, name);
 	return rc;
+}
+
+int policy_deny_query(struct bridge_policy *p, const char *where, const char *name, struct err *e)
+{
+	int r;
+
+	if (!query_name_ok(name))
+		return err_set(e, ERR_INVALID,
+			       "%s: %.80s is not the name of a query parameter: 1 to %d letters, "
+			       "digits, '$', '.', '_', '-' and '~', and a '*' at the end for all that begin so",
+			       where, name, NAME_MAX_LEN);
+	if (p->query_denied.n == POLICY_HEADERS_MAX)
+		return err_set(e, ERR_LIMIT, "%s: a list may have %d names", where,
+			       POLICY_HEADERS_MAX);
+	r = header_list_add(&p->query_denied, name);
+	if (r == -EEXIST)
+		return err_set(e, ERR_INVALID, "%s: the name %.80s is there twice", where, name);
+	return r < 0 ? oom(e) : 0;
 }
 
 /* "GET,POST /pattern": the methods as bits, and where the pattern begins. */

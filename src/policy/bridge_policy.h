@@ -47,6 +47,7 @@ struct bridge_policy {
 	struct header_list request_headers; /* of every route; a route may add its own */
 	struct header_list
 	    response_headers; /* "location" here: passed only as a path of the same origin */
+	struct header_list query_denied; /* names of query parameters (query.h) */
 	struct header_list token_headers; /* where the sandbox may present its bridge token */
 	struct identity_header *identity; /* owned */
 	size_t identity_len;
@@ -57,6 +58,7 @@ struct bridge_policy {
 	struct bridge_limits limits; /* of routes that say nothing else */
 	unsigned queue_max;	     /* requests that wait at once, file queue */
 	unsigned streams_max;	     /* requests under way at once, channel */
+	unsigned pace; /* requests a second while another run is being served (bridge/pace.h) */
 };
 
 /* New reference to a built-in policy; ERR_NOT_FOUND names what there is. */

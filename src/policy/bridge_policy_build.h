@@ -15,6 +15,7 @@ enum policy_list { LIST_REQUEST, LIST_RESPONSE, LIST_TOKEN };
 int policy_new(const char *name, struct bridge_policy **ret, struct err *e);
 int policy_add_header(struct bridge_policy *p, enum policy_list l, const char *where,
 		      const char *name, struct err *e);
+int policy_deny_query(struct bridge_policy *p, const char *where, const char *name, struct err *e);
 /* spec: "METHOD[,METHOD...] PATTERN". */
 int policy_add_route(struct bridge_policy *p, const char *where, const char *id, const char *spec,
 		     struct route **ret, struct err *e);

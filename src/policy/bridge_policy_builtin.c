@@ -149,6 +149,9 @@ static const struct {
      "\"GET /v1beta/models\",\"GET /v1beta/models/{model}\"],"
      "\"request_headers\":[\"accept\",\"content-type\",\"user-agent\",\"x-goog-api-client\"],"
      "\"response_headers\":[\"content-type\",\"retry-after\"],"
+     /* What that API reads from the query of who calls, who pays, and of other headers and methods. */
+     "\"query_denied\":[\"key\",\"api_key\",\"access_token\",\"oauth*\",\"bearer_token\",\"auth_user\",\"quota_user\",\"user_ip\","
+     "\"user_project\",\"$*\",\"callback\",\"upload_protocol\",\"upload_type\",\"x_oauth*\"],"
      "\"token_headers\":[\"authorization\",\"x-goog-api-key\"],"
      "\"credential\":{\"header\":\"x-goog-api-key\",\"prefix\":\"\"}," MODEL_LIMITS "}"},
 };

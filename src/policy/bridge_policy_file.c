@@ -122,13 +122,12 @@ static int take_time(const json_t *j, const char *where, int64_t *ret, struct er
 	return 0;
 }
 
-static int take_count(const json_t *j, const char *where, unsigned *ret, struct err *e)
+static int take_count(const json_t *j, const char *where, int max, unsigned *ret, struct err *e)
 {
 	json_int_t v = json_integer_value(j);
 
-	if (!json_is_integer(j) || v < 1 || v > BRIDGE_PENDING_CEILING)
-		return err_set(e, ERR_LIMIT, "%s: must be a whole number from 1 to %d", where,
-			       BRIDGE_PENDING_CEILING);
+	if (!json_is_integer(j) || v < 1 || v > max)
+		return err_set(e, ERR_LIMIT, "%s: must be a whole number from 1 to %d", where, max);
 	*ret = (unsigned)v;
 	return 0;
 }
@@ -189,14 +188,21 @@ static int take_queue(struct bridge_policy *p, struct route *r, const json_t *j,
 		      struct err *e)
 {
 	(void)r;
-	return take_count(j, where, &p->queue_max, e);
+	return take_count(j, where, BRIDGE_PENDING_CEILING, &p->queue_max, e);
 }
 
 static int take_streams(struct bridge_policy *p, struct route *r, const json_t *j,
 			const char *where, struct err *e)
 {
 	(void)r;
-	return take_count(j, where, &p->streams_max, e);
+	return take_count(j, where, BRIDGE_PENDING_CEILING, &p->streams_max, e);
+}
+
+static int take_pace(struct bridge_policy *p, struct route *r, const json_t *j, const char *where,
+		     struct err *e)
+{
+	(void)r;
+	return take_count(j, where, BRIDGE_PACE_CEILING, &p->pace, e);
 }
 
 static int take_limits(struct bridge_policy *p, struct route *r, const json_t *j, const char *where,
@@ -211,6 +217,7 @@ static int take_limits(struct bridge_policy *p, struct route *r, const json_t *j
 	    {"upload_time", take_upload_time, false},
 	    {"queue", take_queue, false},
 	    {"streams", take_streams, false},
+	    {"pace", take_pace, false},
 	    {NULL, NULL, false},
 	};
 	static const struct member of_route[] = {
@@ -252,6 +259,30 @@ static int take_names(struct bridge_policy *p, struct route *r, enum policy_list
 			return wrong(e, at, "a header name", v);
 		rc = r ? policy_add_route_header(p, r, at, json_string_value(v), e)
 		       : policy_add_header(p, l, at, json_string_value(v), e);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+static int take_query_denied(struct bridge_policy *p, struct route *r, const json_t *j,
+			     const char *where, struct err *e)
+{
+	const json_t *v;
+	size_t i;
+	int rc = 0;
+
+	(void)r;
+	if (!json_is_array(j))
+		return wrong(e, where, "an array of names of query parameters", j);
+	json_array_foreach(j, i, v)
+	{
+		char at[WHERE_MAX];
+
+		(void)snprintf(at, sizeof(at), "%s[%zu]", where, i);
+		if (!json_is_string(v))
+			return wrong(e, at, "the name of a query parameter", v);
+		rc = policy_deny_query(p, at, json_string_value(v), e);
 		if (rc < 0)
 			return rc;
 	}
@@ -419,6 +450,7 @@ static const struct member top[] = {
     {"limits", take_limits, false},
     {"request_headers", take_request_headers, false},
     {"response_headers", take_response_headers, false},
+    {"query_denied", take_query_denied, false},
     {"token_headers", take_token_headers, false},
     {"identity_headers", take_identity, false},
     {"credential", take_credential, false},
@@ -465,114 +497,4 @@ int bridge_policy_parse(const char *what, const char *text, size_t n, struct bri
 		return printable(e, err_wrap(e, r, "policy %.200s", what));
 	*ret = TAKE_PTR(p);
 	return 0;
-}
-
-/* --- printing ----------------------------------------------------------------------------- */
-
-static json_t *names_json(const struct header_list *l)
-{
-	json_t *a = json_array();
-
-	for (size_t i = 0; i < l->n; i++)
-		(void)json_array_append_new(a, json_string(l->v[i]));
-	return a;
-}
-
-static void put_time(json_t *o, const char *name, int64_t ns)
-{
-	char t[32];
-
-	(void)snprintf(t, sizeof(t), "%" PRId64 "ms", ns / NS_PER_MS);
-	(void)json_object_set_new(o, name, json_string(t));
-}
-
-/* What differs from the limits of the policy; all of them when there is nothing to differ from. */
-static json_t *limits_json(const struct bridge_limits *l, const struct bridge_limits *base)
-{
-	json_t *o = json_object();
-
-	if (!base || l->body_max != base->body_max)
-		(void)json_object_set_new(o, "body", json_integer((json_int_t)l->body_max));
-	if (!base || l->stream != base->stream)
-		(void)json_object_set_new(o, "stream", json_boolean(l->stream));
-	if (!base || l->response_max != base->response_max)
-		(void)json_object_set_new(o, "response",
-					  l->response_max == UINT64_MAX
-					      ? json_string("unlimited")
-					      : json_integer((json_int_t)l->response_max));
-	if (!base || l->request_ns != base->request_ns)
-		put_time(o, "request_time", l->request_ns);
-	if (!base || l->idle_ns != base->idle_ns)
-		put_time(o, "idle_time", l->idle_ns);
-	if (!base || l->upload_ns != base->upload_ns)
-		put_time(o, "upload_time", l->upload_ns);
-	return o;
-}
-
-static json_t *route_json(const struct bridge_policy *p, const struct route *r)
-{
-	_cleanup_buf_ struct buf b = BUF_INIT(BRIDGE_PATH_MAX + 128);
-	json_t *limits = limits_json(&r->limits, &p->limits), *o;
-
-	for (unsigned m = METHOD_GET; m <= METHOD_DELETE; m <<= 1)
-		if (r->methods & m)
-			(void)buf_putf(&b, "%s%s", b.len ? "," : "", method_name((enum method)m));
-	(void)buf_putf(&b, " %s", r->pattern);
-	if (strcmp(r->id, buf_text(&b)) == 0 && r->headers.n == 0 &&
-	    json_object_size(limits) == 0) {
-		json_decref(limits);
-		return json_string(buf_text(&b));
-	}
-	o = json_object();
-	(void)json_object_set_new(o, "route", json_string(buf_text(&b)));
-	if (strcmp(r->id, buf_text(&b)) != 0)
-		(void)json_object_set_new(o, "id", json_string(r->id));
-	if (r->headers.n)
-		(void)json_object_set_new(o, "request_headers", names_json(&r->headers));
-	if (json_object_size(limits))
-		(void)json_object_set(o, "limits", limits);
-	json_decref(limits);
-	return o;
-}
-
-static json_t *identity_json(const struct bridge_policy *p)
-{
-	json_t *o = json_object();
-
-	for (size_t i = 0; i < p->identity_len; i++)
-		(void)json_object_set_new(o, p->identity[i].name,
-					  json_string(p->identity[i].fixed));
-	return o;
-}
-
-int bridge_policy_print(const struct bridge_policy *p, struct buf *out)
-{
-	_cleanup_json_ json_t *j = json_object();
-	_cleanup_free_ char *text = NULL;
-	json_t *limits = limits_json(&p->limits, NULL), *routes = json_array(), *up = json_object();
-
-	(void)json_object_set_new(j, "version", json_integer(1));
-	(void)json_object_set_new(j, "name", json_string(p->name));
-	(void)json_object_set_new(limits, "queue", json_integer(p->queue_max));
-	(void)json_object_set_new(limits, "streams", json_integer(p->streams_max));
-	(void)json_object_set_new(j, "limits", limits);
-	(void)json_object_set_new(j, "request_headers", names_json(&p->request_headers));
-	(void)json_object_set_new(j, "response_headers", names_json(&p->response_headers));
-	(void)json_object_set_new(j, "token_headers", names_json(&p->token_headers));
-	(void)json_object_set_new(j, "identity_headers", identity_json(p));
-	(void)json_object_set_new(j, "credential",
-				  json_pack("{s:s,s:s}", "header", p->credential_header, "prefix",
-					    p->credential_prefix));
-	for (size_t i = 0; i < p->upstreams_len; i++)
-		(void)json_object_set_new(up, p->upstreams[i].name,
-					  json_string(p->upstreams[i].origin.text));
-	(void)json_object_set_new(j, "upstreams", up);
-	for (size_t i = 0; i < p->routes.n; i++)
-		(void)json_array_append_new(routes, route_json(p, &p->routes.v[i]));
-	(void)json_object_set_new(j, "routes", routes);
-	text = json_dumps(j, JSON_INDENT(2));
-	if (!text)
-		return -ENOMEM;
-	(void)buf_puts(out, text);
-	return buf_putc(out, '\n');
 }

@@ -518,6 +518,37 @@ class Life:
             self.assertEqual((len(mine.api.take()), len(other.api.take())), (1, 0))
         self.assertEqual((one.stop()[0], two.stop()[0]), (0, 0))
 
+    def test_S2_09_a_run_that_floods_is_held_back_while_another_is_served(self):
+        """Alone it has no pace; beside another run it has its policy's, and what is beyond waits and is answered all the same."""
+        with tempfile.TemporaryDirectory() as d:
+            env = dict(os.environ, XDG_RUNTIME_DIR=d)
+
+            def made(pace, run):
+                with open("%s/%d.json" % (d, pace), "w", encoding="ascii") as f:
+                    json.dump({"version": 1, "name": "t", "routes": ["GET /api/agents/{id}"], "limits": {"pace": pace},
+                               "identity_headers": {"x-paperclip-run-id": "{run}"}}, f)
+                return self.bridge("--policy", f.name, "--run-id", run, env=env)
+
+            def flood(b, n):
+                """Every other one is refused; that costs as much."""
+                t, got = time.monotonic(), []
+                c = Client(b.port)
+                for i in range(n):
+                    c.send(request("GET", ("/api/agents/a%d", "/api/other/%d")[i % 2] % i, b.token))
+                    got.append(c.answer()[0])
+                c.close()
+                self.assertEqual(got, [200, 403] * (n // 2))
+                return time.monotonic() - t
+            loud = made(1, "loud")
+            # 64 at once and then one a second: it would take 96.
+            self.assertLess(flood(loud, 160), DEADLINE)
+            quiet, other = made(1000000, "quiet"), made(100, "other")
+            self.assertEqual(quiet.ask("GET", "/api/agents/me")[0], 200)
+            self.assertGreater(flood(other, 164), 0.9)
+            self.assertEqual(len(other.api.take()), 82)
+            for b in loud, quiet, other:
+                self.assertEqual(b.stop()[0], 0)
+
     def test_C18_a_taken_port_is_an_error_that_says_so(self):
         b = self.bridge()
         r = subprocess.run([AIRLOCK, "bridge", "--upstream", b.api.url, "--credential-file", b.dir + "/key", "--listen",

@@ -126,8 +126,9 @@ static void a_whole_file_is_taken(void **state)
 	static const char text[] =
 	    "{ \"version\": 1, \"name\": \"my.api\",\n"
 	    "  \"limits\": {\"body\": \"1M\", \"response\": 2048, \"request_time\": \"10s\",\n"
-	    "    \"idle_time\": \"5s\", \"upload_time\": \"1m\", \"queue\": 8, \"streams\": 1024},\n"
+	    "    \"idle_time\": \"5s\", \"upload_time\": \"1m\", \"queue\": 8, \"streams\": 1024, \"pace\": 50},\n"
 	    "  \"request_headers\": [\"Accept\", \"x-trace\"], \"response_headers\": [\"ETag\"],\n"
+	    "  \"query_denied\": [\"key\", \"$*\"],\n"
 	    "  \"token_headers\": [\"x-api-key\", \"Authorization\"],\n"
 	    "  \"identity_headers\": {\"X-Run\": \"{run}\", \"user-agent\": \"airlock\"},\n"
 	    "  \"credential\": {\"header\": \"X-Api-Key\", \"prefix\": \"k-\"},\n"
@@ -149,6 +150,8 @@ static void a_whole_file_is_taken(void **state)
 	assert_int_equal(p->limits.request_ns, 10 * NS_PER_S);
 	assert_int_equal(p->queue_max, 8);
 	assert_int_equal(p->streams_max, 1024);
+	assert_int_equal(p->pace, 50);
+	assert_int_equal(p->query_denied.n, 2);
 	assert_string_equal(p->request_headers.v[0], "accept");
 	assert_string_equal(p->credential_header, "x-api-key");
 	assert_string_equal(p->credential_prefix, "k-");
