@@ -164,7 +164,8 @@ static bool alike(const struct audit_sum *s, const struct audit_entry *e)
 	return s->status == e->status && s->forwarded == e->forwarded &&
 	       same(s->rule, sizeof(s->rule), e->rule) &&
 	       same(s->method, sizeof(s->method), e->method) &&
-	       same(s->route, sizeof(s->route), e->route_id);
+	       same(s->route, sizeof(s->route), e->route_id) &&
+	       same(s->target, sizeof(s->target), e->target);
 }
 
 /* Where this request is counted. The last place is for whatever has none of its own. */
@@ -176,6 +177,13 @@ static struct audit_sum *place(struct audit *a, const struct audit_entry *e)
 	for (size_t i = 0; i < m->sums; i++)
 		if (alike(&m->sum[i], e))
 			return &m->sum[i];
+	/* The names that a sandbox thinks of must leave room for the other kinds. */
+	if (e->target && m->sums >= AUDIT_TARGETS) {
+		struct audit_entry any = *e;
+
+		any.target = NULL;
+		return place(a, &any);
+	}
 	if (m->sums == AUDIT_SUMS)
 		return &m->sum[AUDIT_SUMS - 1];
 	s = &m->sum[m->sums];
@@ -188,6 +196,7 @@ static struct audit_sum *place(struct audit *a, const struct audit_entry *e)
 		put_word(s->rule, sizeof(s->rule), e->rule);
 		put_word(s->method, sizeof(s->method), e->method);
 		put_word(s->route, sizeof(s->route), e->route_id);
+		put_word(s->target, sizeof(s->target), e->target);
 	}
 	if (m->sums == 0)
 		a->sums_ns = clock_mono_ns();
@@ -213,6 +222,7 @@ static struct audit_entry entry_of(const struct audit *a, const struct audit_sum
 				    .upstream = a->m->upstream,
 				    .transport = a->m->transport,
 				    .route_id = word(s->route),
+				    .target = word(s->target),
 				    .method = word(s->method),
 				    .rule = s->rule,
 				    .status = s->status,
@@ -312,6 +322,7 @@ static void adopt(struct audit *a)
 		m->sums = AUDIT_SUMS;
 	for (size_t i = 0; i < m->sums; i++) {
 		END_TEXT(m->sum[i].route);
+		END_TEXT(m->sum[i].target);
 		END_TEXT(m->sum[i].method);
 		END_TEXT(m->sum[i].rule);
 		m->sum[i].forwarded = m->sum[i].forwarded != 0;

@@ -14,7 +14,7 @@
  * A sandbox must not be able to hide what it did behind what it was refused. So:
  *   - Refused requests have AUDIT_REFUSED_MAX bytes of the file, the forwarded ones the rest.
  *   - Each kind has a rate (AUDIT_BURST lines at once, AUDIT_RATE a second). What comes faster is counted, by route, method,
- *     status and rule, and written as lines with "count":N every AUDIT_SUM_MS; their bytes are sums, their ms the mean.
+ *     status, rule and target, and written as lines with "count":N every AUDIT_SUM_MS; their bytes are sums, their ms the mean.
  *     When the room gets short (half of it is used), everything is.
  *   - What there is no room for stays in those counts, which are written when the run ends: AUDIT_CLOSE_ROOM is kept for them.
  *   - audit_ready says whether one more forwarded request would find room. If not, or if the last write failed, none may be
@@ -42,7 +42,9 @@
 #define AUDIT_PENDING_MAX (512 << 10)
 #define AUDIT_SUMS 64 /* kinds that are told apart; beyond them the rest is "several" */
 #define AUDIT_SUM_MS 10000
+#define AUDIT_TARGETS 32 /* of these; kinds that come later are not told apart by target */
 #define AUDIT_TEXT_MAX 256 /* bytes of a route's id in a count */
+#define AUDIT_TARGET_MAX 272 /* a name of DNS and a port */
 #define AUDIT_WORD_MAX 48
 #define AUDIT_FLIGHTS BRIDGE_PENDING_CEILING
 #define AUDIT_KILLED "bridge.killed"
@@ -69,7 +71,8 @@ struct audit_sum {
 	int64_t real_ns, duration_ns;
 	int32_t status;
 	uint32_t forwarded; /* bool */
-	char route[AUDIT_TEXT_MAX], method[AUDIT_WORD_MAX], rule[AUDIT_WORD_MAX];
+	char route[AUDIT_TEXT_MAX], target[AUDIT_TARGET_MAX], method[AUDIT_WORD_MAX],
+	    rule[AUDIT_WORD_MAX];
 };
 
 struct audit_flight {
@@ -118,7 +121,7 @@ int audit_open_in(struct audit *a, int fd, struct audit_memory *m, struct err *e
 bool audit_begin(struct audit *a, const struct audit_entry *entry, unsigned *ret_flight);
 /* Whether a request may be forwarded: its line will find room. Always, where nothing is kept. */
 bool audit_ready(const struct audit *a);
-/* Never fails. run, upstream, transport and rule must live as long as the audit. A count has no target. */
+/* Never fails. run, upstream, transport and rule must live as long as the audit. */
 void audit_add(struct audit *a, const struct audit_entry *entry);
 /* Writes what waits, and the counts if they are due. True: there is more to be written later. */
 bool audit_flush(struct audit *a);

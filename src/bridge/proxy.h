@@ -14,8 +14,6 @@
 #include "os/tunnel.h"
 #include "wire/tlshello.h"
 
-#define PROXY_OWN_MAX 64 /* addresses of this machine */
-
 #define PROXY_CACHE 64
 #define PROXY_CACHE_MS 60000 /* a name keeps its addresses for so long */
 
@@ -38,9 +36,7 @@ struct proxy {
 	size_t pins_len;
 	struct proxy_name cache[PROXY_CACHE];
 	unsigned cache_at;
-	struct netaddr own[PROXY_OWN_MAX];
-	size_t own_len;
-	int channel, resolver; /* owned */
+	int channel, resolver, own; /* owned; own: ownaddr.h */
 	uint32_t next_id;
 	unsigned asking, conns_len;
 	struct proxy_conn *conns;

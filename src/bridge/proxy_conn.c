@@ -60,7 +60,8 @@ static void write_audit(struct proxy_conn *c)
 	    .bytes_in = up,
 	    .bytes_out = down,
 	    .duration_ns = clock_mono_ns() - c->began_ns,
-	    .forwarded = c->state == C_TUNNEL,
+	    /* Also one that was given up on the way: its server has seen some of it. */
+	    .forwarded = c->state == C_TUNNEL || c->state == C_SEND,
 	};
 
 	if (c->req.to.host[0])

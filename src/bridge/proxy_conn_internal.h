@@ -28,7 +28,7 @@ struct proxy_conn {
 	struct buf in, up; /* from the client, not yet used; for the server */
 	bool asked, whole; /* whole: the request was read to its end */
 	const struct net_rule *rule;
-	bool pinned;
+	bool written; /* the operator wrote its addresses down */
 	struct netaddr addrs[RESOLVER_ADDRS_MAX];
 	unsigned addrs_len, addr;
 	uint32_t lookup;

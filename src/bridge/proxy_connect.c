@@ -17,6 +17,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "bridge/ownaddr.h"
 
 #define ESTABLISHED "HTTP/1.1 200 Connection established\r\n\r\n"
 
@@ -68,7 +69,11 @@ void proxy_connect_try_next(struct proxy_conn *c)
 	cleanup_fd(&c->server);
 	c->state = C_CONNECT;
 	while (c->addr < c->addrs_len) {
-		if (dial(&c->addrs[c->addr++], c->req.to.port, &c->server) < 0)
+		const struct netaddr *a = &c->addrs[c->addr++];
+
+		/* Once more: the one before may have taken its time, and this one be ours since. */
+		if ((!c->written && ownaddr_ask(c->p->own, a) != 0) ||
+		    dial(a, c->req.to.port, &c->server) < 0)
 			continue;
 		proxy_conn_set_deadline(c, PROXY_CONNECT_MS);
 		proxy_conn_watch(c, &c->server_watch, c->server, EPOLLOUT);
@@ -77,18 +82,9 @@ void proxy_connect_try_next(struct proxy_conn *c)
 	proxy_conn_fail(c, 502, "proxy.unreachable", "the server cannot be reached");
 }
 
-static bool own_address(const struct proxy *p, const struct netaddr *a)
-{
-	for (size_t i = 0; i < p->own_len; i++)
-		if (netaddr_equal(&p->own[i], a))
-			return true;
-	return false;
-}
-
 /* addrs are all there are. What may not be connected to is dropped; nothing left: refused. */
 static void judge_addresses(struct proxy_conn *c)
 {
-	bool written = c->pinned || c->req.to.literal;
 	char text[NETADDR_TEXT] = "", why[200], flag[NET_TARGET_TEXT + NETADDR_TEXT + 32];
 	const char *kind = "";
 	unsigned kept = 0;
@@ -96,13 +92,16 @@ static void judge_addresses(struct proxy_conn *c)
 	for (unsigned i = 0; i < c->addrs_len; i++) {
 		const struct netaddr *a = &c->addrs[i];
 		enum netaddr_class class = netaddr_classify(a);
+		bool may = c->written || class == NETADDR_PUBLIC;
+		int own = may && !c->written ? ownaddr_ask(c->p->own, a) : 0;
 
-		if (written || (class == NETADDR_PUBLIC && !own_address(c->p, a))) {
+		if (may && own == 0) {
 			c->addrs[kept++] = *a;
 		} else if (!*text) {
 			netaddr_text(a, text);
-			kind = class == NETADDR_PUBLIC ? "this machine's own"
-						       : netaddr_class_name(class);
+			kind = own > 0 ? "this machine's own"
+			       : own < 0 ? "not known whether it is this machine's own"
+					 : netaddr_class_name(class);
 		}
 	}
 	if (c->addrs_len == 0) {
@@ -157,11 +156,13 @@ void proxy_connect_look_up(struct proxy_conn *c)
 		if (p->pins[i].from.port == c->req.to.port &&
 		    strcmp(p->pins[i].from.host, c->req.to.host) == 0 &&
 		    c->addrs_len < RESOLVER_ADDRS_MAX) {
-			c->pinned = true;
+			c->written = true;
 			c->addrs[c->addrs_len++] = p->pins[i].addr;
 		}
-	if (c->req.to.literal)
+	if (c->req.to.literal) {
+		c->written = true;
 		c->addrs[c->addrs_len++] = c->req.to.addr;
+	}
 	if (c->addrs_len) {
 		judge_addresses(c);
 		return;

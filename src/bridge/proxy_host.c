@@ -2,15 +2,12 @@
  * The life of airlock-proxy: take the set-up from the parent, start the resolver, confine, serve, end.
  *
  * Policy: the process holds the only way from a sandbox to the network. It is confined before it reads the first byte
- * from there: no file can be opened, no program started, no socket but TCP streams, and TCP only to the ports of the
+ * from there: no file can be opened, no program started, no new socket but TCP streams, and TCP only to the ports of the
  * allow-list. From inside come single bytes of a channel that has no room for descriptors, and what clients send on socket
  * pairs that were made here. It holds no credential.
  */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ifaddrs.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +18,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "bridge/ownaddr.h"
 #include "bridge/proxy.h"
 #include "wire/forward.h"
 #include "os/confine.h"
@@ -152,6 +150,7 @@ static void finish(struct proxy *p)
 	p->done = p->loop.stop = true;
 	proxy_conns_end(p);
 	audit_close(&p->audit);
+	p->counts.audit_lost = p->audit.lost;
 	(void)proxy_put_counts(&b, &p->counts);
 	(void)say(p, PF_DONE, &b);
 }
@@ -218,31 +217,6 @@ static int take_pins(struct proxy *p, struct view words, struct err *e)
 	return r;
 }
 
-/* A public address may be this machine: what listens here is as private as on loopback. */
-static void own_addresses(struct proxy *p)
-{
-	struct ifaddrs *list = NULL;
-
-	if (getifaddrs(&list) < 0)
-		return;
-	for (struct ifaddrs *i = list; i && p->own_len < PROXY_OWN_MAX; i = i->ifa_next) {
-		struct netaddr *a = &p->own[p->own_len];
-
-		if (!i->ifa_addr)
-			continue;
-		if (i->ifa_addr->sa_family == AF_INET) {
-			memcpy(a->b, &((struct sockaddr_in *)(void *)i->ifa_addr)->sin_addr, 4);
-		} else if (i->ifa_addr->sa_family == AF_INET6) {
-			a->v6 = true;
-			memcpy(a->b, &((struct sockaddr_in6 *)(void *)i->ifa_addr)->sin6_addr, 16);
-		} else {
-			continue;
-		}
-		p->own_len++;
-	}
-	freeifaddrs(list);
-}
-
 static int confine(const struct proxy *p, const struct proxy_setup *s, struct err *e)
 {
 	uint16_t ports[PROXY_RULES_MAX];
@@ -286,7 +260,10 @@ static int set_up(struct proxy *p, const struct frame *f, int fds[FRAME_FDS_MAX]
 		r = resolver_start(s.without_landlock, s.without_seccomp, &p->resolver, e);
 	if (r < 0)
 		return r;
-	own_addresses(p);
+	/* A public address may be this machine: what listens here is as private as on loopback. */
+	p->own = ownaddr_open();
+	if (p->own < 0)
+		return err_sys(e, -p->own, "network proxy: ask for own addresses (netlink)");
 	return confine(p, &s, e);
 }
 
@@ -324,6 +301,7 @@ static void clear(struct proxy *p)
 	strv_free(p->rule_words);
 	cleanup_fd(&p->channel);
 	cleanup_fd(&p->resolver);
+	cleanup_fd(&p->own);
 	audit_close(&p->audit);
 	chan_done(&p->ctl);
 	loop_done(&p->loop);
@@ -333,6 +311,7 @@ int proxy_serve(int fd)
 {
 	static struct proxy p = {.channel = -1,
 				 .resolver = -1,
+				 .own = -1,
 				 .audit = {.fd = -1},
 				 .audit_by_ns = INT64_MAX,
 				 .due_ns = INT64_MAX,

@@ -38,7 +38,8 @@ int proxy_put_counts(struct buf *b, const struct proxy_counts *c)
 	(void)buf_u64(b, c->refused);
 	(void)buf_u64(b, c->failed);
 	(void)buf_u64(b, c->bytes_up);
-	return buf_u64(b, c->bytes_down);
+	(void)buf_u64(b, c->bytes_down);
+	return buf_u64(b, c->audit_lost);
 }
 
 int proxy_get_counts(struct view v, struct proxy_counts *ret)
@@ -52,5 +53,6 @@ int proxy_get_counts(struct view v, struct proxy_counts *ret)
 	ret->failed = cursor_u64(&c);
 	ret->bytes_up = cursor_u64(&c);
 	ret->bytes_down = cursor_u64(&c);
+	ret->audit_lost = cursor_u64(&c);
 	return cursor_end(&c) ? 0 : -EPROTO;
 }

@@ -44,6 +44,7 @@ struct proxy_counts {
 	uint64_t connections; /* that asked for something */
 	uint64_t allowed, refused, failed;
 	uint64_t bytes_up, bytes_down; /* up: from the sandbox */
+	uint64_t audit_lost;	       /* decisions that no audit line tells of */
 };
 
 int proxy_put_setup(struct buf *b, const struct proxy_setup *s);

@@ -372,6 +372,14 @@ static void isolation(const struct request *q, const struct run_outcome *o)
 				switched_by(q, o->isolation[i].layer));
 }
 
+static void audit_lost(const char *who, uint64_t n)
+{
+	if (n)
+		cli_say("%s: %llu decisions are in no audit line: the file could not be written, or "
+			"the helper was killed",
+			who, (unsigned long long)n);
+}
+
 /* A run that was given an API and never called it is worth a look (FR-B064). */
 static void bridge(const struct bridge_outcome *o)
 {
@@ -401,11 +409,7 @@ static void bridge(const struct bridge_outcome *o)
 	if (c->unanswered)
 		cli_say("%s: %llu answers found no place in the queue's directory", who,
 			(unsigned long long)c->unanswered);
-	if (c->audit_lost)
-		cli_say(
-		    "%s: %llu decisions are in no audit line: the file could not be written, or "
-		    "airlock-bridge was killed",
-		    who, (unsigned long long)c->audit_lost);
+	audit_lost(who, c->audit_lost);
 }
 
 static void network_refused(const struct run_outcome *o)
@@ -442,6 +446,7 @@ static void network(const struct request *q, const struct run_outcome *o)
 	cli_say("network: %zu allowed; %llu connections, %llu refused, %llu failed; %s out, %s in",
 		strv_len(q->net_allow), (unsigned long long)c->connections,
 		(unsigned long long)c->refused, (unsigned long long)c->failed, up, down);
+	audit_lost("network", c->audit_lost);
 	network_refused(o);
 }
 

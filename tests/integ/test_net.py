@@ -14,6 +14,7 @@ import ssl
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 
@@ -51,6 +52,7 @@ class Echo(http.server.BaseHTTPRequestHandler):
         if self.path == "/big":
             said = b"x" * BIG
         self.server.heard.append(self.requestline)
+        self.server.before(self.path)
         self.send_response(200)
         self.send_header("content-length", str(len(said)))
         self.end_headers()
@@ -65,6 +67,7 @@ class Server(http.server.ThreadingHTTPServer):
     def __init__(self, address="127.0.0.1", port=0, tls=None):
         super().__init__((address, port), Echo)
         self.heard = []
+        self.before = lambda path: None
         if tls:
             self.socket = tls.wrap_socket(self.socket, server_side=True)
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -257,6 +260,22 @@ class Resolved(Box):
         places = {x["place"]: x["rule"] for x in rec["network"]["refused_places"]}
         self.assertEqual(places, {"bad.test:80": "net.address", "own.test:80": "net.address"})
 
+    def test_the_machine_s_own_addresses_whenever_they_came_and_however_many(self):
+        """A hundred of them, a whole range that is routed here, one that is added while the run goes on."""
+        def add(what):
+            subprocess.run("ip -batch -", shell=True, check=True, input="".join(w + "\n" for w in what).encode())
+        add(["addr add 93.184.217.%d/32 dev lo" % i for i in range(1, 100)] + ["route add local 93.184.219.0/24 dev lo"])
+        # The operator wrote this one down: it may be reached, and tells that it is time.
+        server = Server(OWN, 8080)
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        server.before = lambda path: add(["addr add 93.184.218.7/32 dev lo"])
+        rec, out, _ = self.curl("many.test:80,range.test:80,late.test:80,%s:8080" % OWN,
+                                "for u in many.test range.test late.test %s:8080 late.test; do c -o /dev/null -w '%%{http_code}\\n' http://$u/; done" % OWN)
+        self.assertEqual(out.split(), ["403", "403", "502", "200", "403"])
+        self.assertEqual([(x["place"], x["rule"]) for x in rec["network"]["refused_places"]],
+                         [(n + ".test:80", "net.address") for n in ("many", "range", "late")])
+
     def test_rebinding_between_two_looks_changes_nothing(self):
         """The first answer is public, later ones are loopback: the address that was judged is kept."""
         _, out, _ = self.curl("rebind.test:80", "for i in 1 2 3; do c -o /dev/null -w '%{http_code}\\n' http://rebind.test/; done")
@@ -283,7 +302,7 @@ def certificate(where):
 def far_side(where):
     """The other end of the cable, in a network namespace of its own."""
     table = {"good.test": [[PUBLIC]], "bad.test": [["10.1.2.3", "127.0.0.1"]], "own.test": [[OWN]], "mixed.test": [["169.254.169.254", PUBLIC]],
-             "none.test": [[]], "absent.wild.test.corp.test": [[PUBLIC]], "a.wild.test": [[PUBLIC]], "rebind.test": [[PUBLIC], ["127.0.0.1"]]}
+             "many.test": [["93.184.217.99"]], "range.test": [["93.184.219.5"]], "late.test": [["93.184.218.7"]], "none.test": [[]], "absent.wild.test.corp.test": [[PUBLIC]], "a.wild.test": [[PUBLIC]], "rebind.test": [[PUBLIC], ["127.0.0.1"]]}
     subprocess.run("ip link set lo up", shell=True, check=True)
     print("here", flush=True)
     sys.stdin.readline()
@@ -326,32 +345,73 @@ class Audited(unittest.TestCase):
             c.sendall(b"GET http://good.test:%d/ HTTP/1.0\r\n\r\n" % port)
             return b"".join(iter(lambda: c.recv(4096), b"")).split(b" ")[1]
 
+    def start(self, place, audit):
+        """The proxy by itself, with one rule; takes audit."""
+        self.control, theirs = socket.socketpair()
+        ours, self.channel = socket.socketpair()
+        p = subprocess.Popen([os.path.join(os.path.dirname(AIRLOCK), "airlock-proxy")], stdin=theirs, env={})
+        self.addCleanup(p.wait)
+        self.addCleanup(p.kill)
+        for s in self.control, self.channel:
+            s.settimeout(60)
+            self.addCleanup(s.close)
+        text = lambda b: struct.pack("<I", len(b)) + b
+        setup = bytes(2) + text(b"run1") + text(place + b"\0") + text(place + b":127.0.0.1\0")
+        self.control.sendmsg([struct.pack("<IBBBB", len(setup), 1, 1, 2, 0) + setup],
+                             [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [ours.fileno(), audit]))])
+        for s in ours, theirs:
+            s.close()
+        os.close(audit)
+
+    def counts(self):
+        """Stops it; what it counted."""
+        self.control.sendall(struct.pack("<IBBBB", 0, 1, 2, 0, 0))
+        data = b"".join(iter(lambda: self.control.recv(65536), b""))
+        while True:
+            n, _, kind = struct.unpack_from("<IBB", data)
+            if kind == 36:
+                names = "connections", "allowed", "refused", "failed", "bytes_up", "bytes_down", "audit_lost"
+                return dict(zip(names, struct.unpack_from("<%dQ" % len(names), data, 8)))
+            data = data[8 + n:]
+
     def test_B10_nothing_goes_out_that_cannot_be_recorded(self):
         server = Server()
         self.addCleanup(server.server_close)
         self.addCleanup(server.shutdown)
-        control, theirs = socket.socketpair()
-        ours, self.channel = socket.socketpair()
-        full = os.open("/dev/full", os.O_WRONLY)
-        p = subprocess.Popen([os.path.join(os.path.dirname(AIRLOCK), "airlock-proxy")], stdin=theirs, env={})
-        self.addCleanup(p.wait)
-        self.addCleanup(p.kill)
-        for s in control, self.channel:
-            s.settimeout(60)
-            self.addCleanup(s.close)
-        text = lambda b: struct.pack("<I", len(b)) + b
-        place = b"good.test:%d" % server.server_port
-        setup = bytes(2) + text(b"run1") + text(place + b"\0") + text(place + b":127.0.0.1\0")
-        control.sendmsg([struct.pack("<IBBBB", len(setup), 1, 1, 2, 0) + setup],
-                        [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [ours.fileno(), full]))])
-        for s in ours, theirs:
-            s.close()
-        os.close(full)
+        self.start(b"good.test:%d" % server.server_port, os.open("/dev/full", os.O_WRONLY))
         # The first finds out that nothing can be written, when its line is.
         until("a refusal for want of an audit", lambda: self.ask(server.server_port) == b"503")
         heard = len(server.heard)
         self.assertEqual(self.ask(server.server_port), b"503")
         self.assertEqual(len(server.heard), heard)
+        counts = self.counts()
+        self.assertEqual(counts["audit_lost"], counts["connections"])
+
+    def test_B10_what_a_server_has_seen_the_start_of_was_forwarded(self):
+        """A PUT whose client leaves in the middle: refused requests must not use up the room of such lines. The file is so
+        full that a forwarded one is counted and written last, a refused one, which has a smaller share, still at once."""
+        with socket.create_server(("127.0.0.1", 0)) as server, tempfile.NamedTemporaryFile() as log:
+            port, size = server.getsockname()[1], (54 << 20) - (256 << 10)
+            os.truncate(log.name, size)
+            self.start(b"good.test:%d" % port, os.open(log.name, os.O_WRONLY | os.O_APPEND))
+            self.channel.send(b"c")
+            _, anc, _, _ = self.channel.recvmsg(1, socket.CMSG_SPACE(4))
+            with socket.socket(fileno=array.array("i", anc[0][2])[0]) as c:
+                c.sendall(b"PUT http://good.test:%d/ HTTP/1.1\r\nHost: good.test:%d\r\nContent-Length: 10\r\n\r\nhalf" % (port, port))
+                s, _ = server.accept()
+                s.settimeout(60)
+                seen = b""
+                while not seen.endswith(b"half"):
+                    seen += s.recv(4096)
+            while s.recv(4096):
+                pass
+            s.close()
+            self.assertEqual(self.ask(1), b"403")
+            self.assertEqual(self.counts()["audit_lost"], 0)
+            log.seek(size)
+            first, last = [json.loads(l) for l in log]
+            self.assertEqual((first["method"], first["status"], first["target"]), ("GET", 403, "good.test:1"))
+            self.assertEqual((last["method"], last["status"], last["bytes_in"], last["target"]), ("PUT", 0, 4, "good.test:%d" % port))
 
 
 class Namespaces(unittest.TestCase):
@@ -365,7 +425,7 @@ class Namespaces(unittest.TestCase):
         finally:
             host.remove()
         self.assertEqual(r.returncode, 0, r.stdout.decode())
-        self.assertIn(b"Ran 3 tests", r.stdout)
+        self.assertIn(b"Ran 4 tests", r.stdout)
 
 
 if __name__ == "__main__":
@@ -378,5 +438,5 @@ if __name__ == "__main__":
         cable = near_side(place)
         names = ["Resolved"]
     elif not names:
-        names = ["Plain", "Namespaces"]
+        names = ["Plain", "Audited", "Namespaces"]
     unittest.main(argv=[sys.argv[0], *names], verbosity=2)

@@ -193,6 +193,50 @@ static void many_kinds_share(void **state)
 }
 
 /* When it is full nothing more is forwarded; the counts of what ends then still find room. */
+/* Lines of the network proxy that share one say where to; made-up places do not crowd out the rest. */
+static void shared_lines_keep_their_target(void **state)
+{
+	struct audit_entry e = one;
+	struct audit a;
+	char name[64];
+	int rd, fd = made_file(&rd);
+	_cleanup_file_ FILE *f = NULL;
+	_cleanup_free_ char *line = NULL;
+	size_t cap = 0;
+	uint64_t of_one = 0, of_late = 0, without = 0;
+
+	(void)state;
+	assert_int_equal(audit_open(&a, fd, NULL), 0);
+	e.rule = "net.host";
+	e.status = 403;
+	a.tokens[0] = a.tokens[1] = -1e9;
+	e.target = name;
+	for (int i = 0; i < 3 * AUDIT_TARGETS; i++) {
+		(void)snprintf(name, sizeof(name), "n%d.test", i);
+		audit_add(&a, &e);
+		audit_add(&a, &e);
+	}
+	e.rule = "other";
+	audit_add(&a, &e);
+	audit_close(&a);
+	assert_int_equal(a.lost, 0);
+	f = fdopen(rd, "r");
+	assert_non_null(f);
+	while (getline(&line, &cap, f) > 0) {
+		json_t *j = json_loads(line, 0, NULL);
+		const char *to = json_string_value(json_object_get(j, "target"));
+		uint64_t n = (uint64_t)json_integer_value(json_object_get(j, "count"));
+
+		of_one += to && strcmp(to, "n7.test") == 0 ? n : 0;
+		without += !to ? n : 0;
+		of_late += strcmp(json_string_value(json_object_get(j, "rule")), "other") == 0;
+		json_decref(j);
+	}
+	assert_int_equal(of_one, 2);
+	assert_int_equal(without, 2 * 2 * AUDIT_TARGETS);
+	assert_int_equal(of_late, 1);
+}
+
 static void a_full_file_is_said(void **state)
 {
 	struct audit_entry e = one;
@@ -363,6 +407,7 @@ int main(void)
 	    cmocka_unit_test(refusals_do_not_crowd_out_what_is_forwarded),
 	    cmocka_unit_test(refusals_keep_to_their_room),
 	    cmocka_unit_test(many_kinds_share),
+	    cmocka_unit_test(shared_lines_keep_their_target),
 	    cmocka_unit_test(a_full_file_is_said),
 	    cmocka_unit_test(a_torn_line_is_written_again),
 	    cmocka_unit_test(what_a_killed_process_knew_is_written),
