@@ -26,11 +26,11 @@ struct gate_call {
 	size_t up_off;
 	bool has_body, safe;
 	bool up_end, deferred, sent, headed, ended, starved;
-	bool took;	  /* some of the body went, and is not kept */
-	bool whole;	  /* its last frame was made, from byte last_at of the stream on */
+	bool took;  /* some of the body went, and is not kept */
+	bool whole; /* its last frame was made, from byte last_at of the stream on */
 	uint64_t last_at;
-	bool begun;	  /* the client has been told a status */
-	bool again;	  /* it was sent on a stream that is lost */
+	bool begun; /* the client has been told a status */
+	bool again; /* it was sent on a stream that is lost */
 };
 
 struct gate_h2 {
@@ -162,7 +162,8 @@ static int submit(struct gate_call *k)
 		at += k->length[i].name + k->length[i].value;
 	}
 	k->deferred = k->sent = false;
-	k->id = nghttp2_submit_request(h->ch.s, NULL, nv, k->headers, k->has_body ? &body : NULL, k);
+	k->id =
+	    nghttp2_submit_request(h->ch.s, NULL, nv, k->headers, k->has_body ? &body : NULL, k);
 	h->more = true;
 	if (k->id > 0)
 		return 0;
@@ -583,8 +584,7 @@ static void sort_out(struct gate_h2 *h)
 		}
 		/* An upload that was cut off has no effect: the host sends nothing on before its end. */
 		if (k->conn)
-			gate_conn_fail(k->conn,
-				       k->begun || gone(k) ? GATE_LOST : GATE_UNAVAILABLE);
+			gate_conn_fail(k->conn, k->begun || gone(k) ? GATE_LOST : GATE_UNAVAILABLE);
 		free_call(k);
 	}
 	h2chan_done(&h->ch);

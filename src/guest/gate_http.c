@@ -163,8 +163,9 @@ void gate_conn_fail(struct gate_conn *c, enum gate_fail why)
 		own_answer(c, 431, "headers.size", "the headers of this request are too large");
 		return;
 	case GATE_BODY_SIZE:
-		own_answer(c, 413, "body.size",
-			   "the body is larger than the file queue carries; sending it again will not help");
+		own_answer(
+		    c, 413, "body.size",
+		    "the body is larger than the file queue carries; sending it again will not help");
 		return;
 	default:
 		if (c->safe)

@@ -17,10 +17,10 @@
 
 #define FLUSH_AT 65536
 #define NAME_LEN (QUEUE_ID_LEN + 16)
-#define SPOOFS_MAX 8		/* answers that are none, for one request */
-#define HELD_MAX (64 << 20)	/* bytes of answers in memory; others wait in their files */
+#define SPOOFS_MAX 8	      /* answers that are none, for one request */
+#define HELD_MAX (64 << 20)   /* bytes of answers in memory; others wait in their files */
 #define ALIVE_MAX (256 << 10) /* bytes of the host's sign of life */
-#define LOOK_MS 1000		/* between two looks at it */
+#define LOOK_MS 1000	      /* between two looks at it */
 
 enum call_state {
 	CALL_UPLOAD,	/* its file is being written */
@@ -34,7 +34,7 @@ struct gate_call {
 	struct gate_call *next, **prev;
 	struct gate_conn *conn; /* NULL: dropped */
 	enum call_state state;
-	char draft[NAME_LEN];	    /* name of the file that is being written */
+	char draft[NAME_LEN];	   /* name of the file that is being written */
 	char id[QUEUE_ID_LEN + 1]; /* once published */
 	int fd;
 	struct buf out;
@@ -160,10 +160,17 @@ static void fail(struct gate_call *k, enum gate_fail why)
 /* Of the connection from client to gateway; what it says is not the request's. */
 static bool carried(const struct header *h)
 {
-	static const char *const left_out[] = {"connection", "keep-alive",	  "proxy-connection",
-					       "upgrade",    "transfer-encoding", "expect",
-					       "host",	     "te",		  "trailer",
-					       "http2-settings", "content-length"};
+	static const char *const left_out[] = {"connection",
+					       "keep-alive",
+					       "proxy-connection",
+					       "upgrade",
+					       "transfer-encoding",
+					       "expect",
+					       "host",
+					       "te",
+					       "trailer",
+					       "http2-settings",
+					       "content-length"};
 
 	for (size_t i = 0; i < ARRAY_LEN(left_out); i++)
 		if (header_name_is(h->name, left_out[i]))
@@ -196,7 +203,7 @@ static int put_head(struct gate_call *k, const struct http1 *h)
 			return -E2BIG;
 		for (size_t c = 0; c < f.name.n; c++)
 			at[c] = f.name.p[c] >= 'A' && f.name.p[c] <= 'Z' ? (char)(f.name.p[c] + 32)
-									   : f.name.p[c];
+									 : f.name.p[c];
 		f.name.p = at;
 		at += f.name.n;
 		headers[m.headers_len++] = f;
@@ -237,16 +244,16 @@ static struct gate_call *start(struct gate *g, struct gate_conn *conn, const str
 	q->calls++;
 	(void)snprintf(k->draft, sizeof(k->draft), ".%016llx-%llx.tmp",
 		       (unsigned long long)q->random, (unsigned long long)++q->drafts);
-	k->fd = openat(q->requests, k->draft,
-		       O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+	k->fd = openat(q->requests, k->draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+		       0644);
 	/* The host may be another user: its group owns the directory, but our umask would have a say. */
 	if (k->fd >= 0)
 		(void)fchmod(k->fd, 0644);
 	r = k->fd < 0 ? -errno : put_head(k, head);
 	if (r < 0) {
-		*ret_fail = r == -EILSEQ   ? GATE_MALFORMED
-			    : r == -E2BIG  ? GATE_TOO_LARGE
-					   : GATE_UNAVAILABLE;
+		*ret_fail = r == -EILSEQ  ? GATE_MALFORMED
+			    : r == -E2BIG ? GATE_TOO_LARGE
+					  : GATE_UNAVAILABLE;
 		free_call(k);
 		return NULL;
 	}
@@ -392,7 +399,8 @@ static bool look_for(struct gate_call *k)
 static struct gate_call *find(const struct gate_queue *q, const char *id)
 {
 	for (struct gate_call *k = q->list; k; k = k->next)
-		if ((k->state == CALL_PUBLISHED || k->state == CALL_TAKEN) && strcmp(k->id, id) == 0)
+		if ((k->state == CALL_PUBLISHED || k->state == CALL_TAKEN) &&
+		    strcmp(k->id, id) == 0)
 			return k;
 	return NULL;
 }
@@ -514,9 +522,8 @@ static void watch_answers(struct gate_queue *q)
 		return;
 	q->notify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
 	(void)snprintf(self, sizeof(self), "/proc/self/fd/%d", q->responses);
-	if (q->notify >= 0 &&
-	    (inotify_add_watch(q->notify, self, IN_MOVED_TO | IN_ONLYDIR) < 0 ||
-	     loop_add(&q->g->loop, &q->watch, q->notify, EPOLLIN, on_notify) < 0))
+	if (q->notify >= 0 && (inotify_add_watch(q->notify, self, IN_MOVED_TO | IN_ONLYDIR) < 0 ||
+			       loop_add(&q->g->loop, &q->watch, q->notify, EPOLLIN, on_notify) < 0))
 		cleanup_fd(&q->notify);
 }
 

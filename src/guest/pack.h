@@ -5,8 +5,8 @@
  * from a directory descriptor, never through a symbolic link, FIFO or
  * device. Not a boundary control: it has the sandbox's authority, and the host judges every
  * member. Rules: a directory comes before its contents, names in byte order; a file has
- * the size that fstat announced, cut if it grew, padded with zeros, counted in `shrunk` and
- * taken back (op unreadable) if it lost bytes; what cannot be read, and what lies too deep or has too long a path to be
+ * the size that fstat announced, cut if it grew, padded with zeros and counted in `shrunk` if it lost bytes; one
+ * that changed while it was read is sent again, and taken back (op unreadable) if it does not hold still; what cannot be read, and what lies too deep or has too long a path to be
  * named, is op unreadable, never silently absent; an entry that vanishes during the walk is skipped.
  * Of the top's .git only the names of what git would run or obey are announced (config, hooks, info/
  * attributes; .git itself when it is no directory), with no bytes: the host refuses and reports them. Where

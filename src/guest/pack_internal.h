@@ -35,6 +35,7 @@ struct pack {
 	    *base; /* only what differs from it goes; NULL: the tree is an overlay's layer */
 	enum delta_look look; /* the entry at hand, compared with it */
 	struct buf stream;
+	uint64_t sum; /* of the bytes of the file at hand */
 	struct pack_result *res;
 	char path[PATH_MEMBER_MAX + PATH_SEGMENT_MAX + 2];
 	struct level levels[PATH_DEPTH_MAX];

@@ -3,8 +3,8 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/sendfile.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -13,8 +13,8 @@
 #include "guest/pack_internal.h"
 
 #define FLUSH_AT 131072 /* bytes of stream that are collected before a write */
-#define SMALL 65536	/* a file up to this size goes through the buffer */
-#define CHUNK (1 << 20)
+#define CHUNK 65536
+#define TRIES 3	       /* of a file that changes while it is read */
 #define PIECES_MAX 256 /* of a file with holes; with more it goes as a plain file */
 /* struct open_how, openat2(2); the guest is built without the kernel's headers */
 struct how {
@@ -24,7 +24,7 @@ struct how {
 
 /* The stream. ------------------------------------------------------------------------------- */
 
-/* After a failed write or sendfile: true to try again. */
+/* After a failed write: true to try again. */
 static bool try_again(const struct pack *p)
 {
 	struct pollfd w = {.fd = p->out, .events = POLLOUT};
@@ -55,7 +55,7 @@ int pack_flush(struct pack *p)
 static int put_zeros(struct pack *p, uint64_t n)
 {
 	while (n) {
-		size_t k = n < SMALL ? (size_t)n : SMALL;
+		size_t k = n < CHUNK ? (size_t)n : CHUNK;
 		char *to = buf_room(&p->stream, k);
 		int r;
 
@@ -71,60 +71,72 @@ static int put_zeros(struct pack *p, uint64_t n)
 	return 0;
 }
 
-/* Moves up to *left bytes of the file through the buffer; stops early where the file does. */
-static int copy(struct pack *p, int fd, uint64_t *left)
+/* A sum of the bytes that were read, to see whether a second look finds the same. No control: who lies is inside. */
+static void mix(uint64_t *sum, const char *data, size_t n)
 {
-	while (*left) {
-		size_t k = *left < SMALL ? (size_t)*left : SMALL;
+	uint64_t h = *sum, w;
+
+	for (; n >= sizeof(w); data += sizeof(w), n -= sizeof(w)) {
+		memcpy(&w, data, sizeof(w));
+		h = (h ^ w) * UINT64_C(0x9e3779b97f4a7c15);
+		h ^= h >> 32;
+	}
+	for (; n; data++, n--)
+		h = (h ^ (uint8_t)*data) * UINT64_C(0x100000001b3);
+	*sum = h ^ h >> 29;
+}
+
+/* Fills `to` as far as the file goes. How much, or negative errno. */
+static ssize_t read_chunk(int fd, char *to, size_t n)
+{
+	size_t at = 0;
+
+	while (at < n) {
+		ssize_t k = read(fd, to + at, n - at);
+
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k < 0)
+			return -errno;
+		if (k == 0)
+			break;
+		at += (size_t)k;
+	}
+	return (ssize_t)at;
+}
+
+/*
+ * Exactly size bytes, whatever happens to the file meanwhile: the header has promised them. 1 if some of
+ * them are no bytes of the file, errno. Copied and not spliced: pages on their way through a pipe still change
+ * with the file, after every look at it.
+ */
+static int put_bytes(struct pack *p, int fd, uint64_t size)
+{
+	uint64_t left = size;
+
+	while (left) {
+		size_t k = left < CHUNK ? (size_t)left : CHUNK;
 		char *to = buf_room(&p->stream, k);
 		ssize_t n;
 		int r;
 
 		if (!to)
 			return p->stream.err;
-		n = read(fd, to, k);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return 0;
+		n = read_chunk(fd, to, k);
+		if (n <= 0) /* an error of the file shows in the stream as lost bytes */
+			break;
+		mix(&p->sum, to, (size_t)n);
 		buf_add(&p->stream, (size_t)n);
-		*left -= (uint64_t)n;
+		left -= (uint64_t)n;
 		r = p->stream.len >= FLUSH_AT ? pack_flush(p) : 0;
 		if (r < 0)
 			return r;
+		if ((size_t)n < k)
+			break;
 	}
-	return 0;
-}
-
-/*
- * Exactly size bytes, whatever happens to the file meanwhile: the header has promised them. 1 if some of
- * them are no bytes of the file, errno.
- */
-static int put_bytes(struct pack *p, int fd, uint64_t size)
-{
-	uint64_t left = size;
-	int r;
-
-	if (left > SMALL) {
-		r = pack_flush(p);
-		if (r < 0)
-			return r;
-		while (left) {
-			ssize_t n = sendfile(p->out, fd, NULL, left < CHUNK ? (size_t)left : CHUNK);
-
-			if (n > 0)
-				left -= (uint64_t)n;
-			else if (n == 0 || !try_again(p))
-				break;
-		}
-	}
-	/* What sendfile could not do, for lack of support or an error on either side, shows here. */
-	r = copy(p, fd, &left);
-	if (r < 0)
-		return r;
 	if (left) {
-		p->res->shrunk++;
-		r = put_zeros(p, left);
+		int r = put_zeros(p, left);
+
 		if (r < 0)
 			return r;
 	}
@@ -282,20 +294,112 @@ static int put_sparse(struct pack *p, int fd, const struct tar_member *m,
 	return r < 0 ? r : torn;
 }
 
-static int put_content(struct pack *p, int fd, const struct tar_member *m, const struct stat *st)
-{
+/* One file's content, and how it was read. */
+struct content {
 	struct tar_extent v[PIECES_MAX];
-	size_t n = 0;
+	size_t n; /* pieces; 0: a plain file */
+	struct stat st;
+	bool
+	    fresh; /* it was written in this tick of the clock that stamps files: another write would not show */
+};
+
+static int put_content(struct pack *p, int fd, const struct tar_member *m, struct content *c)
+{
 	int r;
 
-	if (m->size > SMALL && (uint64_t)st->st_blocks * 512 < m->size)
-		n = find_pieces(fd, m->size, v);
-	if (n)
-		return put_sparse(p, fd, m, v, n);
+	p->sum = 0;
+	c->n = 0;
+	if (m->size > CHUNK && (uint64_t)c->st.st_blocks * 512 < m->size)
+		c->n = find_pieces(fd, m->size, c->v);
+	if (c->n)
+		return put_sparse(p, fd, m, c->v, c->n);
 	if (lseek(fd, 0, SEEK_SET) < 0)
 		return -errno;
 	r = pack_put_member(p, m);
 	return r < 0 ? r : put_body(p, fd, m->size);
+}
+
+static int look(int fd, struct content *c)
+{
+	struct timespec now;
+
+	if (clock_gettime(CLOCK_REALTIME_COARSE, &now) < 0 || fstat(fd, &c->st) < 0 ||
+	    !S_ISREG(c->st.st_mode))
+		return -EINVAL;
+	c->fresh = c->st.st_ctim.tv_sec > now.tv_sec ||
+		   (c->st.st_ctim.tv_sec == now.tv_sec && c->st.st_ctim.tv_nsec >= now.tv_nsec);
+	return 0;
+}
+
+/* The sum of what is there now, where the pieces of before are. false: it is shorter, or cannot be read. */
+static bool sum_again(struct pack *p, int fd, const struct content *c, uint64_t size, uint64_t *ret)
+{
+	const struct tar_extent whole = {0, size}, *v = c->n ? c->v : &whole;
+	size_t n = c->n ? c->n : 1;
+	char *part = buf_room(&p->stream, CHUNK); /* not added to it */
+
+	*ret = 0;
+	for (size_t i = 0; i < n; i++) {
+		if (!part || lseek(fd, (off_t)v[i].off, SEEK_SET) < 0)
+			return false;
+		for (uint64_t left = v[i].len; left;) {
+			size_t k = left < CHUNK ? (size_t)left : CHUNK;
+
+			if (read_chunk(fd, part, k) != (ssize_t)k)
+				return false;
+			mix(ret, part, k);
+			left -= k;
+		}
+	}
+	return true;
+}
+
+static bool same_pieces(int fd, const struct content *c, uint64_t size)
+{
+	struct tar_extent now[PIECES_MAX];
+	size_t n = c->n ? find_pieces(fd, size, now) : 0;
+
+	return n == c->n && memcmp(now, c->v, n * sizeof(*now)) == 0;
+}
+
+static bool same_time(const struct timespec *a, const struct timespec *b)
+{
+	return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+}
+
+/*
+ * Were the bytes that went out ever in the file at one moment? Its stamps say that nothing touched it; or a second
+ * look at the same bytes finds them all again, and so they were there in between: a log that only grows passes, one
+ * that was cut and filled again while it was read does not. What goes through a writable mapping shows in neither.
+ */
+static bool steady(struct pack *p, int fd, const struct content *c, uint64_t size)
+{
+	struct stat st;
+	uint64_t again;
+
+	if (!c->fresh && fstat(fd, &st) == 0 && st.st_size == c->st.st_size &&
+	    same_time(&st.st_mtim, &c->st.st_mtim) && same_time(&st.st_ctim, &c->st.st_ctim))
+		return true;
+	return sum_again(p, fd, c, size, &again) && again == p->sum && same_pieces(fd, c, size);
+}
+
+/* As often as it takes to get bytes of one moment, TRIES at most: the last member of a path is the one that counts. */
+static int put_steady(struct pack *p, int fd, size_t path_len, struct content *c)
+{
+	for (int i = 0; i < TRIES; i++) {
+		struct tar_member m = pack_member_of(p, path_len, TAR_FILE, &c->st);
+		int r;
+
+		m.size = (uint64_t)c->st.st_size;
+		r = put_content(p, fd, &m, c);
+		if (r < 0 || (r == 0 && steady(p, fd, c, m.size)))
+			return r;
+		p->res->shrunk += r > 0;
+		if (look(fd, c) < 0)
+			break;
+	}
+	/* Neither the old bytes nor the new: the host must not take what it got for a state of the file. */
+	return pack_put_op(p, path_len, TAR_FILE, TAR_OP_UNREADABLE);
 }
 
 int pack_put_file(struct pack *p, int dir, const char *name, size_t path_len,
@@ -306,25 +410,19 @@ int pack_put_file(struct pack *p, int dir, const char *name, size_t path_len,
 	_cleanup_fd_ int fd =
 	    openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	int error = errno;
-	struct tar_member m;
-	struct stat st;
-	int r;
+	struct content c;
 
 	if (lent)
 		(void)pack_set_mode(p, path_len, before->st_mode);
 
 	if (fd < 0)
 		return pack_put_unopened(p, path_len, TAR_FILE, error);
-	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+	if (look(fd, &c) < 0)
 		return pack_put_op(p, path_len, TAR_FILE, TAR_OP_UNREADABLE);
-	if (!p->base && st.st_size == 0 &&
+	if (!p->base && c.st.st_size == 0 &&
 	    pack_has_mark(fd, "user.overlay.whiteout", "trusted.overlay.whiteout", '\0'))
 		return pack_put_op(p, path_len, TAR_FILE, TAR_OP_DELETE);
-	m = pack_member_of(p, path_len, TAR_FILE, &st);
-	m.size = (uint64_t)st.st_size;
-	r = put_content(p, fd, &m, &st);
-	/* Neither the old bytes nor the new: the host must not take what it got for a state of the file. */
-	return r > 0 ? pack_put_op(p, path_len, TAR_FILE, TAR_OP_UNREADABLE) : r;
+	return put_steady(p, fd, path_len, &c);
 }
 
 int pack_put_link(struct pack *p, int dir, const char *name, size_t path_len, const struct stat *st)
