@@ -529,8 +529,7 @@ static int start(struct host *h, struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
 		cleanup_fd(&fds[i]);
 	/* The frame held the credential: the guard has its own copy now. */
-	if (h->ctl.in.data)
-		sodium_memzero(h->ctl.in.data, h->ctl.in.len);
+	chan_forget(&h->ctl);
 	if (r == 0)
 		r = loop_add(&h->loop, &h->ctl_watch, h->ctl.fd, EPOLLIN, on_parent);
 	if (r == 0)

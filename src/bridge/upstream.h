@@ -1,8 +1,8 @@
 /*
  * upstream.h: the forwarder: requests to the one configured origin.
  *
- * Two of them: upstream_http.c, with upstream_conn.c, for http and unix sockets, in airlock-bridge; upstream_tls.c with
- * libcurl for https, in airlock-bridge-tls. A program links one.
+ * Calls are upstream_http.c, their connections upstream_conn.c, and what these write and read is upstream_wire.h: in clear in
+ * airlock-bridge, TLS in airlock-bridge-tls.
  *
  * Fixed for its life: origin, addresses (resolved once, before confinement), certificates, no redirects, no
  * proxy, no cookies, HTTP/1.1. Connections are used again. When one of these dies under a request before any answer, a

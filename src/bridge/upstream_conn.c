@@ -12,7 +12,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -38,6 +37,7 @@ void upstream_conn_hang_up(struct conn *k)
 	if (k->call)
 		k->call->conn = NULL;
 	loop_del(k->u->loop, &k->w);
+	wire_end_free(k->wire);
 	(void)close(k->fd);
 	http1_done(&k->p);
 	buf_done(&k->rest);
@@ -63,11 +63,10 @@ static void retire(struct conn *k)
 struct conn *upstream_conn_reusable(struct upstream *u, int64_t now)
 {
 	struct conn *k;
-	char byte;
 
 	while ((k = u->idle)) {
 		if (now - k->idle_ns < BRIDGE_KEEPALIVE_MS * NS_PER_MS &&
-		    recv(k->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN)
+		    wire_quiet(k->wire, k->fd))
 			break;
 		upstream_conn_hang_up(k);
 	}
@@ -93,8 +92,13 @@ static int dial(struct upstream_call *c)
 		k->connecting = true;
 	}
 	if (r == 0)
+		r = wire_begin(u->wire, fd, &k->wire);
+	/* Where there is one to be greeted, that begins when it can be written to. */
+	k->connecting = k->connecting || k->wire;
+	if (r == 0)
 		r = loop_add(u->loop, &k->w, fd, k->connecting ? EPOLLOUT : EPOLLIN, on_conn);
 	if (r < 0) {
+		wire_end_free(k->wire);
 		if (fd >= 0)
 			(void)close(fd);
 		free(k);
@@ -155,6 +159,7 @@ bool upstream_conn_send_more(struct upstream_call *c)
 {
 	size_t all = c->head.len + c->q.body.n;
 	struct conn *k = c->conn;
+	uint32_t events = 0;
 
 	while (c->out < all) {
 		size_t in_body = c->out > c->head.len ? c->out - c->head.len : 0;
@@ -162,17 +167,14 @@ bool upstream_conn_send_more(struct upstream_call *c)
 		    {c->head.data + c->out, c->out < c->head.len ? c->head.len - c->out : 0},
 		    {(char *)(uintptr_t)c->q.body.p + in_body, c->q.body.n - in_body}};
 		bool from_body = v[0].iov_len == 0;
-		const struct msghdr m = {.msg_iov = v + from_body,
-					 .msg_iovlen = from_body || c->q.body.n == 0 ? 1 : 2};
-		ssize_t n = sendmsg(k->fd, &m, MSG_NOSIGNAL);
+		ssize_t n = wire_send(k->wire, k->fd, v + from_body,
+				      from_body || c->q.body.n == 0 ? 1 : 2, &events);
 
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && errno == EAGAIN)
+		if (n == -EAGAIN)
 			break;
 		if (n < 0) {
 			/* An answer that came before the end of the request is still read. */
-			if (c->out && (errno == EPIPE || errno == ECONNRESET))
+			if (c->out && (n == -EPIPE || n == -ECONNRESET))
 				break;
 			lost(c);
 			return false;
@@ -180,7 +182,7 @@ bool upstream_conn_send_more(struct upstream_call *c)
 		c->sent = true;
 		c->out += (size_t)n;
 	}
-	loop_mod(k->u->loop, &k->w, c->out < all ? EPOLLIN | EPOLLOUT : EPOLLIN);
+	loop_mod(k->u->loop, &k->w, c->out < all ? EPOLLIN | events : EPOLLIN);
 	return true;
 }
 
@@ -288,36 +290,62 @@ static void on_end(struct upstream_call *c)
 static void receive(struct conn *k)
 {
 	struct upstream_call *c = k->call;
-	ssize_t n = recv(k->fd, k->u->chunk, READ_CHUNK, 0);
+	uint32_t events = 0;
+	ssize_t n;
 
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
 	/* An idle connection has nothing to say but that it is over. */
 	if (!c) {
-		upstream_conn_hang_up(k);
+		if (!wire_quiet(k->wire, k->fd))
+			upstream_conn_hang_up(k);
 		return;
 	}
+	n = wire_recv(k->wire, k->fd, k->u->chunk, READ_CHUNK, &events);
+	k->read_writes = n == -EAGAIN && events == EPOLLOUT;
+	if (k->read_writes)
+		loop_mod(k->u->loop, &k->w, EPOLLIN | EPOLLOUT);
+	if (n == -EAGAIN)
+		return;
 	k->heard = k->heard || n > 0;
 	if (n > 0)
 		(void)take(c, k->u->chunk, (size_t)n);
-	else
+	else if (n == 0)
 		on_end(c);
+	else
+		lost(c);
+}
+
+/* That address is no good. */
+static void next_address(struct conn *k)
+{
+	struct upstream_call *c = k->call;
+
+	upstream_conn_hang_up(k);
+	c->at++;
+	(void)upstream_conn_begin(c);
 }
 
 static void connected(struct conn *k)
 {
-	struct upstream_call *c = k->call;
 	socklen_t len = sizeof(int);
-	int bad = 0;
+	uint32_t events = 0;
+	int r = 0;
 
-	if (getsockopt(k->fd, SOL_SOCKET, SO_ERROR, &bad, &len) == 0 && bad == 0) {
-		k->connecting = false;
-		(void)upstream_conn_send_more(c);
+	if (!k->greeting && (getsockopt(k->fd, SOL_SOCKET, SO_ERROR, &r, &len) < 0 || r != 0)) {
+		next_address(k);
 		return;
 	}
-	upstream_conn_hang_up(k);
-	c->at++;
-	(void)upstream_conn_begin(c);
+	k->greeting = true;
+	r = wire_greet(k->wire, &events);
+	if (r == -EAGAIN) {
+		loop_mod(k->u->loop, &k->w, events);
+		return;
+	}
+	if (r < 0) {
+		next_address(k);
+		return;
+	}
+	k->connecting = false;
+	(void)upstream_conn_send_more(k->call);
 }
 
 static void on_conn(struct loop_watch *w, uint32_t events)
@@ -330,7 +358,7 @@ static void on_conn(struct loop_watch *w, uint32_t events)
 	}
 	if ((events & EPOLLOUT) && k->call && !upstream_conn_send_more(k->call))
 		return;
-	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+	if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) || k->read_writes)
 		receive(k);
 }
 

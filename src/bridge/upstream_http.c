@@ -1,8 +1,8 @@
 /*
- * Policy of door 2 here: bytes go to one origin, http or a unix socket, which was fixed before the first foreign byte
- * came in; no answer of the upstream makes this process connect elsewhere, send an unsafe request twice, or remember
- * anything; a connection whose last answer did not end cleanly carries no further request. Not done here: what may be
- * sent (guard.h), https (upstream_tls.c).
+ * Policy of door 2 here: bytes go to one origin, which was fixed before the first foreign byte came in; no answer of the
+ * upstream makes this process connect elsewhere, send an unsafe request twice, or remember anything; a connection whose
+ * last answer did not end cleanly carries no further request. Not done here: what may be sent (guard.h), TLS
+ * (upstream_tls.c).
  *
  * Without a library: what libcurl does beside this (three polls a request, a state machine per transfer, thirty shared
  * objects) is half of the bridge's time and most of its memory.
@@ -214,10 +214,7 @@ static int locate(struct upstream *u, struct err *e)
 {
 	struct sockaddr_un *a = (struct sockaddr_un *)&u->addr[0];
 
-	if (u->origin.scheme == ORIGIN_HTTPS)
-		return err_set(e, ERR_INVALID, "upstream %s: https is airlock-bridge-tls's",
-			       u->origin.text);
-	if (u->origin.scheme == ORIGIN_HTTP)
+	if (u->origin.scheme != ORIGIN_UNIX)
 		return resolve(u, e);
 	a->sun_family = AF_UNIX;
 	memcpy(a->sun_path, u->origin.path, sizeof(u->origin.path));
@@ -232,7 +229,6 @@ int upstream_new(struct loop *l, const struct origin *o, struct view ca, struct 
 	struct upstream *u = calloc(1, sizeof(*u));
 	int r;
 
-	(void)ca;
 	if (!u || !(u->chunk = malloc(READ_CHUNK))) {
 		free(u);
 		return err_set(e, ERR_NOMEM, "upstream: out of memory");
@@ -240,7 +236,9 @@ int upstream_new(struct loop *l, const struct origin *o, struct view ca, struct 
 	u->loop = l;
 	u->origin = *o;
 	u->due_ns = INT64_MAX;
-	r = locate(u, e);
+	r = wire_new(o, ca, &u->wire, e);
+	if (r == 0)
+		r = locate(u, e);
 	if (r < 0) {
 		upstream_free(u);
 		return r;
@@ -257,6 +255,7 @@ void upstream_free(struct upstream *u)
 		free_call(u->calls);
 	while (u->idle)
 		upstream_conn_hang_up(u->idle);
+	wire_free(u->wire);
 	free(u->chunk);
 	free(u);
 }

@@ -17,6 +17,7 @@
 #include "base/limits.h"
 #include "bridge/upstream.h"
 #include "bridge/upstream_resolve.h"
+#include "bridge/upstream_wire.h"
 #include "wire/http1.h"
 
 #define READ_CHUNK 32768
@@ -24,6 +25,7 @@
 struct conn {
 	struct loop_watch w; /* off while the sandbox has no room */
 	int fd;
+	struct wire_end *wire; /* owned */
 	struct upstream *u;
 	struct upstream_call *call; /* NULL: idle */
 	struct conn *next, **prev;  /* among the idle ones */
@@ -31,12 +33,15 @@ struct conn {
 	struct buf rest; /* what came behind a piece that was not taken */
 	size_t piece;	 /* that many bytes of it are body already */
 	int64_t idle_ns; /* since then */
-	bool connecting, used, heard, eof;
+	bool connecting; /* or greeting */
+	bool greeting, used, heard, eof;
+	bool read_writes; /* to read, something of TLS must be written first */
 };
 
 struct upstream {
 	struct loop *loop;
 	struct origin origin;
+	struct wire *wire; /* owned; NULL in clear */
 	struct sockaddr_storage addr[UPSTREAM_ADDRESSES_MAX];
 	socklen_t addr_len[UPSTREAM_ADDRESSES_MAX];
 	unsigned addrs;

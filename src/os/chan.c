@@ -32,6 +32,20 @@ void chan_done(struct chan *c)
 	buf_done(&c->out);
 }
 
+void chan_forget(struct chan *c)
+{
+	size_t max = c->in.max;
+
+	if (c->used)
+		explicit_bzero(c->in.data, c->used);
+	buf_drop(&c->in, c->used);
+	c->used = 0;
+	if (c->in.len)
+		return;
+	buf_done(&c->in);
+	buf_init(&c->in, max);
+}
+
 /* 0 when ready, -ETIMEDOUT, or a negative errno. */
 static int wait_ready(int fd, short events, int64_t deadline_ns)
 {

@@ -31,6 +31,8 @@ struct chan {
 /* Takes ownership of fd. No allocation. */
 void chan_init(struct chan *c, int fd, bool accept_fds);
 void chan_done(struct chan *c);
+/* The last frame that came held a secret, or was large: wiped, its memory given back. Its views are dead then. */
+void chan_forget(struct chan *c);
 /*
  * Sends one frame whole (waits until the peer reads, at most until deadline_ns of
  * clock_mono_ns; INT64_MAX: no limit). Descriptors stay the caller's. 0 or negative

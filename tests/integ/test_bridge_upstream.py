@@ -311,6 +311,62 @@ def certificate(d, name, alt, days=2):
     return c, "%s/%s.pem" % (d, name)
 
 
+def signed(d, alt):
+    """A server that an intermediate vouches for, which a root vouches for; two roots of that name. (context, both roots)"""
+    def run(*argv):
+        subprocess.run(["openssl", *argv], check=True, capture_output=True, cwd=d)
+
+    def key(name):
+        run("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=" + name.rstrip("2"), "-keyout", name + ".key",
+            "-out", name + ".csr")
+    for name, text in ("ca", "basicConstraints=critical,CA:true\n"), ("leaf", "subjectAltName=%s\n" % alt):
+        with open("%s/%s.ext" % (d, name), "w", encoding="ascii") as f:
+            f.write(text)
+    for root in "root", "root2":
+        key(root)
+        run("x509", "-req", "-in", root + ".csr", "-signkey", root + ".key", "-days", "2", "-extfile", "ca.ext", "-out", root + ".pem")
+    for name, by, ext in ("mid", "root", "ca"), ("leaf", "mid", "leaf"):
+        key(name)
+        run("x509", "-req", "-in", name + ".csr", "-CA", by + ".pem", "-CAkey", by + ".key", "-CAcreateserial", "-days", "2", "-extfile", ext + ".ext",
+            "-out", name + ".pem")
+
+    def read(name):
+        with open("%s/%s.pem" % (d, name), encoding="ascii") as f:
+            return f.read()
+    with open(d + "/chain.pem", "w", encoding="ascii") as f:
+        f.write(read("leaf") + read("mid"))
+    c = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    c.load_cert_chain(d + "/chain.pem", d + "/leaf.key")
+    return c, read("root2") + read("root"), read("root2")
+
+
+class Over(Plain):
+    """All of that through TLS."""
+    KIND = "https"
+
+    @classmethod
+    def setUpClass(cls):
+        cls.dir = tempfile.mkdtemp(prefix="airlock-up.")
+        tls, pem = certificate(cls.dir, "one", "DNS:localhost")
+        cls.up = Upstream(cls.dir, cls.KIND, tls)
+        cls.b = Bridge(cls.up, {"SSL_CERT_FILE": pem})
+
+    def test_F09_answers_of_every_framing(self):
+        def answer(how):
+            def script(c, call):
+                c.sendall(OK + b"\r\nto the end")
+                how(c)
+                return False
+            self.up.script = script
+            return self.b.ask()
+        self.up.script = OK + b"transfer-encoding: chunked\r\n\r\n" + b"4000\r\n" + b"x" * 0x4000 + b"\r\n0\r\n\r\n"
+        self.assertEqual(self.b.ask()[::2], (200, b"x" * 0x4000))
+        # An answer that ends with the connection ends with TLS's own mark, or was cut.
+        self.assertEqual(answer(lambda c: c.unwrap())[::2], (200, b"to the end"))
+        got = answer(lambda c: c.shutdown(socket.SHUT_RDWR))
+        self.assertTrue(got is None or got[0] == 502, got)
+
+
 class Tls(unittest.TestCase):
     def setUp(self):
         self.dir = tempfile.mkdtemp(prefix="airlock-up.")
@@ -333,6 +389,25 @@ class Tls(unittest.TestCase):
         with open("/proc/%d/task/%d/children" % (b.p.pid, b.p.pid), encoding="ascii") as f:
             names = [os.path.basename(os.readlink("/proc/%s/exe" % p)) for p in f.read().split()]
         self.assertIn("airlock-bridge-tls", names)
+
+    def test_F10_a_chain_to_one_of_many_authorities(self):
+        tls, roots, other = signed(self.dir, "DNS:localhost,IP:127.0.0.1")
+        up = Upstream(self.dir, "https", tls)
+        self.addCleanup(up.s.close)
+        up.script, name = FINE, up.url
+        for bundle, url, status in ((roots, name, 200), (roots, name.replace("localhost", "127.0.0.1"), 200), (other, name, 503), ("", name, None),
+                                    (roots.replace("MII", "MIJ", 1), name, 200)):
+            with open(self.dir + "/bundle", "w", encoding="ascii") as f:
+                f.write("# before\n" + bundle + "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+            up.url = url
+            if status is None:
+                with self.assertRaisesRegex(AssertionError, "no certificate authorities"):
+                    Bridge(up, {"SSL_CERT_FILE": self.dir + "/bundle"})
+                continue
+            b = Bridge(up, {"SSL_CERT_FILE": self.dir + "/bundle"})
+            for _ in range(2):
+                self.assertEqual(b.ask("POST", b"abc")[0], status)
+            self.assertEqual(b.stop()[0], 0)
 
     def test_an_upstream_that_speaks_clear_text_gets_nothing(self):
         _, pem = certificate(self.dir, "one", "DNS:localhost")
