@@ -45,6 +45,7 @@ struct gate_conn {
 	struct http1_writer w1;
 	int status;
 	bool has_head, head_out, answered, broken, dirty;
+	bool starved; /* its body waits for room; gate_conn_room follows */
 	int64_t moved_ns;
 };
 
@@ -390,7 +391,8 @@ static bool step(struct gate_conn *c)
 		size_t room = c->g->carrier->room(c->call);
 
 		n = n < room ? n : room;
-		if (room == 0)
+		c->starved = room == 0;
+		if (c->starved)
 			return false;
 	}
 	switch (http1_feed(&c->p, c->in.data + c->in_off, n, &used, &piece)) {
@@ -474,6 +476,8 @@ void gate_conn_room(struct gate_conn *c)
 {
 	if (c->state != CONN_BODY)
 		return;
+	/* It was not the client who waited: its time begins now. */
+	c->moved_ns = clock_mono_ns();
 	if (c->in.len > c->in_off)
 		serve(c);
 	touch(c);
@@ -554,10 +558,8 @@ static int64_t conn_due(const struct gate_conn *c)
 	case CONN_HEAD:
 		return after_ms(c->moved_ns, http1_pending(&c->p) ? GATE_HEAD_MS : GATE_KEEP_MS);
 	case CONN_BODY:
-		/* While the channel has no room it is not the client who waits. */
-		return c->call && c->g->carrier->room(c->call) == 0
-			   ? INT64_MAX
-			   : after_ms(c->moved_ns, GATE_IDLE_MS);
+		/* Until the channel says that it has room it is not the client who waits. */
+		return c->call && c->starved ? INT64_MAX : after_ms(c->moved_ns, GATE_IDLE_MS);
 	case CONN_LINGER:
 		return after_ms(c->moved_ns, GATE_LINGER_MS);
 	default:

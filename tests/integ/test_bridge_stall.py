@@ -3,9 +3,12 @@
 
 usage: test_bridge_stall.py AIRLOCK [TEST...]
 """
+import json
 import os
 import signal
 import sys
+import tempfile
+import threading
 import time
 import unittest
 
@@ -30,6 +33,33 @@ class Stall(unittest.TestCase):
         began = time.monotonic()
         self.assertIn(b"ping", c.host.expect(LOST))
         self.assertGreater(time.monotonic() - began, 15)
+
+    def test_B08_C05_an_upload_that_waited_for_room_is_not_cut_off_when_there_is_some(self):
+        """As many bodies as are held at once, for longer than a client may idle; the others wait in the gateway all that time."""
+        gate, n = threading.Event(), 8
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
+            json.dump({"version": 1, "name": "t", "routes": ["POST /x"], "identity_headers": {"x-paperclip-run-id": "{run}"},
+                       "limits": {"request_time": "4m"}}, f)
+            f.flush()
+            b = Bridge("--policy", f.name)
+        there = threading.Semaphore(0)
+
+        def wait(handler, call):
+            there.release()
+            gate.wait(120)
+            return api_box.echo(handler, call)
+        b.api.answer = wait
+        got = []
+        asking = [threading.Thread(target=lambda: got.append(b.ask("POST", "/x", body=b"x" * (10 << 20))[0])) for _ in range(n)]
+        for t in asking:
+            t.start()
+        self.assertTrue(there.acquire(timeout=60))
+        time.sleep(35)
+        gate.set()
+        for t in asking:
+            t.join(120)
+        self.assertEqual(got, [200] * n)
+        self.assertEqual(b.stop()[0], 0)
 
     def test_C09_a_helper_that_hangs_is_replaced(self):
         for transport in "http2", "queue":
