@@ -189,14 +189,13 @@ static int keep_replaced(struct unpack *u, const struct intent *in)
 }
 
 /*
- * What was deleted goes to the run, where the file system allows a rename; a mass deletion always. With
- * keep_trash nobody else has the bytes: they go in any case, and what was replaced too. Where what must go
- * cannot, the staging place stays with everything in it, and a recovery tries again.
+ * What was deleted goes to the run, by a copy where that lies on another file system; with keep_trash what was replaced
+ * too, for nobody else has those bytes. Where something cannot go, the staging place stays with everything in
+ * it, and a recovery tries again.
  */
 static int keep_trash(struct unpack *u, uint64_t end, struct err *e)
 {
 	_cleanup_journal_cache_ struct journal_cache k = {0};
-	bool copy = u->mass_delete || u->s.keep_trash;
 	uint64_t pos = 0;
 	struct intent in;
 
@@ -204,16 +203,22 @@ static int keep_trash(struct unpack *u, uint64_t end, struct err *e)
 		int r = 0;
 
 		if (in.op == IN_DELETE || in.op == IN_CLEAR)
-			r = save_trash(u, in.id, in.path, copy);
+			r = save_trash(u, in.id, in.path);
 		else if (in.op == IN_PUT && u->s.keep_trash)
 			r = keep_replaced(u, &in);
-		if (r < 0 && r != -ENOENT && copy)
+		if (r < 0 && r != -ENOENT)
 			return err_sys(
 			    e, -r,
 			    "keep the old %s in the trash (all is published; what was deleted or "
 			    "replaced lies in %s until 'airlock recover' can move it)",
 			    in.path, u->st.path);
 	}
+	/* The sweep that follows removes the only other copy. */
+	if (u->copied && syncfs(u->run_fd) < 0)
+		return err_sys(e, errno,
+			       "make the trash durable (all is published; what was deleted lies "
+			       "in %s until 'airlock recover' can move it)",
+			       u->st.path);
 	return 0;
 }
 

@@ -182,14 +182,15 @@ static int copy_dir(int from_dir, const char *from, struct beneath *to, const ch
 		return r;
 	}
 	r = 0;
-	while (r == 0 && (de = readdir(d)))
+	/* A list that ends by an error is no list. */
+	while (r == 0 && (errno = 0, de = readdir(d)))
 		if (strcmp(de->d_name, ".") != 0 && strcmp(de->d_name, "..") != 0)
 			r = copy_any(dirfd(d), de->d_name, &sub, de->d_name, depth);
-	return r;
+	return r < 0 ? r : -errno;
 }
 
 /* Moves from_dir/from to trash/<path> of the run; 0, or what hindered it. */
-static int to_trash(struct unpack *u, int from_dir, const char *from, const char *path, bool copy)
+static int to_trash(struct unpack *u, int from_dir, const char *from, const char *path)
 {
 	char name[PATH_MEMBER_MAX + 1];
 	_cleanup_fd_ int fd = -1, dir = -1;
@@ -205,19 +206,20 @@ static int to_trash(struct unpack *u, int from_dir, const char *from, const char
 		return dir;
 	if (renameat2(from_dir, from, dir, base, RENAME_NOREPLACE) == 0)
 		return 0;
-	if (!copy || (errno != EXDEV && errno != EINVAL))
+	if (errno != EXDEV && errno != EINVAL)
 		return -errno;
+	u->copied = true;
 	return copy_any(from_dir, from, &b, name, 0);
 }
 
-int save_trash(struct unpack *u, uint64_t id, const char *path, bool copy)
+int save_trash(struct unpack *u, uint64_t id, const char *path)
 {
 	char from[20];
 
 	stage_name(id, from);
 	if (faccessat(u->st.trash, from, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
-	return to_trash(u, u->st.trash, from, path, copy);
+	return to_trash(u, u->st.trash, from, path);
 }
 
 int save_replaced(struct unpack *u, uint64_t id, const char *path)
@@ -225,7 +227,7 @@ int save_replaced(struct unpack *u, uint64_t id, const char *path)
 	char from[20];
 
 	stage_name(id, from);
-	return to_trash(u, u->st.content, from, path, true);
+	return to_trash(u, u->st.content, from, path);
 }
 
 void give_to(int dir, const char *name, uid_t uid, gid_t gid)

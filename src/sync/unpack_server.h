@@ -75,6 +75,7 @@ struct unpack {
 	uint64_t unknown; /* entries of kind MK_UNKNOWN */
 	uint64_t deletes, bytes_written;
 	bool mass_delete, rejected, publishing, fold_case;
+	bool copied;  /* something into the trash */
 	bool partial; /* what the stream does not bring is unknown, not gone */
 	const char *rule;
 	char rule_text[512];
@@ -161,8 +162,8 @@ int save_host(struct unpack *u, const char *path, char *detail, size_t n, struct
 /* Copies the entry of a directory to `place`/path of the run; detail gets the place. */
 int save_entry(struct unpack *u, const char *place, int from_dir, const char *from,
 	       const char *path, char *detail, size_t n, struct err *e);
-/* A deleted entry to trash/<path> of the run: by rename, or also by copying files. 0 or negative errno. */
-int save_trash(struct unpack *u, uint64_t id, const char *path, bool copy);
+/* A deleted entry to trash/<path> of the run: by rename, across file systems by copying. 0 or negative errno. */
+int save_trash(struct unpack *u, uint64_t id, const char *path);
 /* The same for what the staged number id was swapped for. */
 int save_replaced(struct unpack *u, uint64_t id, const char *path);
 int copy_fd(int from, int to);

@@ -31,8 +31,9 @@ class Publish(FaultBox):
 
 
 class Apart(FaultBox):
-    """The workspace has no .git and lies in memory, the state directory on another file system."""
+    """The workspace has no .git and lies in memory, the state directory on another file system: the trash is copied there."""
     git = False
+    keeps_trash = True
 
     def place(self):
         self.__class__.state = os.environ.get("TMPDIR", "/tmp") if SHM else None
@@ -45,6 +46,14 @@ class Apart(FaultBox):
     def test_E7_errors_at_system_calls(self):
         points = self.error_points(self.calls(), some(30))
         self.sweep(points, len(points) * 9 // 10)
+
+    def test_S1_10_what_is_deleted_lies_in_the_trash_of_another_file_system(self):
+        self.fresh()
+        start = self.runs
+        self.assertEqual(self.go()["ret"], 0)
+        self.assert_nothing_lost(flat(tree(self.root)), self.run_dirs(start))
+        with open(os.path.join(self.run_dir, "trash/d/gone"), encoding="utf-8") as f:
+            self.assertEqual(f.read(), "old d/gone\n")
 
     def test_E7_disk_full_from_here_on(self):
         """Once full it stays full: clean-up and recovery's own bookkeeping have no room either."""
