@@ -33,8 +33,9 @@ int ownaddr_open(void)
 /* What the kernel says of the route. */
 static int verdict(const struct nlmsghdr *h)
 {
-	const struct nlmsgerr *no = NLMSG_DATA(h);
-	const struct rtmsg *r = NLMSG_DATA(h);
+	const void *data = (const char *)h + NLMSG_HDRLEN;
+	const struct nlmsgerr *no = data;
+	const struct rtmsg *r = data;
 
 	if (h->nlmsg_type == NLMSG_ERROR && h->nlmsg_len >= NLMSG_LENGTH(sizeof(*no))) {
 		switch (-no->error) {
