@@ -585,6 +585,13 @@ static int only_env(void *arg, const struct opt *opt, const char *v, struct err 
 	return opt->id == O_ENV ? replace(&o->env_name, v, e) : 0;
 }
 
+/* One option for every bridge of the run: where a stream cannot be had, none can. */
+static void follow_transport(struct request *q)
+{
+	for (size_t i = 0; i < q->upstreams_len; i++)
+		q->upstreams[i].queue = q->api.queue;
+}
+
 /* A command that is named as a preset is an agent; --agent says so of any other. */
 static int use_preset(struct runopts *o, struct err *e)
 {
@@ -607,7 +614,9 @@ static int use_preset(struct runopts *o, struct err *e)
 		*e = none;
 		return r;
 	}
-	return preset_apply(&a, q, &o->grants, e);
+	r = preset_apply(&a, q, &o->grants, e);
+	follow_transport(q);
+	return r;
 }
 
 static int resolve(struct runopts *o, const struct state *st, struct err *e)
@@ -652,6 +661,11 @@ static int resolve(struct runopts *o, const struct state *st, struct err *e)
 		r = add_bind(q, o->binds[i], e);
 	if (r == 0 && o->presets)
 		r = use_preset(o, e);
+	else if (r == 0 && o->agent)
+		r = err_set(e, ERR_USAGE,
+			    "--agent %.60s: a preset wraps the command of 'airlock run'; in a shell "
+			    "'--upstream' and '--bind-ro' do by hand what it would do",
+			    o->agent);
 	for (size_t i = 0; r == 0 && i < strv_len(o->map_words); i++)
 		r = maps_add(&q->maps, o->map_words[i], e);
 	if (r == 0 && q->maps)
@@ -686,6 +700,7 @@ int runopts_parse(struct runopts *o, struct state *st, const struct opt *const *
 		r = err_set(
 		    e, ERR_USAGE,
 		    "--install runs only when a --cli is missing, and no --cli was given: add --cli NAME");
+	follow_transport(&o->req);
 	if (r == 0 && st && !o->req.api.url &&
 	    (o->req.api.key_file || o->req.api.run_id || o->req.api.policy))
 		r = err_set(e, ERR_USAGE,

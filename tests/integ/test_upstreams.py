@@ -142,6 +142,19 @@ E"""
         self.assertEqual([h.get("x-api-key", h.get("x-custom")) for _, _, h in self.server.heard], [KEY] * 3)
         self.assertNotIn("authorization", self.server.heard[1][2])
 
+    def test_S2_10_they_follow_the_transport_of_the_run(self):
+        """--api-transport is every bridge's: both have a queue of their own, and neither reads the other's."""
+        other = "other=%s,policy=openai,credential-file=%s/key" % (self.url, self.host.top)
+        rec, out, _ = self.run_in(["--api-transport", "queue", "--upstream", self.model, "--upstream", other], """
+            a() { curl -sS -m 40 -o /dev/null -w '%{http_code}\n' "$@"; }
+            a -H "authorization: Bearer $AIRLOCK_UPSTREAM_MODEL_TOKEN" $AIRLOCK_UPSTREAM_MODEL_URL/v1/models
+            a -H "authorization: Bearer $AIRLOCK_UPSTREAM_OTHER_TOKEN" $AIRLOCK_UPSTREAM_OTHER_URL/v1/models
+            a -H "authorization: Bearer $AIRLOCK_UPSTREAM_MODEL_TOKEN" $AIRLOCK_UPSTREAM_OTHER_URL/v1/models""")
+        self.assertEqual(out.split(), ["200", "200", "401"])
+        self.assertEqual([h.get("x-api-key", h.get("authorization")) for _, _, h in self.server.heard], [KEY, "Bearer " + KEY])
+        lines = [json.loads(x) for x in self.host.airlock("audit", "--json", rec["run"]).stdout.splitlines()]
+        self.assertEqual({(x["upstream"], x["transport"]) for x in lines}, {("model", "queue"), ("other", "queue")})
+
     def test_a_key_from_the_caller_s_variable(self):
         self.host.env["MY_KEY"] = KEY
         word = "g=%s,policy=google,credential-env=MY_KEY,env=GOOGLE_GEMINI_BASE_URL,token-env=GEMINI_API_KEY" % self.url
@@ -242,6 +255,9 @@ class Presets(Box):
         self.cli("--no-preset", "probot", status=127)
         self.cli("--agent", "nobody", "x", status=125)
         self.cli("--provider", "local", "--agent", "probot", "x", status=2)
+        r = self.host.airlock("shell", "--agent", "probot")
+        self.assertEqual(r.returncode, 2)
+        self.assertIn(b"--agent probot", r.stderr)
         for change in {"what": 1}, {"version": 2}, {"name": "x"}, {"args": "x"}, {"args": [1]}, {"program": "a/b"}, {"upstream": {}}, {"setenv": ["1=2"]}, {"allow": ["*"]}:
             self.preset(dict(PRESET, **change))
             _, err = self.cli("probot", status=2 if "allow" in change else 125)
