@@ -1,0 +1,207 @@
+/* A preset applied to a run: program, model, network, variables, and the words around the command. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "engine/preset_internal.h"
+#include "policy/envvars.h"
+#include "policy/netrule.h"
+#include "policy/origin.h"
+
+static int put(char **to, const char *v, struct err *e)
+{
+	*to = v ? strdup(v) : NULL;
+	return v && !*to ? err_set(e, ERR_NOMEM, "agent: out of memory") : 0;
+}
+
+/* The caller's own base URL moves the upstream, as it would move the CLI. */
+static int model_url(const struct preset *a, struct api_request *u, struct err *e)
+{
+	const char *given = a->url_env ? getenv(a->url_env) : NULL;
+	_cleanup_free_ char *text = strdup(given && *given ? given : a->url);
+	size_t n = text ? strlen(text) : 0, k = a->path ? strlen(a->path) : 0;
+	struct origin o;
+	int r;
+
+	if (!text)
+		return err_set(e, ERR_NOMEM, "agent: out of memory");
+	while (n && text[n - 1] == '/')
+		text[--n] = '\0';
+	if (k && n > k && strcmp(text + n - k, a->path) == 0)
+		text[n - k] = '\0';
+	r = origin_parse(text, &o, e);
+	if (r < 0)
+		return err_wrap(e, r, "agent %s: %s", a->name, given ? a->url_env : a->file);
+	return put(&u->url, text, e);
+}
+
+static int model_key(const struct preset *a, struct api_request *u, char ***grants, struct err *e)
+{
+	_cleanup_free_ char *file = a->key_file ? preset_expand(a->key_file) : NULL, *usual = NULL;
+	const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+
+	for (char *const *v = a->key_env; v && *v; v++) {
+		const char *key = getenv(*v);
+
+		if (!key || !*key)
+			continue;
+		if (strlen(key) > BRIDGE_CREDENTIAL_MAX || strpbrk(key, " \t\r\n"))
+			return err_set(
+			    e, ERR_INVALID,
+			    "agent %s: the value of %s is not one word of at most %d bytes",
+			    a->name, *v, BRIDGE_CREDENTIAL_MAX);
+		if (preset_grant(grants, "model: key from the variable ", *v, "it stays outside") < 0)
+			return err_set(e, ERR_NOMEM, "agent: out of memory");
+		return put(&u->key, key, e);
+	}
+	if (!file && asprintf(&usual, "%s%s/airlock/keys/%s",
+			      config ? config
+			      : home ? home
+				     : "",
+			      config ? "" : "/.config", a->name) < 0)
+		usual = NULL;
+	if (!file)
+		file = TAKE_PTR(usual);
+	if (file && access(file, F_OK) == 0) {
+		if (preset_grant(grants, "model: key from the file ", file, "it stays outside") < 0)
+			return err_set(e, ERR_NOMEM, "agent: out of memory");
+		return put(&u->key_file, file, e);
+	}
+	return err_set(
+	    e, ERR_NOT_FOUND,
+	    "agent %s: no key for its model: set %s, or write it to %s; --no-preset runs "
+	    "the command as it is",
+	    a->name, a->key_env ? a->key_env[0] : "its variable", file ? file : "a file");
+}
+
+static int add_model(const struct preset *a, struct request *q, char ***grants, struct err *e)
+{
+	struct api_request *u;
+	_cleanup_free_ char *var = NULL;
+	int r;
+
+	for (size_t i = 0; i < q->upstreams_len; i++)
+		if (strcmp(q->upstreams[i].name, "model") == 0)
+			return 0; /* the person's own */
+	if (!a->url)
+		return 0;
+	if (q->upstreams_len == RUN_UPSTREAMS_MAX)
+		return err_set(e, ERR_LIMIT, "--upstream: more than %d", RUN_UPSTREAMS_MAX);
+	u = &q->upstreams[q->upstreams_len++];
+	r = put(&u->name, "model", e);
+	if (r == 0)
+		r = model_url(a, u, e);
+	if (r == 0)
+		r = put(&u->policy, a->policy, e);
+	if (r == 0)
+		r = put(&u->header, a->header, e);
+	if (r == 0)
+		r = model_key(a, u, grants, e);
+	if (r < 0)
+		return r;
+	if (a->url_env &&
+	    asprintf(&var, "%s%s%s", a->url_env, a->path ? "=" : "", a->path ? a->path : "") < 0)
+		return err_set(e, ERR_NOMEM, "agent: out of memory");
+	if (var && strv_add(&u->url_vars, var) < 0)
+		r = -ENOMEM;
+	for (char *const *v = a->token_env; r == 0 && v && *v; v++)
+		r = strv_add(&u->token_vars, *v);
+	if (r == 0)
+		r = preset_grant(grants, "model: calls to ", u->url, u->policy);
+	return r < 0 ? err_set(e, ERR_NOMEM, "agent: out of memory") : 0;
+}
+
+static int add_network(char *const *hosts, struct request *q, char ***grants, struct err *e)
+{
+	for (; hosts && *hosts && q->net != NET_HOST; hosts++) {
+		struct net_rule rule;
+		int r = net_rule_parse(*hosts, &rule, e);
+
+		if (r < 0)
+			return r;
+		if (strv_add(&q->net_allow, *hosts) < 0 ||
+		    preset_grant(grants, "network: ", *hosts, NULL) < 0)
+			return err_set(e, ERR_NOMEM, "agent: out of memory");
+	}
+	return 0;
+}
+
+static int add_variables(const struct preset *a, struct request *q, struct err *e)
+{
+	for (char *const *v = a->setenv; v && *v; v++) {
+		size_t n = strcspn(*v, "=");
+		bool there = false;
+
+		if (!envvars_name_ok(*v))
+			return err_set(e, ERR_INVALID, "preset %s: setenv: %.60s", a->file, *v);
+		for (char *const *w = q->vars; w && *w; w++)
+			there = there || strncmp(*w, *v, n + 1) == 0;
+		if (!there && envvars_set(&q->vars, *v) < 0)
+			return err_set(e, ERR_NOMEM, "agent: out of memory");
+	}
+	return 0;
+}
+
+/* prepare runs first, in the same shell; then the program with the preset's words and the person's. */
+static int wrap(const struct preset *a, struct request *q, const char *inside, struct err *e)
+{
+	_cleanup_strv_ char **v = NULL;
+	_cleanup_free_ char *script = NULL;
+	int r;
+
+	/* Always as several words: one alone would be taken for shell text. */
+	if (asprintf(&script, "%s%sexec \"$@\"", a->prepare ? a->prepare : "",
+		     a->prepare ? "\n" : "") < 0)
+		return err_set(e, ERR_NOMEM, "agent: out of memory");
+	if ((r = strv_add(&v, "sh")) == 0 && (r = strv_add(&v, "-c")) == 0 &&
+	    (r = strv_add(&v, script)) == 0)
+		r = strv_add(&v, a->name);
+	if (r == 0)
+		r = strv_add(&v, inside);
+	for (char *const *w = a->args; r == 0 && w && *w; w++)
+		r = strv_add(&v, *w);
+	for (size_t i = 1; r == 0 && i < strv_len(q->argv); i++)
+		r = strv_add(&v, q->argv[i]);
+	if (r < 0)
+		return err_set(e, ERR_NOMEM, "agent: out of memory");
+	strv_free(q->argv);
+	q->argv = TAKE_PTR(v);
+	return 0;
+}
+
+int preset_apply(const struct preset *a, struct request *q, char ***grants, struct err *e)
+{
+	_cleanup_free_ char *real = preset_program(a), *inside = NULL;
+	int r = preset_grant(grants, "preset ", a->name, a->file);
+
+	if (r < 0)
+		return err_set(e, ERR_NOMEM, "agent: out of memory");
+	if (real) {
+		r = preset_bind(q, real, &inside, grants, e);
+	} else if (!a->install || q->install) {
+		inside = strdup(a->program);
+		if (strv_add(&q->clis, a->program) < 0)
+			r = -ENOMEM;
+	} else {
+		inside = strdup(a->program);
+		r = add_network(a->install_allow, q, grants, e);
+		if (r == 0 && (strv_add(&q->clis, a->program) < 0 ||
+			       preset_grant(grants, "not on this host; installed inside by: ", a->install,
+				     NULL) < 0))
+			r = -ENOMEM;
+		if (r == 0)
+			r = put(&q->install, a->install, e);
+	}
+	if (r == -ENOMEM || (r == 0 && !inside))
+		r = err_set(e, ERR_NOMEM, "agent: out of memory");
+	if (r == 0)
+		r = add_model(a, q, grants, e);
+	if (r == 0)
+		r = add_network(a->allow, q, grants, e);
+	if (r == 0)
+		r = add_variables(a, q, e);
+	return r < 0 ? r : wrap(a, q, inside, e);
+}
