@@ -16,6 +16,7 @@
 
 /* Bytes that a header costs beyond its own (RFC 9113, 6.5.2). */
 #define PAIR_COST 32
+#define NO_REQUEST_COST 12 /* tokens (h2chan.h): those of a request, and those of a reset */
 
 struct field { /* offsets: the text moves while it grows */
 	uint32_t name, name_len, value, value_len;
@@ -224,6 +225,13 @@ static void share_room(struct h2server *s)
 
 /* Requests. -------------------------------------------------------------------------------- */
 
+/* It was none. It earned tokens as a request would, and no pace holds it back: it costs what a reset costs. */
+static void no_request(struct h2server *s, int status, const char *rule)
+{
+	s->ch.noise -= NO_REQUEST_COST;
+	exchange_refused(s->b, status, rule);
+}
+
 static struct stream *stream_of(struct h2server *s, int32_t id)
 {
 	return nghttp2_session_get_stream_user_data(s->ch.s, id);
@@ -352,7 +360,7 @@ static void judge(struct stream *st, bool no_body)
 
 	st->judged = true;
 	if (st->malformed || sort_fields(st) < 0) {
-		exchange_refused(s->b, st->malformed ? 400 : 0, st->malformed ? "http2.malformed" : "http2.memory");
+		no_request(s, st->malformed ? 400 : 0, st->malformed ? "http2.malformed" : "http2.memory");
 		(void)nghttp2_submit_rst_stream(s->ch.s, NGHTTP2_FLAG_NONE, st->id,
 						st->malformed ? NGHTTP2_PROTOCOL_ERROR
 							      : NGHTTP2_INTERNAL_ERROR);
@@ -365,7 +373,7 @@ static void judge(struct stream *st, bool no_body)
 	req.body_len = no_body ? 0 : st->content_length;
 	/* Cut short here: the guard has not seen it, the audit has. */
 	if (st->oversize) {
-		exchange_refused(s->b, 431, "headers.size");
+		no_request(s, 431, "headers.size");
 		(void)nghttp2_submit_rst_stream(s->ch.s, NGHTTP2_FLAG_NONE, st->id,
 						NGHTTP2_ENHANCE_YOUR_CALM);
 	} else {
@@ -483,7 +491,7 @@ static int on_close(nghttp2_session *session, int32_t id, uint32_t code, void *a
 		return 0;
 	/* The library's own refusal of a request that breaks the protocol. */
 	if (!st->judged)
-		exchange_refused(s->b, 400, "http2.malformed");
+		no_request(s, 400, "http2.malformed");
 	free_stream(st);
 	return 0;
 }

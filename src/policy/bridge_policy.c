@@ -323,12 +323,6 @@ int policy_add_identity(struct bridge_policy *p, const char *where, const char *
 	return 0;
 }
 
-int bridge_policy_credential(struct bridge_policy *p, const char *header, struct err *e)
-{
-	return policy_set_credential(p, header,
-				     strcasecmp(header, "authorization") == 0 ? "Bearer " : "", e);
-}
-
 int policy_set_credential(struct bridge_policy *p, const char *header, const char *prefix,
 			  struct err *e)
 {
@@ -396,6 +390,25 @@ static int clash(const struct bridge_policy *p, const char *name, const char *wh
 		       name, what);
 }
 
+/* Nobody else writes where the credential goes. */
+static int credential_alone(const struct bridge_policy *p, struct err *e)
+{
+	for (size_t i = 0; i < p->identity_len; i++)
+		if (strcmp(p->identity[i].name, p->credential_header) == 0)
+			return err_set(e, ERR_INVALID,
+				       "identity_headers: %s is the credential's header",
+				       p->credential_header);
+	return clash(p, p->credential_header, "the credential goes there", e);
+}
+
+int bridge_policy_credential(struct bridge_policy *p, const char *header, struct err *e)
+{
+	int r = policy_set_credential(p, header,
+				      strcasecmp(header, "authorization") == 0 ? "Bearer " : "", e);
+
+	return r < 0 ? r : credential_alone(p, e);
+}
+
 int policy_finish(struct bridge_policy *p, struct err *e)
 {
 	int r = 0;
@@ -404,15 +417,10 @@ int policy_finish(struct bridge_policy *p, struct err *e)
 		return err_set(e, ERR_INVALID, "routes: there is none, so nothing would pass");
 	if (p->token_headers.n == 0)
 		r = policy_add_header(p, LIST_TOKEN, "token_headers", "authorization", e);
-	for (size_t i = 0; r == 0 && i < p->identity_len; i++) {
-		if (strcmp(p->identity[i].name, p->credential_header) == 0)
-			return err_set(e, ERR_INVALID,
-				       "identity_headers: %s is the credential's header",
-				       p->credential_header);
+	for (size_t i = 0; r == 0 && i < p->identity_len; i++)
 		r = clash(p, p->identity[i].name, "identity_headers set it", e);
-	}
 	if (r == 0)
-		r = clash(p, p->credential_header, "the credential goes there", e);
+		r = credential_alone(p, e);
 	for (size_t i = 0; r == 0 && i < p->token_headers.n; i++)
 		r = clash(p, p->token_headers.v[i], "it carries the bridge token", e);
 	return r < 0 ? r : route_compile(&p->routes, e);

@@ -330,6 +330,23 @@ class Frames(unittest.TestCase):
         self.assertEqual(self.flood(burst, 20000), "goaway 11")
         self.assertLess(len(self.api.take()), 400)
 
+    def test_C07_a_flood_of_what_is_no_request_ends_the_channel(self):
+        """Malformed, or with too many headers: answered by a reset, so no pace holds it back."""
+        for extra in [("Upper", "x")], [("connection", "x")], [("h%d" % i, "v") for i in range(140)]:
+            with self.subTest(extra[0][0]):
+                self.c.close()
+                self.c = Channel(self.api)
+
+                def one(extra=extra):
+                    sid, self.c.next = self.c.next, self.c.next + 2
+                    block = field(":method", "GET") + field(":scheme", "http") + field(":path", "/api/agents/me")
+                    for name, value in [("authorization", "Bearer " + self.c.host.token), *extra]:
+                        block += field(name, value)
+                    return frame(HEADERS, END_STREAM | END_HEADERS, sid, block)
+                self.assertEqual(self.flood(one, 20000), "goaway 11")
+        self.addCleanup(self.c.close)
+        self.assertEqual(self.api.take(), [])
+
     def test_H13_compression_bomb_and_endless_header_blocks(self):
         # One large entry in the table, referred to again and again.
         sid = self.c.next

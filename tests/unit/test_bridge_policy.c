@@ -175,6 +175,26 @@ static void a_whole_file_is_taken(void **state)
 	assert_string_equal(buf_text(&a), buf_text(&b));
 }
 
+/* --upstream header=: where the credential goes, the sandbox does not write. */
+static void a_credential_elsewhere_has_its_header_alone(void **state)
+{
+	static const char *const taken[] = {"accept", "Accept", "x-b", "x-run"};
+	static const char text[] = HEAD "\"request_headers\":[\"accept\"],\"identity_headers\":{\"x-run\":\"{run}\"},"
+					"\"routes\":[{\"route\":\"GET /a\",\"request_headers\":[\"x-b\"]}]}";
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(taken); i++) {
+		_cleanup_policy_ struct bridge_policy *p = NULL;
+		struct err e = ERR_INIT;
+
+		assert_int_equal(parse(text, &p, &e), 0);
+		assert_true(bridge_policy_credential(p, taken[i], &e) < 0);
+		assert_int_equal(e.code, ERR_INVALID);
+		assert_int_equal(bridge_policy_credential(p, "x-free", &e), 0);
+		assert_int_equal(bridge_policy_credential(p, "authorization", &e), 0);
+	}
+}
+
 static void sizes_at_the_edge(void **state)
 {
 	struct buf b = BUF_INIT(2 * CONFIG_MAX);
@@ -246,6 +266,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(mistakes_are_named),
 	    cmocka_unit_test(a_whole_file_is_taken),
+	    cmocka_unit_test(a_credential_elsewhere_has_its_header_alone),
 	    cmocka_unit_test(sizes_at_the_edge),
 	    cmocka_unit_test(reload_swaps_only_what_is_valid),
 	    cmocka_unit_test(builtins_print_and_parse),
