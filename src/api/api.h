@@ -62,6 +62,8 @@ struct api {
 	int64_t started_ns; /* monotonic */
 	struct api_note notes[API_NOTES];
 	bool ready, stopping;
+	size_t streams; /* events.c: who watches; then when the next look is due (monotonic), and what was there */
+	int64_t events_look_ns, events_ping_ns, events_last;
 	bool sweeping, swept; /* sweeper.c: a sweep runs; there was one */
 	int64_t sweep_at_ns;  /* monotonic: when the next one is due */
 };
@@ -75,10 +77,12 @@ struct jwt_keys api_jwt_keys(const struct api *a);
 
 /* routes.c: the one table; ends with a pattern of NULL. */
 extern const struct api_route api_routes[];
-/* dispatch.c: judges the body of an admitted call and lets its handler answer. 0, or API_LATER. */
+/* dispatch.c: judges the body of an admitted call and lets its handler answer. 0, API_LATER or API_STREAM. */
 int api_dispatch(struct api *a, struct call *c, const char *body, size_t body_len);
 /* By the head alone, before a body is read: everything that call.h lists up to the guard. 0 go on, else answered. */
 int api_admit(struct api *a, struct call *c, const char *target);
+/* Actor, origin and guard of an admitted call, again: 0 and perhaps c->denied, 1 answered. */
+int api_authorise(struct api *a, struct call *c);
 /* authenticate.c: fills c->actor. 0, or 1: answered with the 401, 403 or 422. */
 int api_authenticate(struct api *a, struct call *c);
 /* openapi.c: the document as heap text. */
@@ -100,6 +104,7 @@ int h_session_open(struct call *c);
 int h_session_close(struct call *c);
 int h_companies(struct call *c);
 int h_activity(struct call *c);
+int h_events(struct call *c);
 int h_env_list(struct call *c);
 int h_env_get(struct call *c);
 int h_env_create(struct call *c);

@@ -20,9 +20,11 @@
 
 struct api;
 struct call;
+struct event_stream;
 struct peer;
 
-#define API_LATER 1 /* a handler's answer comes through call_finish */
+#define API_LATER 1  /* a handler's answer comes through call_finish */
+#define API_STREAM 2 /* it comes bit by bit, from c->stream (events.h) */
 #define API_QUERY_MAX 16
 
 /* One member of a body. Absent is not null; null is allowed only with FIELD_NULL. */
@@ -68,7 +70,8 @@ struct api_route {
 /* Foreign text: borrowed from the HTTP library for the life of the call; NULL when absent. */
 struct call_head {
 	const char *host, *origin, *referer, *authorization, *cookie, *content_type,
-	    *content_encoding, *content_length, *transfer_encoding, *run_id, *forwarded_host;
+	    *content_encoding, *content_length, *transfer_encoding, *run_id, *forwarded_host,
+	    *last_event;
 	bool repeated; /* one of those that decide came twice */
 	bool malformed; /* a line of the head is no "Name: value" */
 };
@@ -98,6 +101,7 @@ struct call {
 	char allow[96];	  /* header Allow, "" none */
 	char cookie[200]; /* header Set-Cookie, "" none */
 	int64_t total;	  /* header X-Total-Count, -1 none */
+	struct event_stream *stream; /* API_STREAM: api/server.c closes it */
 	struct buf out;
 	/* api/server.c */
 	void *transport;

@@ -252,7 +252,7 @@ static int judge_kind(struct call *c)
 }
 
 /* Who asks, and whether that actor may. 0 and perhaps c->denied, 1 answered. */
-static int authorise(struct api *a, struct call *c)
+int api_authorise(struct api *a, struct call *c)
 {
 	c->denied = NULL;
 	c->admitted_ns = clock_mono_ns();
@@ -292,7 +292,7 @@ int api_admit(struct api *a, struct call *c, const char *target)
 	if (c->method == 0)
 		return reply_error(c, 501, "This method is not known"), 1;
 	return judge_length(c) || parse_query(c) || find_route(a, c) || judge_kind(c) ||
-	       authorise(a, c);
+	       api_authorise(a, c);
 }
 
 static int parse_body(struct call *c, const char *p, size_t n)
@@ -339,7 +339,7 @@ int api_dispatch(struct api *a, struct call *c, const char *body, size_t body_le
 		return 0;
 	/* A key that was revoked while its body dripped in opens nothing. */
 	if (!c->denied && clock_mono_ns() - c->admitted_ns > API_STALE_MS * NS_PER_MS &&
-	    authorise(a, c))
+	    api_authorise(a, c))
 		return 0;
 	if (c->denied)
 		return reply_error(c, 403, c->denied);

@@ -22,6 +22,7 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "os/probe.h"
+#include "store/event.h"
 
 struct probe_wait {
 	struct call *call;
@@ -33,11 +34,19 @@ struct probe_wait {
 
 static void log_probe(struct call *c, const struct probe_wait *w, json_t *answer)
 {
+	bool ok = json_is_true(json_object_get(answer, "ok"));
+	struct event_row v = {.kind = "probe",
+			      .entity_id = w->env_id,
+			      .environment_id = w->env_id,
+			      .status = ok ? "ok" : "failed"};
+	struct err e = ERR_INIT;
 	json_t *d =
 	    json_pack("{s:s,s:O,s:O}", "driver", w->driver, "ok", json_object_get(answer, "ok"),
 		      "summary", json_object_get(answer, "summary"));
 
 	if (w->env_id[0]) {
+		if (event_add(c->api->db, &v, &e) < 0)
+			(void)fprintf(stderr, "airlockd: %s\n", e.text);
 		api_activity(c, NULL, "environment.probed", "environment", w->env_id, d);
 		return;
 	}

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "api/events.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
@@ -30,6 +31,8 @@ struct transport {
 	struct buf body;
 	size_t held; /* its part of api_server.held */
 	bool begun, answered, waiting, queued;
+	struct transport *next, *prev; /* of those that stream */
+	bool streams, asleep;
 	bool refused; /* answered by its head: the body is dropped as it comes */
 };
 
@@ -37,6 +40,7 @@ struct api_server {
 	struct MHD_Daemon *mhd;
 	struct loop_watch watch; /* libmicrohttpd's own epoll descriptor */
 	struct conn *conns;
+	struct transport *streams;
 	size_t active;
 	size_t held; /* bytes of larger bodies and answers; API_HELD_MAX */
 	bool more; /* libmicrohttpd has work that no descriptor shows */
@@ -123,6 +127,79 @@ void call_finish(struct call *c)
 	c->api->server->more = true;
 }
 
+/* --- streams ------------------------------------------------------------------------------ */
+
+static ssize_t read_stream(void *cls, uint64_t pos, char *out, size_t n)
+{
+	struct transport *t = cls;
+	ssize_t k = events_read(t->call.stream, out, n);
+
+	(void)pos;
+	if (k < 0)
+		return MHD_CONTENT_READER_END_OF_STREAM;
+	allow_ms(t, API_ANSWER_MS);
+	if (k == 0) {
+		t->asleep = true;
+		if (t->conn)
+			t->conn->until_ns = INT64_MAX;
+		MHD_suspend_connection(t->mhd);
+	}
+	return k;
+}
+
+static enum MHD_Result begin_stream(struct api *a, struct transport *t)
+{
+	struct MHD_Response *r =
+	    MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, read_stream, t, NULL);
+	enum MHD_Result ok;
+
+	if (!r)
+		return MHD_NO;
+	header(r, "Content-Type", t->call.type);
+	header(r, "Cache-Control", "no-store");
+	header(r, "X-Content-Type-Options", "nosniff");
+	/* A proxy that collects before it passes on would make a stream of nothing. */
+	header(r, "X-Accel-Buffering", "no");
+	ok = MHD_queue_response(t->mhd, t->call.status, r);
+	MHD_destroy_response(r);
+	t->queued = true;
+	t->streams = true;
+	t->next = a->server->streams;
+	if (t->next)
+		t->next->prev = t;
+	a->server->streams = t;
+	allow_ms(t, API_ANSWER_MS);
+	a->n.requests++;
+	a->n.by_class[t->call.status / 100]++;
+	return ok;
+}
+
+static void end_stream(struct api *a, struct transport *t)
+{
+	if (t->streams) {
+		if (t->prev)
+			t->prev->next = t->next;
+		else
+			a->server->streams = t->next;
+		if (t->next)
+			t->next->prev = t->prev;
+	}
+	if (t->call.stream)
+		events_close(t->call.stream);
+	t->call.stream = NULL;
+}
+
+static void wake_streams(struct api *a)
+{
+	for (struct transport *t = a->server->streams; t; t = t->next) {
+		if (!t->asleep)
+			continue;
+		t->asleep = false;
+		MHD_resume_connection(t->mhd);
+		a->server->more = true;
+	}
+}
+
 /* --- requests ----------------------------------------------------------------------------- */
 
 /*
@@ -161,6 +238,7 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
 	    {"Transfer-Encoding", &h->transfer_encoding},
 	    {"X-Paperclip-Run-Id", &h->run_id},
 	    {"X-Forwarded-Host", &h->forwarded_host},
+	    {"Last-Event-ID", &h->last_event},
 	};
 
 	(void)kind;
@@ -209,6 +287,7 @@ static void ended(void *cls, struct MHD_Connection *connection, void **con_cls,
 		return;
 	a->server->active--;
 	hold(a, t, 0);
+	end_stream(a, t);
 	allow_ms(t, API_REQUEST_MS);
 	call_done(&t->call);
 	buf_done(&t->body);
@@ -255,6 +334,7 @@ static enum MHD_Result step(void *cls, struct MHD_Connection *connection, const 
 	struct api *a = cls;
 	struct transport *t = *con_cls;
 	int64_t from;
+	int r = 0;
 
 	(void)url;
 	(void)version;
@@ -280,8 +360,9 @@ static enum MHD_Result step(void *cls, struct MHD_Connection *connection, const 
 	from = clock_mono_ns();
 	if (t->body.err)
 		(void)reply_error(&t->call, 503, "Out of memory, try again");
-	else if (api_dispatch(a, &t->call, t->body.data, t->body.len) == API_LATER)
-		t->waiting = true;
+	else
+		r = api_dispatch(a, &t->call, t->body.data, t->body.len);
+	t->waiting = r == API_LATER;
 	a->n.busy_ns += clock_mono_ns() - from;
 	buf_done(&t->body);
 	hold(a, t, 0);
@@ -292,7 +373,7 @@ static enum MHD_Result step(void *cls, struct MHD_Connection *connection, const 
 	/* Not with the connection: its client may be slow to take the answer. */
 	json_decref(t->call.body);
 	t->call.body = NULL;
-	return queue(a, t);
+	return r == API_STREAM ? begin_stream(a, t) : queue(a, t);
 }
 
 /* --- connections -------------------------------------------------------------------------- */
@@ -405,6 +486,7 @@ void server_stop(struct api *a)
 	if (s->watch.fd > 0)
 		loop_del(&a->loop, &s->watch);
 	if (s->mhd) {
+		wake_streams(a);
 		/* Answers to those who waited for jobs; it must have no suspended connection at its end. */
 		(void)MHD_run(s->mhd);
 		MHD_stop_daemon(s->mhd);
@@ -416,9 +498,13 @@ void server_stop(struct api *a)
 int64_t server_tick(struct api *a, int64_t now_ns)
 {
 	struct api_server *s = a->server;
-	int64_t next = INT64_MAX;
 	unsigned long long ms;
+	int64_t next;
+	bool wake;
 
+	next = events_look(a, now_ns, &wake);
+	if (wake)
+		wake_streams(a);
 	(void)MHD_run(s->mhd);
 	for (struct conn *c = s->conns; c; c = c->next) {
 		if (c->until_ns == INT64_MAX || c->cut)

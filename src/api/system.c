@@ -99,6 +99,7 @@ int h_metrics(struct call *c)
 	counter(b, "sweeps_total", "Sweeps of leases.", n->sweeps);
 	gauge(b, "jobs_running", "Jobs that run.", (int64_t)jobs_running(c->api));
 	gauge(b, "requests_active", "Requests under way.", (int64_t)server_active(c->api));
+	gauge(b, "streams", "Clients that watch the event stream.", (int64_t)c->api->streams);
 	gauge(b, "environments", "Environments stored.", envs);
 	(void)buf_puts(b, "# HELP airlockd_leases Leases stored, by status.\n"
 			  "# TYPE airlockd_leases gauge\n");

@@ -143,6 +143,17 @@ static const char *const server_steps[] = {
     "CREATE INDEX tokens_parent ON tokens(parent_id) WHERE parent_id IS NOT NULL;"
     "ALTER TABLE secrets ADD COLUMN made_for TEXT;"
     "CREATE INDEX secret_bindings_secret ON secret_bindings(secret_id);",
+    /* What happened, for those who watch (event.h): of leases by triggers, because jobs move them as well. */
+    "CREATE TABLE events("
+    " id INTEGER PRIMARY KEY AUTOINCREMENT, at_ns INTEGER NOT NULL, company_id TEXT, kind TEXT NOT NULL,"
+    " entity_id TEXT NOT NULL, environment_id TEXT, status TEXT NOT NULL) STRICT;"
+    "CREATE TRIGGER events_prune AFTER INSERT ON events BEGIN DELETE FROM events WHERE id <= new.id - 10000; END;"
+    "CREATE TRIGGER env_leases_begun AFTER INSERT ON env_leases BEGIN"
+    " INSERT INTO events(at_ns,company_id,kind,entity_id,environment_id,status)"
+    " VALUES(new.updated_ns,new.company_id,'lease',new.id,new.environment_id,new.status); END;"
+    "CREATE TRIGGER env_leases_moved AFTER UPDATE OF status ON env_leases WHEN old.status <> new.status BEGIN"
+    " INSERT INTO events(at_ns,company_id,kind,entity_id,environment_id,status)"
+    " VALUES(new.updated_ns,new.company_id,'lease',new.id,new.environment_id,new.status); END;",
 };
 
 static const struct {

@@ -145,6 +145,45 @@ class Daemon:
             c.close()
 
 
+class Watcher:
+    """A client of the event stream."""
+
+    def __init__(self, box, token, query="", headers=None):
+        self.c = http.client.HTTPConnection("127.0.0.1", box.port, timeout=DEADLINE)
+        self.c.request("GET", "/api/events" + query, headers={"Authorization": "Bearer " + token, **(headers or {})})
+        self.r = self.c.getresponse()
+        self.status = self.r.status
+        self.last = None
+        if self.status == 200:
+            self.block()  # the first one says that from here on nothing is missed
+
+    def block(self):
+        """The lines up to the next empty one; None at the end."""
+        lines = []
+        while True:
+            line = self.r.readline().decode()
+            if not line:
+                return None
+            if line == "\n":
+                return lines
+            lines.append(line.rstrip("\n"))
+            if line.startswith("id: "):
+                self.last = int(line[4:])
+
+    def next(self):
+        """The next event's data."""
+        while True:
+            lines = self.block()
+            if lines is None:
+                return None
+            data = [x[6:] for x in lines if x.startswith("data: ")]
+            if data:
+                return json.loads(data[0])
+
+    def close(self):
+        self.c.close()
+
+
 class Fixture:
     """Companies C1 and C2; actors N A J M V U I of api.md 1.3 and 12."""
 

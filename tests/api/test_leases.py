@@ -16,7 +16,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
-from daemon_box import DEADLINE, NATIVE, NOBODY, SSH, Daemon, Fixture, programs, wait_for  # noqa: E402
+from daemon_box import DEADLINE, NATIVE, NOBODY, SSH, Daemon, Fixture, Watcher, programs, wait_for  # noqa: E402
 
 PROGRAMS = programs()
 STRESS = float(os.environ.get("AIRLOCK_STRESS", "6"))
@@ -464,8 +464,14 @@ class Deaths(Case):
     def settle_one(self):
         d.start()
         wait_for("the sweep", lambda: not rows("status='pending_cleanup'"))
+
+        def ended(row):
+            # 409 while a job that outlived its daemon works on it.
+            r = f.ask("I", "DELETE", "/api/environment-leases/" + row["id"])
+            self.assertIn(r.status, (200, 409))
+            return not rows("id=? and status in ('active','pending_cleanup')", row["id"])
         for row in rows("status='active' and provider='native'"):
-            self.assertEqual(f.ask("I", "DELETE", "/api/environment-leases/" + row["id"]).status, 200)
+            wait_for("its end", lambda row=row: ended(row))
         self.assertEqual(storage(), [r["provider_lease_id"] for r in rows("status in ('released','retained') and policy!='ephemeral'")
                                      if r["provider_lease_id"] in storage()])
 
@@ -611,6 +617,90 @@ class Probes(Case):
         log = f.ask("I", "GET", f"/api/companies/{f.c1}/activity").json
         mine = [x for x in log if x["action"] == "environment.probed_unsaved"]
         self.assertEqual((mine[-1]["entityId"], mine[-1]["details"]["configTopLevelKeyCount"]), ("unsaved", 1))
+
+
+class Events(Case):
+    """The event stream."""
+
+    def test_leases_and_probes(self):
+        """Whatever process moves a lease; members see their companies', administrators all."""
+        env = f.make("e-see", "sandbox", NATIVE)
+        admin, member = Watcher(d, f.token["I"]), Watcher(d, f.token["M"])
+        try:
+            theirs = f.ask("I", "POST", f"/api/environments/{env['id']}/leases", {"companyId": f.c2}).json
+            mine = self.acquire(env)
+            for lease in (theirs, mine):
+                self.assertEqual(self.destroy(lease).status, 200)
+            f.ask("I", "POST", f"/api/environments/{env['id']}/probe?companyId={f.c1}", {})
+            want = [(mine["id"], x) for x in ("pending_cleanup", "active", "pending_cleanup", "expired")]
+            got = []
+            while not got or got[-1][0] != env["id"]:
+                v = member.next()
+                self.assertIn(v["companyId"], (f.c1, None))
+                got.append((v["id"], v["status"]))
+            self.assertEqual([x for x in got if x[0] == mine["id"]], want)
+            self.assertEqual(got[-1], (env["id"], "ok"))
+            got = []
+            while not got or got[-1][0] != env["id"]:
+                v = admin.next()
+                self.assertEqual(v["environmentId"], env["id"])
+                got.append((v["id"], v["status"]))
+            self.assertEqual([x for x in got if x[0] in (mine["id"], theirs["id"])], [(theirs["id"], x) for _, x in want[:2]] + want[:2] +
+                             [(theirs["id"], x) for _, x in want[2:]] + want[2:])
+            # One that comes back misses nothing.
+            last = admin.last
+            local = f.ask("I", "GET", f"/api/companies/{f.c1}/environments?driver=local").json[0]
+            lease = self.acquire(local)
+            for query, headers in ((f"?after={last}", {}), ("", {"Last-Event-ID": str(last)})):
+                again = Watcher(d, f.token["I"], query, headers)
+                self.assertEqual(again.next()["id"], lease["id"])
+                again.close()
+            self.assertEqual(self.post(lease, "release").status, 200)
+        finally:
+            admin.close()
+            member.close()
+
+    def test_what_was_dropped(self):
+        con = db()
+        con.execute("delete from events")
+        con.executemany("insert into events(at_ns,kind,entity_id,status) values(1,'x',?,'y')", [(str(i),) for i in range(10050)])
+        con.commit()
+        self.assertEqual(con.execute("select count(*) from events").fetchone()[0], 10000)
+        w = Watcher(d, f.token["I"], "?after=1")
+        try:
+            self.assertEqual(w.next(), {})  # a gap
+            self.assertEqual([w.next()["id"] for _ in range(10000)], [str(i) for i in range(50, 10050)])
+        finally:
+            w.close()
+
+    def test_who_may_not(self):
+        for who, query, status in (("A", "", 403), ("U", "", 403), ("N", "", 403), ("I", "?after=x", 400)):
+            w = Watcher(d, f.token[who] or "", query) if who != "N" else None
+            self.assertEqual(w.status if w else d.ask("GET", "/api/events").status, status)
+            if w:
+                w.close()
+
+    def test_bound_revocation_and_stop(self):
+        """So many, no more; a key that is revoked ends its stream; a daemon that stops ends all."""
+        key = d.cli("token", "create", "--user", "member", "--label", "watcher")
+        one = Watcher(d, key)
+        wait_for("the others to be gone", lambda: "airlockd_streams 1\n" in f.ask("I", "GET", "/metrics").body.decode())
+        many = [Watcher(d, f.token["I"]) for _ in range(31)]
+        try:
+            one_more = Watcher(d, f.token["I"])
+            self.assertEqual(one_more.status, 503)
+            one_more.close()
+            self.assertEqual(d.ask("GET", "/api/health").status, 200)
+            d.cli("token", "revoke", key.split("_")[1])
+            self.assertIsNone(one.next())
+            self.assertEqual(d.stop(), 0)
+            for w in many:
+                self.assertIsNone(w.next())
+        finally:
+            for w in [one, *many]:
+                w.close()
+            if not d.process:
+                d.start()
 
 
 class Clients(Case):

@@ -1,0 +1,154 @@
+#include "api/events.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/view.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "store/event.h"
+
+#define BATCH 64
+#define TEXT_MAX 65536 /* of one batch: an event has some 300 bytes */
+
+struct event_stream {
+	struct call *c;
+	int64_t last; /* number of the last event that was looked at */
+	struct buf out;
+	size_t taken; /* of out */
+	int64_t ping_ns;
+};
+
+static void put(struct buf *b, const struct event_row *v)
+{
+	(void)buf_putf(b, "id: %lld\nevent: %s\ndata: ", (long long)v->id, v->kind);
+	view_text(b, "{\"type\":", v->kind);
+	view_text(b, ",\"id\":", v->entity_id);
+	view_text_or_null(b, ",\"companyId\":", v->company_id ? v->company_id : "");
+	view_text_or_null(b, ",\"environmentId\":", v->environment_id ? v->environment_id : "");
+	view_text(b, ",\"status\":", v->status);
+	view_time(b, ",\"at\":", v->at_ns);
+	(void)buf_puts(b, "}\n\n");
+}
+
+static int take(void *arg, const struct event_row *v)
+{
+	struct event_stream *s = arg;
+	const struct actor *a = &s->c->actor;
+
+	s->last = v->id;
+	if (!v->company_id || actor_is_admin(a) || actor_in_company(a, v->company_id))
+		put(&s->out, v);
+	return 0;
+}
+
+/* The next batch, or a sign of life when that is due; nothing else. Negative: the end. */
+static int fill(struct event_stream *s)
+{
+	struct api *a = s->c->api;
+	int64_t first, last, now = clock_mono_ns();
+	struct err e = ERR_INIT;
+	int r;
+
+	buf_reset(&s->out);
+	s->taken = 0;
+	if (now >= s->ping_ns) {
+		/* Also as long as nothing happens: who may not watch any more does not. */
+		if (api_authorise(a, s->c) || s->c->denied)
+			return -1;
+		s->ping_ns = now + EVENTS_PING_MS * NS_PER_MS;
+		buf_reset(&s->out);
+		(void)buf_puts(&s->out, ":\n\n");
+	}
+	r = event_range(a->db, &first, &last, &e);
+	if (r == 0 && s->last + 1 < first) {
+		/* Some were dropped before it came for them. */
+		s->last = first - 1;
+		(void)buf_puts(&s->out, "event: gap\ndata: {}\n\n");
+	}
+	/* What is not for this actor is passed over, a batch at a time. */
+	while (r == 0 && s->out.len == 0 && s->last < last)
+		r = event_each(a->db, s->last, BATCH, take, s, &e);
+	if (r < 0)
+		(void)fprintf(stderr, "airlockd: events: %s\n", e.text);
+	return r < 0 || s->out.err ? -1 : 0;
+}
+
+ssize_t events_read(struct event_stream *s, char *out, size_t n)
+{
+	size_t left;
+
+	if (s->c->api->stopping)
+		return -1;
+	if (s->taken == s->out.len && fill(s) < 0)
+		return -1;
+	left = s->out.len - s->taken;
+	if (n > left)
+		n = left;
+	if (n)
+		memcpy(out, s->out.data + s->taken, n);
+	s->taken += n;
+	return (ssize_t)n;
+}
+
+void events_close(struct event_stream *s)
+{
+	s->c->api->streams--;
+	buf_done(&s->out);
+	free(s);
+}
+
+int64_t events_look(struct api *a, int64_t now_ns, bool *ret_wake)
+{
+	int64_t first, last = 0;
+	struct err e = ERR_INIT;
+
+	*ret_wake = a->stopping;
+	if (!a->streams)
+		return INT64_MAX;
+	if (now_ns < a->events_look_ns && !a->stopping)
+		return a->events_look_ns;
+	a->events_look_ns = now_ns + EVENTS_LOOK_MS * NS_PER_MS;
+	if (event_range(a->db, &first, &last, &e) < 0)
+		return a->events_look_ns;
+	*ret_wake = a->stopping || last != a->events_last || now_ns >= a->events_ping_ns;
+	a->events_last = last;
+	if (now_ns >= a->events_ping_ns)
+		a->events_ping_ns = now_ns + EVENTS_PING_MS / 4 * NS_PER_MS;
+	return a->events_look_ns;
+}
+
+int h_events(struct call *c)
+{
+	const char *after = call_query(c, "after") ? call_query(c, "after") : c->head.last_event;
+	struct event_stream *s;
+	struct err e = ERR_INIT;
+	int64_t first, last;
+	uint64_t from = 0;
+
+	if (after && after[0] && str_to_u64(after, INT64_MAX, &from) < 0)
+		return reply_error(c, 400, "after is the number of an event");
+	if (c->api->streams >= API_STREAMS_MAX)
+		return reply_errorf(c, 503, "%d clients watch already", API_STREAMS_MAX);
+	if (event_range(c->api->db, &first, &last, &e) < 0)
+		return reply_failed(c, &e);
+	if (c->method == METHOD_HEAD)
+		return reply_json(c, 200, json_object());
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return reply_error(c, 503, "Out of memory, try again");
+	s->c = c;
+	s->out = BUF_INIT(TEXT_MAX);
+	/* A number that was never given is of another database: from now on, then. */
+	s->last = after && after[0] && (int64_t)from <= last ? (int64_t)from : last;
+	s->ping_ns = clock_mono_ns() + EVENTS_PING_MS * NS_PER_MS;
+	/* At once, so that the client knows that from here on it misses nothing. */
+	(void)buf_putf(&s->out, "retry: 2000\nid: %lld\n: watching\n\n", (long long)s->last);
+	c->api->streams++;
+	c->stream = s;
+	c->status = 200;
+	c->type = "text/event-stream; charset=utf-8";
+	return API_STREAM;
+}
