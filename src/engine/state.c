@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/path.h"
+#include "os/spread.h"
 
 #define PATH_BUF 8192
 #define KEY_BYTES 16 /* of the hash that names a workspace's store */
@@ -93,6 +94,7 @@ static int make_dirs(struct state *st, struct err *e)
 			    e, errno,
 			    "create the state directory %s (set XDG_STATE_HOME to a place that can be written)",
 			    st->dir);
+		spread_below(st->dir);
 	}
 	for (size_t i = 0; i < ARRAY_LEN(subs); i++) {
 		_cleanup_free_ char *p = path_join(st->dir, subs[i]);

@@ -263,11 +263,14 @@ static void finish_lost(struct guest *g, bool gone)
 static void sweep(struct guest *g)
 {
 	_cleanup_pids_ struct pids ours = {0}, left = {0};
-	int64_t now = clock_mono_ns();
+	int64_t now;
 	size_t n = 0;
 	int r;
 
-	if (!g->sweep || now < g->sweep_due_ns)
+	if (!g->sweep)
+		return;
+	now = clock_mono_ns();
+	if (now < g->sweep_due_ns)
 		return;
 	ours.v = calloc(2 * EXECS_MAX + 1, sizeof(pid_t));
 	if (!ours.v)
@@ -316,7 +319,7 @@ static bool reap(struct guest *g)
 
 static void step_commands(struct guest *g)
 {
-	int64_t now = clock_mono_ns();
+	int64_t now = g->used ? clock_mono_ns() : 0;
 
 	for (size_t i = 0; i < g->used && !outbox_full(&g->out); i++)
 		if (command_step(&g->commands[i], now, &g->out))

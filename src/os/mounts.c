@@ -95,6 +95,16 @@ int mounts_new(const char *type, const char *const *options, unsigned attrs)
 	return fd < 0 ? -errno : fd;
 }
 
+int mounts_bind(const char *source, const char *target)
+{
+	return mount(source, target, NULL, MS_BIND | MS_REC, NULL) < 0 ? -errno : 0;
+}
+
+int mounts_fs(const char *type, const char *target, unsigned long flags, const char *options)
+{
+	return mount(type, target, type, flags, options) < 0 ? -errno : 0;
+}
+
 int mounts_restrict(int dirfd, const char *path, uint64_t attrs)
 {
 	struct mount_attr a = {.attr_set = attrs, .propagation = MS_PRIVATE};

@@ -31,6 +31,13 @@ int mounts_put(int tree, int dirfd, const char *path);
 int mounts_move(int from, const char *name, int dirfd, const char *path);
 /* New file system of a type: `options` is a NULL-terminated list of key, value pairs. Detached. */
 int mounts_new(const char *type, const char *const *options, unsigned attrs);
+/*
+ * The same by path, in one call where the calls above need three to eight: for targets that the caller has made itself, so that no
+ * link can stand in them. A relative target begins at the current directory, and so does a relative source.
+ */
+int mounts_bind(const char *source, const char *target);
+/* flags: MS_*; options: as mount(8) writes them, or NULL. */
+int mounts_fs(const char *type, const char *target, unsigned long flags, const char *options);
 /* Adds MOUNT_ATTR_* to a place and everything below, and cuts it off from mount propagation. */
 int mounts_restrict(int dirfd, const char *path, uint64_t attrs);
 

@@ -28,6 +28,7 @@
 #include "base/clock.h"
 #include "base/path.h"
 #include "base/str.h"
+#include "os/spread.h"
 #include "provider/provider.h"
 
 #define ALIVE 100
@@ -99,6 +100,8 @@ static void make_bench(struct bench *b)
 		die("temporary directory", NULL);
 	provider_native.owner(&uid, &gid);
 	b->state = make_dir(b->dir, "state");
+	/* As engine/state.c does. */
+	spread_below(b->state);
 	b->base = make_dir(b->state, "base");
 	if (uid != (uid_t)-1 && chown(b->base, uid, gid) < 0)
 		die("chown", NULL);

@@ -131,6 +131,12 @@ static int reap(struct broker *b)
 	return si.si_code == CLD_EXITED ? si.si_status << 8 : si.si_status;
 }
 
+/* Until the time to kill; -1: none is set, and no clock need be asked. */
+static int wait_ms(const struct broker *b)
+{
+	return b->kill_ns == INT64_MAX ? -1 : clock_poll_ms(b->kill_ns, clock_mono_ns());
+}
+
 /* One turn; true when the guest has ended. */
 static bool turn(struct broker *b, bool *guest_open)
 {
@@ -143,7 +149,7 @@ static bool turn(struct broker *b, bool *guest_open)
 	p[CLIENTS_MAX + 1] =
 	    (struct pollfd){.fd = *guest_open ? b->l->guest.fd : -1, .events = POLLIN};
 	p[CLIENTS_MAX + 2] = (struct pollfd){.fd = b->l->pidfd, .events = POLLIN};
-	if (poll(p, ARRAY_LEN(p), clock_poll_ms(b->kill_ns, clock_mono_ns())) < 0)
+	if (poll(p, ARRAY_LEN(p), wait_ms(b)) < 0)
 		return false;
 	ended = p[CLIENTS_MAX + 2].revents;
 	/* Events first: the last ones of a guest that has just ended belong to somebody. */
@@ -161,7 +167,7 @@ static bool turn(struct broker *b, bool *guest_open)
 			broker_hear_client(b, i);
 	if (p[CLIENTS_MAX].revents)
 		broker_accept(b);
-	if (clock_mono_ns() >= b->kill_ns)
+	if (wait_ms(b) == 0)
 		broker_kill(b);
 	return false;
 }

@@ -18,9 +18,9 @@
 /* The root holds directories, links and small files only. */
 static const char *const root_options[] = {"mode", "0755", "size", "4m", NULL};
 /* Half the memory would be the default; browsers and POSIX semaphores need far less. */
-static const char *const shm_options[] = {"mode", "1777", "size", "256m", NULL};
+static const char shm_options[] = "mode=1777,size=256m";
 /* newinstance is implied; no gid=5, as that group has no id inside. */
-static const char *const pts_options[] = {"mode", "0600", "ptmxmode", "0666", NULL};
+static const char pts_options[] = "mode=0600,ptmxmode=0666";
 
 /* Empty directories of the root; the first ones are mount points. */
 static const char *const dirs[] = {
@@ -48,26 +48,26 @@ static const char *const proc_ro[] = {"proc/sys", "proc/irq", "proc/bus", "proc/
 
 static int make_point(int rootfd, const char *path, bool dir)
 {
-	int fd;
+	int fd, r = dir ? mkdirat(rootfd, path, 0755) : mknodat(rootfd, path, S_IFREG | 0444, 0);
 
-	if (dir)
-		return mkdirat(rootfd, path, 0755) < 0 && errno != EEXIST ? -errno : 0;
-	fd = openat(rootfd, path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0444);
+	if (r == 0 || (dir && errno == EEXIST))
+		return 0;
+	if (dir || errno != EEXIST)
+		return -errno;
+	/* A file that is there will do, a link will not. */
+	fd = openat(rootfd, path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
 	cleanup_fd(&fd);
 	return 0;
 }
 
-int image_point(int rootfd, const char *dst, bool dir)
+/* Not inlined: a page of stack that nearly no start needs. */
+static __attribute__((noinline)) int make_parents(int rootfd, const char *dst)
 {
-	int r = make_point(rootfd, dst, dir);
 	char path[4096];
 	size_t n = strlen(dst);
 
-	/* Most places have their parent already. */
-	if (r != -ENOENT)
-		return r;
 	if (n >= sizeof(path))
 		return -ENAMETOOLONG;
 	memcpy(path, dst, n + 1);
@@ -79,10 +79,21 @@ int image_point(int rootfd, const char *dst, bool dir)
 			return -errno;
 		path[i] = '/';
 	}
-	return make_point(rootfd, path, dir);
+	return 0;
 }
 
-static int make_names(const struct image *im, const struct plan *p, int root, struct failure *f)
+int image_point(int rootfd, const char *dst, bool dir)
+{
+	int r = make_point(rootfd, dst, dir);
+
+	/* Most places have their parent already. */
+	if (r != -ENOENT)
+		return r;
+	r = make_parents(rootfd, dst);
+	return r < 0 ? r : make_point(rootfd, dst, dir);
+}
+
+static int make_names(const struct plan *p, int root, struct failure *f)
 {
 	int r;
 
@@ -92,17 +103,8 @@ static int make_names(const struct image *im, const struct plan *p, int root, st
 	for (size_t i = 0; i < ARRAY_LEN(links); i++)
 		if (symlinkat(links[i][1], root, links[i][0]) < 0)
 			return fail(f, STEP_ROOT, errno, links[i][0]);
-	for (size_t i = 0; i < im->links_len; i++) {
-		if (!im->links[i].name || !im->links[i].target)
-			return fail(f, STEP_ROOT, ENOMEM, "links");
-		if (symlinkat(im->links[i].target, root, im->links[i].name) < 0)
-			return fail(f, STEP_ROOT, errno, im->links[i].name);
-	}
-	for (size_t i = 0; i < im->dev_len; i++)
-		if ((r = image_point(root, im->dev[i].dst, false)) < 0)
-			return fail(f, STEP_DEV, -r, im->dev[i].dst);
 	r = image_point(root, p->inside + 1, true);
-	return r < 0 ? fail(f, STEP_ROOT, -r, p->inside) : 0;
+	return r < 0 ? fail(f, STEP_ROOT, -r, p->inside) : image_dev_points(root, f);
 }
 
 static int place_ro(const struct image *im, int root, struct failure *f)
@@ -119,55 +121,36 @@ static int place_ro(const struct image *im, int root, struct failure *f)
 	return 0;
 }
 
-static int put_new(const char *type, const char *const *options, unsigned attrs, int root,
-		   const char *dst, enum step step, struct failure *f)
+static int place_dev(struct failure *f)
 {
-	_cleanup_fd_ int fd = mounts_new(type, options, attrs);
-	int r = fd < 0 ? fd : mounts_put(fd, root, dst);
+	int r;
 
-	return r < 0 ? fail(f, step, -r, dst) : 0;
-}
-
-static int place_dev(const struct image *im, int root, struct failure *f)
-{
-	for (size_t i = 0; i < im->dev_len; i++) {
-		int r = mounts_put(im->dev[i].fd, root, im->dev[i].dst);
-
-		if (r < 0)
-			return fail(f, STEP_DEV, -r, im->dev[i].dst);
-	}
-	if (put_new("devpts", pts_options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, root, "dev/pts",
-		    STEP_DEV, f) < 0)
+	if (image_dev(f) < 0)
 		return -1;
-	return put_new("tmpfs", shm_options,
-		       MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, root, "dev/shm",
-		       STEP_DEV, f);
+	r = mounts_fs("devpts", "dev/pts", MS_NOSUID | MS_NOEXEC, pts_options);
+	if (r < 0)
+		return fail(f, STEP_DEV, -r, "dev/pts");
+	r = mounts_fs("tmpfs", "dev/shm", MS_NOSUID | MS_NODEV | MS_NOEXEC, shm_options);
+	return r < 0 ? fail(f, STEP_DEV, -r, "dev/shm") : 0;
 }
 
 static int place_proc(int root, struct failure *f)
 {
-	if (put_new("proc", NULL, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, root,
-		    "proc", STEP_PROC, f) < 0)
-		return -1;
-	for (size_t i = 0; i < ARRAY_LEN(proc_ro); i++) {
-		_cleanup_fd_ int fd = mounts_clone(root, proc_ro[i]);
-		int r = fd < 0 ? fd : mounts_restrict(fd, "", MOUNT_ATTR_RDONLY);
+	int r = mounts_fs("proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
 
+	if (r < 0)
+		return fail(f, STEP_PROC, -r, "proc");
+	for (size_t i = 0; i < ARRAY_LEN(proc_ro); i++) {
+		r = mounts_bind(proc_ro[i], proc_ro[i]);
 		if (r == 0)
-			r = mounts_put(fd, root, proc_ro[i]);
+			r = mounts_restrict(root, proc_ro[i], MOUNT_ATTR_RDONLY);
 		if (r < 0 && r != -ENOENT)
 			return fail(f, STEP_PROC, -r, proc_ro[i]);
 	}
 	for (size_t i = 0; i < ARRAY_LEN(proc_masked); i++) {
-		_cleanup_fd_ int fd = -1;
-		int r;
-
-		/* First: a copy that is not used costs a grace period when it is closed. */
-		if (faccessat(root, proc_masked[i], F_OK, 0) < 0)
-			continue;
-		fd = mounts_clone(root, "dev/null");
-		r = fd < 0 ? fd : mounts_put(fd, root, proc_masked[i]);
-		if (r < 0)
+		r = mounts_bind("dev/null", proc_masked[i]);
+		/* Not every kernel has all of them; dev/null is there. */
+		if (r < 0 && r != -ENOENT)
 			return fail(f, STEP_PROC, -r, proc_masked[i]);
 	}
 	return 0;
@@ -215,25 +198,31 @@ static int pivot(int root, struct failure *f)
 	return 0;
 }
 
-int image_build(struct image *im, const struct plan *p, struct failure *f)
+int image_base(struct image *im, const struct plan *p, struct failure *f)
 {
-	_cleanup_fd_ int root = -1;
-	int r;
+	int root = mounts_new("tmpfs", root_options, MOUNT_ATTR_NOSUID), r;
 
-	if (image_stage(im, p, f) < 0)
-		return -1;
-	root = mounts_new("tmpfs", root_options, MOUNT_ATTR_NOSUID);
 	if (root < 0)
 		return fail(f, STEP_ROOT, -root, "tmpfs");
+	im->root = root;
 	/* Over "/", the one directory that is sure to exist: paths from "/" still see the old root. */
 	r = mounts_put(root, AT_FDCWD, "/");
 	if (r < 0)
 		return fail(f, STEP_ROOT, -r, "/");
+	/* Relative paths see the new one. */
 	if (fchdir(root) < 0)
 		return fail(f, STEP_ROOT, errno, "/");
 	(void)umask(022);
-	if (make_names(im, p, root, f) < 0 || place_ro(im, root, f) < 0 ||
-	    image_etc(root, p, im->resolv, f) < 0)
+	if (make_names(p, root, f) < 0 || image_system(root, f) < 0)
+		return -1;
+	return image_etc(root, p, f);
+}
+
+int image_build(struct image *im, const struct plan *p, struct failure *f)
+{
+	int root = im->root, r;
+
+	if (place_ro(im, root, f) < 0)
 		return -1;
 	/*
 	 * Safe because: one recursive call makes everything so far read-only, before anything writable is
@@ -242,8 +231,8 @@ int image_build(struct image *im, const struct plan *p, struct failure *f)
 	r = mounts_restrict(root, "", MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
 	if (r < 0)
 		return fail(f, STEP_ROOT, -r, "read-only");
-	if (place_dev(im, root, f) < 0 || place_proc(root, f) < 0 ||
-	    image_workspace(im, p, root, f) < 0 || place_writable(im, root, f) < 0)
+	if (place_dev(f) < 0 || place_proc(root, f) < 0 || image_stage(im, p, f) < 0 ||
+	    image_workspace(im, p, f) < 0 || place_writable(im, root, f) < 0)
 		return -1;
 	r = mounts_restrict(im->upper_ro, "",
 			    MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV |

@@ -136,7 +136,7 @@ static bool orphaned(int sync)
 }
 
 /* What needs no ids and no storage. */
-static int prepare(struct image *im, const struct plan *p, struct failure *f)
+static int prepare(const struct plan *p, struct failure *f)
 {
 	int r;
 
@@ -145,9 +145,55 @@ static int prepare(struct image *im, const struct plan *p, struct failure *f)
 	if (sethostname(p->hostname, strlen(p->hostname)) < 0)
 		return fail(f, STEP_HOSTNAME, errno, p->hostname);
 	r = caps_drop_bounding();
-	if (r < 0)
-		return fail(f, STEP_CAPS, -r, "bounding set");
-	return image_collect(im, p, f);
+	return r < 0 ? fail(f, STEP_CAPS, -r, "bounding set") : 0;
+}
+
+/* What needs ids, but no storage. */
+static int build_base(const struct child *c, struct failure *f)
+{
+	/*
+	 * launch has moved this process into the sandbox's group since: a namespace made now begins there, and
+	 * /proc/self/cgroup does not tell where on the host that is.
+	 */
+	if ((c->plan->memory_bytes || c->plan->cpu_milli) && unshare(CLONE_NEWCGROUP) < 0)
+		return fail(f, STEP_NAMESPACES, errno, "unshare");
+	return become_mapped(c->plan, f) < 0 ? -1 : image_base(c->image, c->plan, f);
+}
+
+/* The first word of launch: the id maps are written. */
+static bool maps_written(int sync)
+{
+	ssize_t n;
+	char word;
+
+	do {
+		n = recv(sync, &word, 1, 0);
+	} while (n < 0 && errno == EINTR);
+	return n == 1;
+}
+
+/*
+ * While launch writes the maps and airlock makes the storage, everything that needs neither. A failure is told once
+ * launch listens.
+ */
+static int build(struct child *c, struct failure *f)
+{
+	int early = prepare(c->plan, f);
+	struct places w;
+
+	if (!maps_written(c->sync))
+		_exit(1);
+	if (early == 0 && !c->opens)
+		early = build_base(c, f);
+	places_init(&w);
+	if (places_recv(c->sync, &w) < 0)
+		_exit(1);
+	if (early < 0 || (w.len == 0 && places_open(&w, c->plan, f) < 0) ||
+	    places_take(c->image, &w, c->plan, f) < 0)
+		return -1;
+	if (c->opens && build_base(c, f) < 0)
+		return -1;
+	return image_build(c->image, c->plan, f);
 }
 
 int child_main(void *arg)
@@ -156,30 +202,12 @@ int child_main(void *arg)
 	static char name[] = "airlock-guest";
 	char *argv[] = {name, NULL}, *env[] = {NULL};
 	struct failure f = {0};
-	struct places w;
-	int sync = c->sync, early;
+	int sync = c->sync;
 
 	/* Its own copy of launch's end would hide launch's death from it. */
 	(void)close(c->peer);
-	/* While launch writes the maps and airlock makes the storage. A failure is told once launch listens. */
-	early = prepare(c->image, c->plan, &f);
-	places_init(&w);
-	if (places_recv(sync, &w) < 0)
-		_exit(1);
-	if (early < 0 || (w.len == 0 && places_open(&w, c->plan, &f) < 0) ||
-	    places_take(c->image, &w, c->plan, &f) < 0)
-		report(sync, &f);
-	/*
-	 * launch has moved this process into the sandbox's group since: a namespace made now begins there, and
-	 * /proc/self/cgroup does not tell where on the host that is.
-	 */
-	if ((c->plan->memory_bytes || c->plan->cpu_milli) && unshare(CLONE_NEWCGROUP) < 0) {
-		(void)fail(&f, STEP_NAMESPACES, errno, "unshare");
-		report(sync, &f);
-	}
-	if (become_mapped(c->plan, &f) < 0 || image_build(c->image, c->plan, &f) < 0)
-		report(sync, &f);
-	if (limits(c->plan, &f) < 0 || arrange_fds(c, &sync, &f) < 0 || give_up(c->plan, &f) < 0)
+	if (build(c, &f) < 0 || limits(c->plan, &f) < 0 || arrange_fds(c, &sync, &f) < 0 ||
+	    give_up(c->plan, &f) < 0)
 		report(sync, &f);
 	if (orphaned(sync))
 		_exit(1);

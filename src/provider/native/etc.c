@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 
 #define ETC_FILE_MAX 131072
+#define RESOLV_MAX 65536
 
 static int put_file(int rootfd, const char *name, const struct buf *b, struct failure *f)
 {
@@ -28,7 +29,21 @@ static int put_file(int rootfd, const char *name, const struct buf *b, struct fa
 	return 0;
 }
 
-int image_etc(int rootfd, const struct plan *p, const char *resolv, struct failure *f)
+/* The host's resolver file, where the host's network is there as well. */
+static int put_resolv(int rootfd, struct failure *f)
+{
+	_cleanup_fd_ int fd = open("/etc/resolv.conf", O_RDONLY | O_CLOEXEC);
+	_cleanup_buf_ struct buf b = BUF_INIT(RESOLV_MAX);
+	ssize_t n = 0;
+
+	for (char *to; fd >= 0 && (to = buf_room(&b, 4096)) && (n = read(fd, to, 4096)) > 0;)
+		buf_add(&b, (size_t)n);
+	if (n < 0)
+		return fail(f, STEP_ETC, errno, "/etc/resolv.conf");
+	return put_file(rootfd, "etc/resolv.conf", &b, f);
+}
+
+int image_etc(int rootfd, const struct plan *p, struct failure *f)
 {
 	_cleanup_buf_ struct buf b = BUF_INIT(ETC_FILE_MAX);
 
@@ -58,7 +73,9 @@ int image_etc(int rootfd, const struct plan *p, const char *resolv, struct failu
 			   "rpc: files\n");
 	if (put_file(rootfd, "etc/nsswitch.conf", &b, f) < 0)
 		return -1;
+	if (p->net == NET_HOST)
+		return put_resolv(rootfd, f);
 	buf_reset(&b);
-	(void)buf_puts(&b, resolv ? resolv : "# no network: nothing to ask\n");
+	(void)buf_puts(&b, "# no network: nothing to ask\n");
 	return put_file(rootfd, "etc/resolv.conf", &b, f);
 }

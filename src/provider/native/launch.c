@@ -179,7 +179,18 @@ static int await_storage(struct launch *l, struct err *e)
 	return 0;
 }
 
-/* The word to go on, with what only this process may open; without it the child opens everything itself. */
+/* The child's first word: its ids are mapped. */
+static int send_mapped(struct launch *l, int sync, struct err *e)
+{
+	char word = 0;
+
+	if (send(sync, &word, 1, MSG_NOSIGNAL) == 1)
+		return 0;
+	(void)fail(&l->failure, STEP_IDMAP, errno, "set-up");
+	return failed(l, e);
+}
+
+/* Its second, with what only this process may open; without it the child opens everything itself. */
 static int send_places(struct launch *l, int sync, struct err *e)
 {
 	struct failure *f = &l->failure;
@@ -219,7 +230,14 @@ static int run_child(struct launch *l, struct image *im, struct err *e)
 	r = chan_reserve(&l->owner);
 	if (r < 0)
 		return err_sys(e, -r, "start sandbox");
-	l->pid = clone_child(l, &(struct child){&l->plan, im, sync_in, sync, sock_in});
+	l->pid = clone_child(l, &(struct child){
+				    .plan = &l->plan,
+				    .image = im,
+				    .sync = sync_in,
+				    .peer = sync,
+				    .guest_sock = sock_in,
+				    .opens = !l->opens && l->plan.uid_host != geteuid(),
+				});
 	if (l->pid < 0) {
 		(void)fail(f, STEP_NAMESPACES, errno, "clone");
 		return failed(l, e);
@@ -234,7 +252,9 @@ static int run_child(struct launch *l, struct image *im, struct err *e)
 	set_time_limit(sync);
 	if (write_maps(l->pid, &l->plan, f) < 0)
 		return failed(l, e);
-	r = await_storage(l, e);
+	r = send_mapped(l, sync, e);
+	if (r == 0)
+		r = await_storage(l, e);
 	if (r == 0)
 		r = send_places(l, sync, e);
 	if (r < 0)

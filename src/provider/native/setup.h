@@ -16,49 +16,50 @@
 #include "provider/native/step.h"
 #include "provider/plan.h"
 
-#define TREES_MAX 320
+/* Guest, gateway, binds. */
+#define TREES_MAX (2 + PLAN_BINDS_MAX)
 /* Lease, home, tmp, upper; layers; guest, gateway; binds. */
 #define PLACES_MAX (4 + PLAN_LAYERS_MAX + 2 + PLAN_BINDS_MAX)
 
 /* What is to be mounted, held by descriptor until the new root exists. */
 struct tree {
-	char *dst; /* owned; relative to the new root */
-	int fd;	   /* owned */
+	const char *dst; /* of the plan, or a literal; relative to the new root */
+	int fd;		 /* owned */
 	bool dir;
 };
 
 struct image {
-	struct tree ro[TREES_MAX]; /* system, /etc, binds, guest */
+	struct tree ro[TREES_MAX];
 	size_t ro_len;
-	struct tree dev[16];
-	size_t dev_len;
-	int layers[PLAN_LAYERS_MAX]; /* owned */
+	int layers[PLAN_LAYERS_MAX]; /* owned, as all that follow */
 	int lease;		     /* upper and work, below one mount as overlay demands */
 	int home, tmp, upper_ro, aside;
-	char *resolv; /* owned; the host's resolver file, for net host */
-	/* Symbolic links of the host's root and /etc: name relative to the root, target. */
-	struct {
-		char *name, *target;
-	} links[128];
-	size_t links_len;
+	int root; /* the new one */
 };
 
 void image_init(struct image *im);
-/* Opens the host's part of the system image: nothing that the plan names, so it needs no storage yet. */
-int image_collect(struct image *im, const struct plan *p, struct failure *f);
-/* Builds the tree and makes it the root. Leaves the current directory at "/". */
+/*
+ * The new root and the host's part of it: nothing that the plan names on the host, so it needs no storage yet. Ids are
+ * mapped already: a file without an owner cannot be made. Leaves the current directory at the new root.
+ */
+int image_base(struct image *im, const struct plan *p, struct failure *f);
+/* Adds what the plan names, and makes the tree the root. Leaves the current directory at "/". */
 int image_build(struct image *im, const struct plan *p, struct failure *f);
-/* /etc's own files: generated, never the host's. rootfd: the new root. */
-int image_etc(int rootfd, const struct plan *p, const char *resolv, struct failure *f);
-/* Makes the workspace, aside: before the new root is there. Changes the current directory. */
+/* Programs, libraries and the chosen names of /etc, writable still. The current directory is root, here and below. */
+int image_system(int root, struct failure *f);
+/* /etc's own files: generated, never the host's. */
+int image_etc(int root, const struct plan *p, struct failure *f);
+/* Mount points of the device nodes; the nodes, once what must not hold devices has been told so. */
+int image_dev_points(int root, struct failure *f);
+int image_dev(struct failure *f);
+/* Makes the workspace, aside. Changes the current directory. */
 int image_stage(struct image *im, const struct plan *p, struct failure *f);
 /* Moves it to its place. */
-int image_workspace(const struct image *im, const struct plan *p, int rootfd, struct failure *f);
+int image_workspace(const struct image *im, const struct plan *p, struct failure *f);
 /* Adds one tree; takes the descriptor. */
 int image_add(struct image *im, const char *dst, int fd, bool dir, struct failure *f);
 /* Makes the mount point (and its parents) for a tree below rootfd. 0 or negative errno. */
 int image_point(int rootfd, const char *dst, bool dir);
-void image_done(struct image *im);
 
 /* What the plan names on the host, in a fixed order; owned. */
 struct places {
@@ -75,7 +76,7 @@ void places_done(struct places *w);
  * Must run in a mount namespace in which the caller may copy mounts. Allocates nothing.
  */
 int places_open(struct places *w, const struct plan *p, struct failure *f);
-/* From launch to the child, in one message; it is also the word to go on. 0 or negative errno. */
+/* From launch to the child, in one message; it is also the word that the storage is there. 0 or negative errno. */
 int places_send(int sock, const struct places *w);
 /* w is empty afterwards if the message had no descriptors. -EPIPE: launch is gone. */
 int places_recv(int sock, struct places *w);
@@ -85,9 +86,10 @@ int places_take(struct image *im, struct places *w, const struct plan *p, struct
 struct child {
 	const struct plan *plan;
 	struct image *image;
-	int sync; /* to launch: waits for id maps and storage, reports a failure */
+	int sync; /* to launch: waits for id maps, then for storage; reports a failure */
 	int peer; /* launch's end of that: closed at once */
 	int guest_sock;
+	bool opens; /* what the plan names, with ids it has only before it takes the mapped ones */
 };
 
 /*

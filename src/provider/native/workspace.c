@@ -17,8 +17,6 @@
 #include "base/cleanup.h"
 #include "os/mounts.h"
 
-static const char *const aside_options[] = {"mode", "0700", "size", "64k", NULL};
-
 static int put_aside(int tree, int aside, const char *name, uint64_t attrs, struct failure *f)
 {
 	int r = mkdirat(aside, name, 0700) < 0 ? -errno : mounts_restrict(tree, "", attrs);
@@ -76,27 +74,27 @@ static int bind_copy(int aside, struct failure *f)
 
 int image_stage(struct image *im, const struct plan *p, struct failure *f)
 {
-	int aside = mounts_new("tmpfs", aside_options, MOUNT_ATTR_NOSUID), r;
-
-	if (aside < 0)
-		return fail(f, STEP_ROOT, -aside, "tmpfs");
-	im->aside = aside;
 	/*
 	 * In the old root, on a directory that is sure to exist and is no longer needed there: it goes when
 	 * the old root goes. Never on "/": a mount that lies over the old root when that is
 	 * detached takes the detaching upon itself, and the host's tree stays over "/".
 	 */
-	r = mounts_put(aside, AT_FDCWD, "/usr");
+	int r = mounts_fs("tmpfs", "/usr", MS_NOSUID, "mode=0700,size=64k");
+
 	if (r < 0)
 		return fail(f, STEP_ROOT, -r, "/usr");
-	if (put_aside(im->lease, aside, "s", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, f) < 0)
+	im->aside = open("/usr", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (im->aside < 0)
+		return fail(f, STEP_ROOT, errno, "/usr");
+	if (put_aside(im->lease, im->aside, "s", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, f) < 0)
 		return -1;
-	return p->without & WITHOUT_OVERLAY ? bind_copy(aside, f) : make_overlay(im, p, aside, f);
+	return p->without & WITHOUT_OVERLAY ? bind_copy(im->aside, f)
+					    : make_overlay(im, p, im->aside, f);
 }
 
-int image_workspace(const struct image *im, const struct plan *p, int rootfd, struct failure *f)
+int image_workspace(const struct image *im, const struct plan *p, struct failure *f)
 {
-	int r = mounts_move(im->aside, "w", rootfd, p->inside + 1);
+	int r = mounts_move(im->aside, "w", im->root, p->inside + 1);
 
 	return r < 0 ? fail(f, STEP_OVERLAY, -r, p->inside) : 0;
 }
