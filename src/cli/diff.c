@@ -549,23 +549,32 @@ static int emit_json(struct diff *d, json_t *array)
 	return r == 0 ? emit(d, "\n", 1) : r;
 }
 
-/* Once for what is asked, then again to show it: nothing goes out where a word matched nothing. */
+/*
+ * Once for what is asked, then again to show it: nothing goes out where a word matched nothing. A part that is not asked
+ * for is not looked at: it may be damaged.
+ */
 static int each_part(struct diff *d, const struct changeset *set, struct pathspec *spec,
 		     json_t *array, struct err *e)
 {
 	const struct changes_filter f = {pathspec_match, spec};
 	size_t n = changeset_parts(set);
+	bool begun = false;
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && n > 1 && i < n; i++) {
+		if (!pathspec_touches(spec, i))
+			continue;
 		r = changes_load(&d->c, set, i, &f, e);
 		changes_done(&d->c);
 	}
 	for (size_t i = 0; r == 0 && i < n; i++) {
+		if (!pathspec_touches(spec, i))
+			continue;
 		r = changes_load(&d->c, set, i, &f, e);
-		if (r == 0 && i == 0)
+		if (r == 0 && !begun)
 			r = pathspec_check(spec, e);
-		if (r == 0 && i == 0) {
+		if (r == 0 && !begun) {
+			begun = true;
 			pager_start(&d->pager, d->paged);
 			r = preface(d, set);
 		}

@@ -119,6 +119,16 @@ bool pathspec_match(void *arg, size_t part, const char *path)
 	return any;
 }
 
+bool pathspec_touches(void *arg, size_t part)
+{
+	const struct pathspec *p = arg;
+	bool any = !p->v;
+
+	for (size_t i = 0; p->v && p->v[i]; i++)
+		any = any || p->part[i] == part;
+	return any;
+}
+
 int pathspec_check(void *arg, struct err *e)
 {
 	const struct pathspec *p = arg;

@@ -28,6 +28,8 @@ void pathspec_done(struct pathspec *p);
 bool pathspec_all(const struct pathspec *p);
 /* arg: the pathspec. */
 bool pathspec_match(void *arg, size_t part, const char *path);
+/* Can it match anything of this part? arg: the pathspec. */
+bool pathspec_touches(void *arg, size_t part);
 /* arg: the pathspec. ERR_USAGE naming the first word that matched nothing; 0 when all did. */
 int pathspec_check(void *arg, struct err *e);
 

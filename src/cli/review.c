@@ -292,6 +292,7 @@ static int apply(struct state *st, char *const *words, const struct flags *f, in
 	}
 	if (!pathspec_all(&spec)) {
 		o.match = pathspec_match;
+		o.touches = pathspec_touches;
 		o.check = pathspec_check;
 		o.arg = &spec;
 	}
@@ -303,6 +304,10 @@ static int apply(struct state *st, char *const *words, const struct flags *f, in
 			(void)json_apply(&a);
 		say_apply(&a, c.run.id, c.run_dir, o.dry_run);
 		*status = partly(&a) ? EXIT_PARTLY : 0;
+	} else if (a.done) {
+		/* A part failed after others: what is done is done. */
+		say_apply(&a, c.run.id, c.run_dir, o.dry_run);
+		*status = r == -EBADMSG ? EXIT_REJECTED : EXIT_OTHER;
 	} else if (r == -EBADMSG) {
 		*status = EXIT_REJECTED;
 	} else if (e->code != ERR_USAGE) {

@@ -409,6 +409,7 @@ struct applying {
 	struct review *rv[CHANGESET_PARTS_MAX]; /* owned; NULL: nothing of the part waits */
 	uint64_t n[CHANGESET_PARTS_MAX];	/* paths that are meant */
 	uint64_t left;				/* of the part that was dealt with last */
+	bool unread; /* a part that is not meant could not be read: it goes on waiting */
 };
 
 static int publish(const struct applying *a, size_t part, struct unpack_report *rep, struct err *e)
@@ -482,7 +483,15 @@ static int choose(struct applying *a, struct err *e)
 	for (size_t i = 0; r == 0 && i < changeset_parts(a->c); i++) {
 		struct part_match m = {a->o, i};
 
+		bool asked = !a->o->match || a->o->touches(a->o->arg, i);
+
 		r = changeset_open(a->c, i, false, &a->rv[i], e);
+		/* What nobody asks for does not hold up the rest when it is damaged. */
+		if (r < 0 && r != -ENOENT && !asked) {
+			a->unread = true;
+			r = 0;
+			continue;
+		}
 		if (r == 0)
 			r = review_select(a->rv[i], a->o->match ? in_part : NULL, &m, &a->n[i], e);
 		else if (r == -ENOENT)
@@ -541,6 +550,7 @@ static int apply_locked(struct applying *a, struct err *e)
 			ret->commits_wait = exists(c->run_dir, GITBACK_BUNDLE);
 		}
 	}
+	ret->left += a->unread;
 	if (r == 0 && ret->done && !a->o->dry_run && !ret->left && !ret->commits_wait)
 		r = end_set(a->st, c->run.id, "applied", e);
 	return r;

@@ -72,7 +72,8 @@ uint64_t changeset_waiting(const struct changeset *c, struct err *e);
 
 struct apply_opts {
 	bool (*match)(void *arg, size_t part, const char *path); /* NULL: everything */
-	int (*check)(void *arg, struct err *e); /* after all were asked, before anything is done */
+	bool (*touches)(void *arg, size_t part); /* with match: can it take anything of the part? */
+	int (*check)(void *arg, struct err *e);	 /* after all were asked, before anything is done */
 	void *arg;
 	bool dry_run;
 	int on_conflict; /* enum on_conflict; -1: as the run said */

@@ -268,6 +268,30 @@ class Waiting(Case):
         self.do("apply", self.run, ":/", b.file)
         self.assertEqual((b.get("ws/a"), b.get("conf/f")), ("a\nb\n", "new\n"))
 
+    def test_S1_07_a_part_that_is_damaged_or_gone_does_not_hold_up_the_others(self):
+        b = self.box
+        self.review()
+        os.rename(b.assets, b.top + "/away")
+        self.do("apply", self.run, status=4)
+        self.assertIn("changed: 1", self.err)  # what was done is told
+        self.assertIn("still waiting: 4 paths", self.err)
+        self.assertEqual((b.get("ws/a"), b.get("conf/f")), ("a\nb\n", "old\n"))
+        os.rename(b.top + "/away", b.assets)
+        before = tree(b.assets)
+        place = b.state + "/runs/%s/maps/0/pending/list" % self.run
+        with open(place, "r+b") as f:
+            data = bytearray(f.read())
+            data[len(data) // 2] ^= 0x55
+            f.seek(0)
+            f.write(data)
+        self.do("apply", self.run, status=3)
+        self.do("diff", self.run, status=125)
+        self.assertEqual(self.letters(b.file), {b.file: "M"})
+        self.do("apply", self.run, b.file)
+        self.assertEqual((b.get("conf/f"), tree(b.assets)), ("new\n", before))
+        self.assertEqual(self.waiting()[0], "damaged")
+        self.do("discard", "--yes", self.run)
+
     def test_S1_10_a_review_that_is_killed_is_recovered_with_its_mappings(self):
         b = self.box
         before = b.outside()
