@@ -8,7 +8,7 @@
  * refused. A run that is alone has no such limit.
  *
  * Who is being served stands on the board: one page of memory that the helpers of one user share, below
- * XDG_RUNTIME_DIR or /dev/shm. A helper writes when it last took a request and reads when others did: numbers, which nothing but this
+ * XDG_RUNTIME_DIR, /run (root) or /dev/shm. A helper writes when it last took a request and reads when others did: numbers, which nothing but this
  * delay depends on. A helper that was taken over could ignore its own delay, or have other runs kept to their pace; it learns
  * when they are busy. Without a board (none can be made) nobody is held back.
  */
