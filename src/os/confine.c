@@ -218,7 +218,7 @@ static int add_rules(scmp_filter_ctx ctx)
 	return r;
 }
 
-static int restrict_calls(struct err *e)
+static int restrict_calls(bool threads, struct err *e)
 {
 	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ERRNO(EPERM));
 	int r;
@@ -227,6 +227,8 @@ static int restrict_calls(struct err *e)
 		return err_set(e, ERR_NOMEM, "seccomp: out of memory");
 	/* A process that switches to a foreign call table (x32, i386) would step around the list. */
 	r = seccomp_attr_set(ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
+	if (r == 0 && threads) /* else they would keep what this one loses */
+		r = seccomp_attr_set(ctx, SCMP_FLTATR_CTL_TSYNC, 1);
 	if (r == 0)
 		r = add_rules(ctx);
 	/* Safe because: the filter only takes system calls away and cannot be removed. */
@@ -304,7 +306,7 @@ int confine_self(const struct confine_opts *o, struct err *e)
 	int r;
 
 	if (CONFINEMENT_OFF)
-		return 0;
+		return o->threads ? o->threads(o->threads_arg, e) : 0;
 	r = cap_limit(RLIMIT_CORE, 0, "core size", e);
 	if (r == 0 && o->data_max && !SHADOW)
 		r = cap_limit(RLIMIT_DATA, o->data_max, "memory", e);
@@ -319,7 +321,9 @@ int confine_self(const struct confine_opts *o, struct err *e)
 		r = err_sys(e, errno, "give up new privileges");
 	if (r == 0 && !(o->without & CONFINE_NO_LANDLOCK))
 		r = restrict_files(o, e);
+	if (r == 0 && o->threads)
+		r = o->threads(o->threads_arg, e);
 	if (r == 0 && !(o->without & CONFINE_NO_SECCOMP))
-		r = restrict_calls(e);
+		r = restrict_calls(o->threads != NULL, e);
 	return r;
 }

@@ -4,7 +4,7 @@
  * Layers, in this order: core dumps and memory bounded, capabilities dropped, no new
  * privileges, Landlock (file trees, network, signals, abstract sockets), seccomp allow-list.
  * None can be taken back. A layer that the kernel lacks is an error that names it, unless the
- * caller passes its `without` bit; confine_self never leaves one out on its own.
+ * caller passes its `without` bit; confine_self never leaves one out on its own. To be called with one thread.
  *
  * Not done here: namespaces (the launcher's), closing of inherited descriptors (os/chan and
  * close-on-exec do that), resource control by cgroup.
@@ -43,6 +43,13 @@ struct confine_opts {
 	uint64_t data_max;   /* bytes of private writable memory; 0: leave */
 	unsigned nofile_max; /* 0: leave */
 	unsigned without;
+	/*
+	 * The place to start threads: called when every layer but the system call filter is in force, which a
+	 * new thread inherits; the filter, which lets nobody start one, is then laid over all of them. A
+	 * thread must have begun to run when it returns. May be NULL.
+	 */
+	int (*threads)(void *arg, struct err *e);
+	void *threads_arg;
 };
 
 /* Landlock ABI of the kernel: 0 when there is none. */

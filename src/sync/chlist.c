@@ -10,10 +10,15 @@
 #define RUN_BYTES (512 << 10)
 #define FIXED offsetof(struct change, path)
 #define RUNS_MAX (CHANGES_BYTES_MAX / RUN_BYTES + 2)
+#define WINDOWS_BYTES (2 << 20) /* of all runs together while they are merged */
+#define WINDOW_MAX (16 << 10)
 
 struct run {
 	uint64_t at, end;    /* in the runs spool */
 	struct change *head; /* current record, path_len + 1 bytes of path only; NULL at the end */
+	char *win;	     /* owned: of the spool, from win_at on; may be NULL */
+	uint64_t win_at;
+	size_t win_len;
 };
 
 struct chlist {
@@ -26,7 +31,7 @@ struct chlist {
 	struct spool data;  /* all, sorted, unique */
 	struct spool index; /* u64 offset in data, per record */
 	struct run *run;
-	size_t run_n;
+	size_t run_n, win_max; /* win_max: bytes of each run's window */
 	uint64_t count, total;
 };
 
@@ -62,12 +67,20 @@ int chlist_new(int dir, struct chlist **ret)
 	return 0;
 }
 
+static void run_done(struct run *u)
+{
+	free(u->head);
+	free(u->win);
+	u->head = NULL;
+	u->win = NULL;
+}
+
 void chlist_free(struct chlist *l)
 {
 	if (!l)
 		return;
 	for (size_t i = 0; i < l->run_n; i++)
-		free(l->run[i].head);
+		run_done(&l->run[i]);
 	free(l->run);
 	free(l->mem);
 	free(l->at);
@@ -178,6 +191,42 @@ static int read_record(const struct spool *s, uint64_t off, struct change *ret)
 	return 0;
 }
 
+/* The record at u->at, if the window holds all of it. The spool's own window is no help: runs take turns. */
+static bool in_window(const struct run *u, struct change *ret)
+{
+	size_t off = (size_t)(u->at - u->win_at), have;
+
+	if (u->at < u->win_at || off >= u->win_len || u->win_len - off < FIXED)
+		return false;
+	have = u->win_len - off;
+	memcpy(ret, u->win + off, FIXED);
+	if (ret->path_len > PATH_MEMBER_MAX || have - FIXED < ret->path_len)
+		return false;
+	memcpy(ret->path, u->win + off + FIXED, ret->path_len);
+	ret->path[ret->path_len] = '\0';
+	return true;
+}
+
+static int next_record(struct chlist *l, struct run *u, struct change *ret)
+{
+	uint64_t left = u->end - u->at;
+	long k;
+
+	if (in_window(u, ret))
+		return 0;
+	if (!u->win)
+		u->win = malloc(l->win_max); /* without one it is slower, no worse */
+	u->win_len = 0;
+	if (!u->win)
+		return read_record(&l->runs, u->at, ret);
+	k = spool_get(&l->runs, u->at, u->win, left < l->win_max ? (size_t)left : l->win_max);
+	if (k < 0)
+		return (int)k;
+	u->win_at = u->at;
+	u->win_len = (size_t)k;
+	return in_window(u, ret) ? 0 : read_record(&l->runs, u->at, ret);
+}
+
 static int advance(struct chlist *l, struct run *u)
 {
 	struct change c;
@@ -185,9 +234,11 @@ static int advance(struct chlist *l, struct run *u)
 
 	free(u->head);
 	u->head = NULL;
-	if (u->at >= u->end)
+	if (u->at >= u->end) {
+		run_done(u);
 		return 0;
-	r = read_record(&l->runs, u->at, &c);
+	}
+	r = next_record(l, u, &c);
 	if (r < 0)
 		return r;
 	u->head = malloc(FIXED + c.path_len + 8);
@@ -225,6 +276,7 @@ static int merge_runs(struct chlist *l)
 {
 	int r = 0;
 
+	l->win_max = WINDOWS_BYTES / l->run_n < WINDOW_MAX ? WINDOWS_BYTES / l->run_n : WINDOW_MAX;
 	for (size_t i = 0; i < l->run_n && r == 0; i++)
 		r = advance(l, &l->run[i]);
 	for (size_t i = l->run_n; i-- > 0 && r == 0;)

@@ -23,6 +23,8 @@
 	8u /* file: content is that of the member whose path is the staged link's target */
 #define CH_ALONE \
 	16u /* deleted directory: those below it are listed themselves, or are decided already */
+#define CH_UNHASHED \
+	64u /* a new tree's file: nobody is known to compare it, so hash is of no meaning (change_hash) */
 #define CH_TREE \
 	32u /* staged in its place of a new tree (unpack_tree.c); id: bytes of path that name the top */
 

@@ -127,7 +127,8 @@ static long read_file(const struct spool *s, uint64_t off, char *p, size_t n)
 
 	if (!w || want >= WINDOW)
 		return read_at(s->fd, p, want, off);
-	if (off < w->at || off - w->at >= w->len) {
+	/* What only begins in it is read anew from there: who asks for more than a record comes back for the next one. */
+	if (off < w->at || off - w->at >= w->len || want > w->len - (size_t)(off - w->at)) {
 		/* A bisection jumps about and wants no more than it asked for. */
 		bool on = w->len && off >= w->at && off - w->at < 2 * WINDOW;
 		long k = read_at(s->fd, w->data, on ? WINDOW : want + LITTLE, off);

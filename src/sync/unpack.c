@@ -169,6 +169,7 @@ static int set_up(struct client *c, struct err *e)
 	    .without_landlock = o->without_landlock,
 	    .has_manifest = o->manifest_path != NULL,
 	    .keep_trash = o->keep_trash,
+	    .take_all = !o->filter,
 	    .total_max = o->total_max ? o->total_max : OUT_BYTES_DEFAULT,
 	    .member_max = o->member_max,
 	    .members_max = o->members_max,

@@ -143,13 +143,14 @@ int stage_space(const struct unpack *u, uint64_t need, struct err *e)
 {
 	char miss[24], want[24], reserve[24];
 	struct statfs f;
-	uint64_t room;
+	uint64_t room, pending = writer_pending(u->writer);
 
 	if (u->st.dir < 0) /* nothing is staged there */
 		return 0;
 	if (fstatfs(u->st.dir, &f) < 0)
 		return err_sys(e, errno, "ask for free space");
 	room = (uint64_t)f.f_bavail * (uint64_t)f.f_bsize;
+	room -= room < pending ? room : pending;
 	if (f.f_blocks == 0 || (need <= room && room - need >= DISK_RESERVE_BYTES))
 		return 0;
 	str_human_size(need + DISK_RESERVE_BYTES - room, miss, sizeof(miss));

@@ -82,6 +82,18 @@ int hash_fd(int fd, uint8_t ret[MANIFEST_HASH], uint64_t *ret_size)
 	return 0;
 }
 
+int change_hash(struct change *c, int fd)
+{
+	uint64_t size;
+	int r = 0;
+
+	if (c->flags & CH_UNHASHED)
+		r = hash_fd(fd, c->hash, &size);
+	if (r == 0)
+		c->flags &= (uint8_t)~CH_UNHASHED;
+	return r;
+}
+
 /* Hash of the file that host_look saw. 1; 0: it changes under our eyes or cannot be read. */
 static int hash_host(struct unpack *u, const char *path, const struct stat *seen,
 		     uint8_t ret[MANIFEST_HASH])

@@ -224,9 +224,9 @@ static int resolve_hardlink(struct plan *p, struct err *e)
 		return 1;
 	p->c.flags &= (uint8_t)~CH_HARDLINK;
 	p->c.size = p->other.size;
-	memcpy(p->c.hash, p->other.hash, MANIFEST_HASH);
 	if (p->preview && p->other.id) {
 		p->c.id = p->other.id; /* only looked at */
+		memcpy(p->c.hash, p->other.hash, MANIFEST_HASH);
 		return 0;
 	}
 	if (p->other.flags & CH_TREE) {
@@ -239,6 +239,10 @@ static int resolve_hardlink(struct plan *p, struct err *e)
 	}
 	if (from < 0)
 		return 1;
+	r = change_hash(&p->other, from);
+	if (r < 0)
+		return err_sys(e, -r, "read the staged content of %s", p->other.path);
+	memcpy(p->c.hash, p->other.hash, MANIFEST_HASH);
 	return stage_copy(p, from, &p->c.id, e);
 }
 
@@ -767,7 +771,7 @@ static int with_tree(struct plan *p, uint64_t i, struct err *e)
 	struct beneath content = {.root = p->u->st.content, .stepwise = p->u->root.stepwise};
 	uint32_t mode = p->c.kind == MK_LINK ? 0 : new_mode(p, p->c.mode);
 	char at[PATH_MEMBER_MAX + 1], name[20];
-	_cleanup_fd_ int dir = -1;
+	_cleanup_fd_ int dir = -1, fd = -1;
 	const char *base;
 	int r;
 
@@ -789,7 +793,11 @@ static int with_tree(struct plan *p, uint64_t i, struct err *e)
 	dir = beneath_parent(&content, at, &base);
 	if (dir < 0 || renameat2(dir, base, p->u->st.content, name, RENAME_NOREPLACE) < 0)
 		return err_sys(e, dir < 0 ? -dir : errno, "take %s out of its tree", p->c.path);
-	return 0;
+	if (!(p->c.flags & CH_UNHASHED))
+		return 0;
+	fd = openat(p->u->st.content, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	r = fd < 0 ? -errno : change_hash(&p->c, fd);
+	return r < 0 ? err_sys(e, -r, "read the staged content of %s", p->c.path) : 0;
 }
 
 static int decide(struct plan *p, uint64_t i, struct err *e)

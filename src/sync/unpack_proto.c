@@ -18,6 +18,7 @@ int unpack_put_setup(struct buf *b, const struct unpack_setup *s)
 	(void)buf_u8(b, s->without_landlock);
 	(void)buf_u8(b, s->has_manifest);
 	(void)buf_u8(b, s->keep_trash);
+	(void)buf_u8(b, s->take_all);
 	(void)buf_u64(b, s->total_max);
 	(void)buf_u64(b, s->member_max);
 	(void)buf_u64(b, s->members_max);
@@ -45,6 +46,7 @@ int unpack_get_setup(struct view v, struct unpack_setup *ret)
 	ret->without_landlock = cursor_u8(&c);
 	ret->has_manifest = cursor_u8(&c);
 	ret->keep_trash = cursor_u8(&c);
+	ret->take_all = cursor_u8(&c);
 	ret->total_max = cursor_u64(&c);
 	ret->member_max = cursor_u64(&c);
 	ret->members_max = cursor_u64(&c);

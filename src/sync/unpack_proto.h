@@ -61,6 +61,7 @@ enum unpack_mode {
 struct unpack_setup {
 	uint8_t mode;
 	bool strict, dry_run, take_sandbox, full_tree, without_landlock, has_manifest, keep_trash;
+	bool take_all; /* the client keeps no new path out: NEW and SKIP are left out */
 	uint64_t total_max, member_max, members_max;
 	uint32_t slow_ms;		 /* STREAM_SLOW_MS */
 	uint32_t lock_wait_ms, umask;	 /* umask: of the user; for new entries */

@@ -126,6 +126,13 @@ static int set_up(struct unpack *u, struct err *e)
 	return 0;
 }
 
+static int start_threads(void *arg, struct err *e)
+{
+	struct unpack *u = arg;
+
+	return writer_start(&u->writer, e);
+}
+
 static int confine(struct unpack *u, struct err *e)
 {
 	struct confine_path p[3 + UNPACK_LAYERS_MAX];
@@ -141,6 +148,10 @@ static int confine(struct unpack *u, struct err *e)
 		p[n++] = (struct confine_path){u->layers[i], CONFINE_READ};
 	o.paths_len = n;
 	o.without = u->s.without_landlock ? CONFINE_NO_LANDLOCK : 0;
+	if (u->s.mode == UM_STREAM || u->s.mode == UM_REVIEW) {
+		o.threads = start_threads;
+		o.threads_arg = u;
+	}
 	/*
 	 * Started by root the workspace may belong to anybody. Safe because: Landlock bounds these
 	 * to the root and the run directory; nothing else can be reached with them.
@@ -194,7 +205,7 @@ static int send_new(struct unpack *u, uint64_t *ret_n, struct err *e)
 	int r = 0;
 
 	*ret_n = 0;
-	for (uint64_t i = 0; i < chlist_count(u->list) && r == 0; i++) {
+	for (uint64_t i = 0; !u->s.take_all && i < chlist_count(u->list) && r == 0; i++) {
 		r = chlist_get(u->list, i, &c);
 		if (r < 0)
 			return err_sys(e, -r, "read the list of changes");
@@ -348,6 +359,7 @@ int unpack_serve(int fd)
 		(void)unpack_put_error(&b, &e);
 		(void)chan_send(&u.ch, UF_ERROR, b.data, b.len, NULL, 0, INT64_MAX, NULL);
 	}
+	writer_free(u.writer);
 	chlist_free(u.list);
 	baseline_close(&u);
 	manifest_free(u.m);

@@ -1,7 +1,8 @@
 /*
  * unpack_server.h: the inside of airlock-unpack. Part of door 1.
  *
- * One `struct unpack` per process, blocking, single-threaded. Order of work: set up and confine
+ * One `struct unpack` per process, blocking, of one thread but for the making of staged files
+ * (unpack_writer.h). Order of work: set up and confine
  * (unpack_server.c), read and judge and stage the whole stream (unpack_stage.c), decide each path
  * against manifest and host into a journal (unpack_plan.c), carry the journal out
  * (unpack_publish.c). Host files are reached through `root` only.
@@ -20,6 +21,7 @@
 #include "sync/journal.h"
 #include "sync/merge.h"
 #include "sync/unpack_proto.h"
+#include "sync/unpack_writer.h"
 #include "wire/manifest.h"
 
 /* With more files (or directories) than these, one syncfs is cheaper than to sync or push out each. */
@@ -54,11 +56,12 @@ struct trees { /* unpack_tree.c */
 	bool known;
 	size_t top; /* bytes of dir that name the new tree it lies in; 0: in none */
 	int fd;	    /* owned: dir in the staging place; -1: not there */
-	uint64_t files;
+	bool used;  /* by orders of the writer, who closes it then */
 };
 
 struct unpack {
 	struct chan ch;
+	struct writer *writer; /* owned; NULL unless a stream is read */
 	struct unpack_setup s;
 	struct beneath root, run;
 	struct stat root_st;
@@ -118,13 +121,13 @@ int staged_open(struct unpack *u, const struct change *c);
 ssize_t staged_readlink(struct unpack *u, const struct change *c, char *out, size_t max);
 /* Stage a member into the new tree where it lies, if it does: then it has CH_TREE. */
 int tree_dir(struct unpack *u, struct change *c, struct err *e);
-/* Descriptor; -ENOENT: not in a new tree; errno. */
-int tree_create(struct unpack *u, struct change *c, uint32_t mode, struct err *e);
-/* 1, 0: not in a new tree, errno. */
-int tree_link(struct unpack *u, struct change *c, const char *target, const struct timespec ts[2],
-	      struct err *e);
+/* Where the member goes: dir, name and how. 1, 0: not in a new tree, errno. */
+int tree_place(struct unpack *u, struct change *c, struct writer_entry *ret, struct err *e);
 /* What came of the path before, as a file or link of a tree, does not count. */
 int tree_drop(struct unpack *u, const struct change *c, struct err *e);
+
+/* The hash of c from its bytes, if it was left out. 0 or negative errno. */
+int change_hash(struct change *c, int fd);
 
 /* unpack_stage.c: phase 1. -EBADMSG: rejected (u->rule, u->rule_text). */
 int stage_stream(struct unpack *u, struct err *e);

@@ -22,12 +22,12 @@
 #include "sync/unpack_server.h"
 #include "wire/tar.h"
 
-#define IN_BYTES (64 << 10)
+#define IN_BYTES (128 << 10)
+#define PIPE_BYTES (1 << 20) /* the most that a user may ask for where nothing else is set */
 #define SMALL_BYTES \
 	(64 << 10) /* files up to this are compared with the manifest before they are staged */
 #define SIZE_CLAIM_MAX \
-	(UINT64_C(1) << 50)  /* no real file: hostile; below, judge_size has the limit */
-#define PUSH_BYTES (1 << 20) /* from here on a file's write-back is started whatever came before */
+	(UINT64_C(1) << 50) /* no real file: hostile; below, judge_size has the limit */
 #define TELL_NS (50 * NS_PER_MS)
 
 struct intake {
@@ -38,7 +38,6 @@ struct intake {
 	int raw; /* owned: first RAW_KEEP_MAX bytes, kept if the stream is rejected */
 	uint64_t raw_len;
 	uint64_t total;			    /* logical bytes of the members that are wanted */
-	uint64_t pushed;		    /* files whose write-back was started here */
 	uint64_t members, bytes, unchecked; /* bytes staged since the last look at free space */
 	int64_t told_ns, window_ns;	    /* window: of the look at how fast the stream is */
 	uint64_t window_bytes;
@@ -51,7 +50,7 @@ struct intake {
 	struct err *late; /* where refuse_late puts its reason */
 	int late_r;	  /* what it returned last */
 	uint64_t at;	  /* end of what was hashed */
-	int fd;		  /* owned: staged file, -1 while small */
+	bool staged;	  /* the writer has it in work; else it is small */
 	char *small;
 	size_t small_len;
 };
@@ -93,48 +92,43 @@ static int hash_zeros(struct intake *k, uint64_t n)
 	return 0;
 }
 
-static int write_at(int fd, const char *p, size_t n, uint64_t off)
-{
-	while (n) {
-		ssize_t w = pwrite(fd, p, n, (off_t)off);
-
-		if (w < 0 && errno == EINTR)
-			continue;
-		if (w <= 0)
-			return w < 0 ? -errno : -EIO;
-		p += w;
-		n -= (size_t)w;
-		off += (uint64_t)w;
-	}
-	return 0;
-}
-
+/* From here on the member is the writer's to make. */
 static int make_staged(struct intake *k, struct err *e)
 {
-	uint32_t mode;
-	int r;
+	struct writer_entry m = {.path = k->c.path, .mode = k->c.mode & ~k->u->s.umask};
+	char name[20];
+	int r = 0;
 
 	/* A new file is made with the mode that it will have, unless we could not open it again then. */
-	mode = k->c.mode & ~k->u->s.umask;
-	if (k->have_base || (mode & 0600) != 0600)
-		mode = 0600;
-	k->fd = mode == (k->c.mode & ~k->u->s.umask) ? tree_create(k->u, &k->c, mode, e) : -ENOENT;
-	if (k->fd == -ENOENT) {
+	if (k->have_base || (m.mode & 0600) != 0600)
+		m.mode = 0600;
+	if (m.mode == (k->c.mode & ~k->u->s.umask))
+		r = tree_place(k->u, &k->c, &m, e);
+	if (r == 0) {
 		r = tree_drop(k->u, &k->c, e);
-		k->fd = r < 0 ? r : stage_create(k->u, k->c.path, mode, &k->c.id, e);
+		if (r == 0)
+			r = stage_ready(k->u, e);
+		if (r < 0)
+			return r;
+		m.dir = k->u->st.content;
+		k->c.id = k->u->st.next_id++;
+		stage_name(k->c.id, name);
+		m.name = name;
+	} else if (r > 0 && k->u->baseline.dir < 0) {
+		k->c.flags |= CH_UNHASHED;
 	}
-	if (k->fd < 0)
-		return k->fd;
+	if (r >= 0)
+		r = writer_file(k->u->writer, &m, e);
 	/* small is contiguous from 0 unless the file is sparse, and sparse files are never small. */
-	r = write_at(k->fd, k->small, k->small_len, 0);
+	if (r == 0)
+		r = writer_data(k->u->writer, k->small, k->small_len, 0, e);
+	k->staged = r == 0;
 	k->small_len = 0;
-	return r < 0 ? err_sys(e, -r, "stage %s", k->c.path) : 0;
+	return r;
 }
 
 static int take_data(struct intake *k, const struct tar_out *o, struct err *e)
 {
-	int r = 0;
-
 	k->bytes += o->data.n;
 	/* What is refused is read all the same, but not without end. */
 	if (k->bytes / 4 > k->u->s.total_max)
@@ -144,17 +138,18 @@ static int take_data(struct intake *k, const struct tar_out *o, struct err *e)
 		return 0;
 	if (o->data_offset < k->at)
 		return err_set(e, ERR_INTERNAL, "tar reader went backwards in %s", k->c.path);
-	(void)hash_zeros(k, o->data_offset - k->at);
-	(void)crypto_generichash_update(&k->hash, (const uint8_t *)o->data.p, o->data.n);
+	if (!(k->c.flags & CH_UNHASHED)) {
+		(void)hash_zeros(k, o->data_offset - k->at);
+		(void)crypto_generichash_update(&k->hash, (const uint8_t *)o->data.p, o->data.n);
+	}
 	k->at = o->data_offset + o->data.n;
-	if (k->fd < 0) {
+	if (!k->staged) {
 		memcpy(k->small + k->small_len, o->data.p, o->data.n);
 		k->small_len += o->data.n;
 		return 0;
 	}
 	k->unchecked += o->data.n;
-	r = write_at(k->fd, o->data.p, o->data.n, o->data_offset);
-	return r < 0 ? err_sys(e, -r, "stage %s", k->c.path) : 0;
+	return writer_data(k->u->writer, o->data.p, o->data.n, o->data_offset, e);
 }
 
 static int add(struct intake *k, struct err *e)
@@ -169,27 +164,6 @@ static int add(struct intake *k, struct err *e)
 	return r < 0 ? err_sys(e, -r, "note change of %s", k->c.path) : 0;
 }
 
-/* Mode (set when it is published) and time: what the sandbox may say. Owner, ACL, set-id bits: not. */
-static int finish_staged(struct intake *k, struct err *e)
-{
-	struct timespec ts[2] = {{.tv_nsec = UTIME_OMIT},
-				 {.tv_sec = k->c.mtime_ns / NS_PER_S,
-				  .tv_nsec = k->c.mtime_ns % NS_PER_S}};
-
-	/* Only a hole at the end is not there yet. */
-	if (k->at < k->c.size && ftruncate(k->fd, (off_t)k->c.size) < 0)
-		return err_sys(e, errno, "stage %s", k->c.path);
-	if (futimens(k->fd, ts) < 0)
-		return err_sys(e, errno, "stage %s", k->c.path);
-	/*
-	 * Starts the write-back now; the sync before the commit then finds little left to do. Many small files
-	 * are left to the kernel, which does them together.
-	 */
-	if (k->c.size >= PUSH_BYTES || k->pushed++ < PUSH_EACH_MAX)
-		(void)sync_file_range(k->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
-	return 0;
-}
-
 static bool equals_base(const struct intake *k)
 {
 	/* Of the sandbox's own state the bytes may be nowhere else: another mode may want them again. */
@@ -201,36 +175,36 @@ static bool equals_base(const struct intake *k)
 
 static int end_file(struct intake *k, struct err *e)
 {
+	struct writer *w = k->u->writer;
 	char name[20];
+	bool drop;
 	int r = 0;
 
-	(void)hash_zeros(k, k->c.size - k->at);
-	(void)crypto_generichash_final(&k->hash, k->c.hash, MANIFEST_HASH);
-	/* Without layers nobody else has the bytes, should the host have lost them. */
-	if (equals_base(k) && (k->u->layers_len || k->base.mode == k->c.mode)) {
-		if (k->fd >= 0) {
-			stage_name(k->c.id, name);
-			(void)unlinkat(k->u->st.content, name, 0);
-		}
-		k->c.id = 0;
-	} else {
-		if (k->fd < 0)
-			r = make_staged(k, e);
-		if (r == 0)
-			r = finish_staged(k, e);
+	if (!(k->c.flags & CH_UNHASHED)) {
+		(void)hash_zeros(k, k->c.size - k->at);
+		(void)crypto_generichash_final(&k->hash, k->c.hash, MANIFEST_HASH);
 	}
-	cleanup_fd(&k->fd);
+	/* Without layers nobody else has the bytes, should the host have lost them. */
+	drop = equals_base(k) && (k->u->layers_len || k->base.mode == k->c.mode);
+	if (!drop && !k->staged)
+		r = make_staged(k, e);
+	if (r == 0 && k->staged)
+		r = writer_end(w, k->c.size, k->at < k->c.size, k->c.mtime_ns, e);
+	if (drop && k->staged && r == 0) {
+		stage_name(k->c.id, name);
+		r = writer_unlink(w, k->u->st.content, name, k->c.path, e);
+	}
+	if (drop)
+		k->c.id = 0;
+	k->staged = false;
 	k->small_len = 0;
 	return r == 0 ? add(k, e) : r;
 }
 
 static int take_link(struct intake *k, const struct tar_member *m, struct err *e)
 {
+	struct writer_entry at = {.path = k->c.path, .mtime_ns = k->c.mtime_ns};
 	char target[LINK_TARGET_MAX + 1], name[20];
-	struct timespec ts[2] = {{.tv_nsec = UTIME_OMIT},
-				 {.tv_sec = k->c.mtime_ns / NS_PER_S,
-				  .tv_nsec = k->c.mtime_ns % NS_PER_S}};
-
 	int r;
 
 	if (m->target.n == 0 || m->target.n > LINK_TARGET_MAX)
@@ -245,16 +219,16 @@ static int take_link(struct intake *k, const struct tar_member *m, struct err *e
 		return add(k, e);
 	r = stage_ready(k->u, e);
 	if (r == 0)
-		r = tree_link(k->u, &k->c, target, ts, e);
-	if (r != 0)
-		return r < 0 ? r : add(k, e);
-	k->c.id = k->u->st.next_id++;
-	stage_name(k->c.id, name);
-	/* Safe because: it lies in the private staging directory and nothing follows links there. */
-	if (symlinkat(target, k->u->st.content, name) < 0)
-		return err_sys(e, errno, "stage %s", k->c.path);
-	(void)utimensat(k->u->st.content, name, ts, AT_SYMLINK_NOFOLLOW);
-	return add(k, e);
+		r = tree_place(k->u, &k->c, &at, e);
+	if (r == 0) {
+		k->c.id = k->u->st.next_id++;
+		stage_name(k->c.id, name);
+		at.dir = k->u->st.content;
+		at.name = name;
+	}
+	if (r >= 0)
+		r = writer_link(k->u->writer, &at, target, e);
+	return r < 0 ? r : add(k, e);
 }
 
 static int find_base(struct intake *k, struct err *e)
@@ -297,9 +271,9 @@ static int judge_size(struct intake *k, const struct tar_member *m, struct err *
 	uint64_t one = k->u->s.member_max && k->u->s.member_max < max ? k->u->s.member_max : max;
 	char size[24], limit[24], text[256];
 
-	str_human_size(m->size, size, sizeof(size));
-	str_human_size(one, limit, sizeof(limit));
 	if (m->size > one) {
+		str_human_size(m->size, size, sizeof(size));
+		str_human_size(one, limit, sizeof(limit));
 		(void)snprintf(text, sizeof(text),
 			       "%s, the limit of %s is %s; make it smaller in the sandbox", size,
 			       one < max ? "one file" : "all results", limit);
@@ -307,8 +281,8 @@ static int judge_size(struct intake *k, const struct tar_member *m, struct err *
 			   ? reject(k, "too_large", text, m->path, e)
 			   : refuse(k, "too_large", (struct view){text, strlen(text)}, e);
 	}
-	str_human_size(max, limit, sizeof(limit));
 	if (m->size > max - k->total) {
+		str_human_size(max, limit, sizeof(limit));
 		(void)snprintf(text, sizeof(text),
 			       "with this file the results are over %s, the limit of all results "
 			       "together; delete or shrink some in the sandbox",
@@ -335,9 +309,11 @@ static int start_file(struct intake *k, const struct tar_member *m, struct err *
 	k->unchecked += need <= SMALL_BYTES ? need : 0;
 	k->wanted = true;
 	k->at = 0;
-	(void)crypto_generichash_init(&k->hash, NULL, 0, MANIFEST_HASH);
-	if (r == 0 && (m->sparse || m->size > SMALL_BYTES))
+	/* What may turn out to be the manifest's file is looked at before it is made, if it is small. */
+	if (r == 0 && (!k->have_base || m->sparse || m->size > SMALL_BYTES))
 		r = make_staged(k, e);
+	if (!(k->c.flags & CH_UNHASHED))
+		(void)crypto_generichash_init(&k->hash, NULL, 0, MANIFEST_HASH);
 	return r;
 }
 
@@ -628,7 +604,24 @@ static int start(struct intake *k, struct err *e)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	k->raw = openat(k->u->run_fd, "rejected.tar",
 			O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	/* Its maker then goes on while we are busy; refused (no pipe, too much for this user), all is as it was. */
+	(void)fcntl(k->u->stream_fd, F_SETPIPE_SZ, PIPE_BYTES);
 	return 0;
+}
+
+/* What was ordered came earlier than what went wrong since, so its failure goes first. */
+static int await_staged(struct unpack *u, int r, struct err *e)
+{
+	struct err first = ERR_INIT;
+	int w;
+
+	tree_close(u);
+	w = writer_wait(u->writer, &first);
+	if (w == 0)
+		return r;
+	*e = first;
+	u->rejected = false;
+	return w;
 }
 
 int stage_stream(struct unpack *u, struct err *e)
@@ -638,7 +631,12 @@ int stage_stream(struct unpack *u, struct err *e)
 
 	if (!k)
 		return err_set(e, ERR_NOMEM, "out of memory");
-	*k = (struct intake){.u = u, .raw = -1, .fd = -1, .late = e};
+	*k = (struct intake){.u = u, .raw = -1, .late = e};
+	r = writer_begin(u->writer, u->st.path, u->st.dir, u->root_st.st_uid, u->root_st.st_gid);
+	if (r < 0) {
+		free(k);
+		return err_sys(e, -r, "open staging place %s", u->st.path);
+	}
 	tree_open(u);
 	r = start(k, e);
 	if (r == 0)
@@ -652,6 +650,9 @@ int stage_stream(struct unpack *u, struct err *e)
 		r = reject(k, "limit", "its symlinks take too long to follow", (struct view){0}, e);
 	if (r > 0)
 		r = -EBADMSG;
+	r = await_staged(u, r, e);
+	if (r == 0)
+		writer_sync_soon(u->writer);
 	if (k->raw >= 0 && !u->rejected)
 		(void)unlinkat(u->run_fd, "rejected.tar", 0);
 	/* A change set that waits must say by itself that it is the whole tree: as an opaque root. */
@@ -661,11 +662,9 @@ int stage_stream(struct unpack *u, struct err *e)
 	}
 	if (r == 0 && (r = chlist_seal(u->list)) < 0)
 		(void)err_sys(e, -r, "sort the list of changes");
-	tree_close(u);
 	tar_reader_free(k->tar);
 	members_free(k->judge);
 	cleanup_fd(&k->raw);
-	cleanup_fd(&k->fd);
 	free(k->in);
 	free(k->small);
 	free(k);

@@ -36,9 +36,20 @@ void tree_open(struct unpack *u)
 	t->gives = geteuid() == 0 && (u->root_st.st_uid || u->root_st.st_gid);
 }
 
+/* What is ordered for it may be under way still. */
+static void close_dir(struct unpack *u)
+{
+	struct trees *t = &u->trees;
+
+	if (t->fd >= 0 && t->used)
+		writer_close(u->writer, TAKE_FD(t->fd));
+	cleanup_fd(&t->fd);
+	t->used = false;
+}
+
 void tree_close(struct unpack *u)
 {
-	cleanup_fd(&u->trees.fd);
+	close_dir(u);
 	u->trees.dir_len = 0;
 }
 
@@ -159,7 +170,7 @@ static int enter(struct unpack *u, const char *dir, size_t n, bool make, struct 
 		return 0;
 	t->top = !n ? 0 : t->known && below_last(t, dir, n) ? t->top : top_of(u, dir, n);
 	t->known = true;
-	cleanup_fd(&t->fd);
+	close_dir(u);
 	memcpy(t->dir, dir, n);
 	t->dir_len = n;
 	if (t->top && TREE_NAME + n - t->top + 1 + PATH_SEGMENT_MAX > PATH_MEMBER_MAX)
@@ -212,60 +223,21 @@ int tree_dir(struct unpack *u, struct change *c, struct err *e)
 	return 0;
 }
 
-/* For a new name in the directory in work; the same member came before: the last one wins. */
-static bool taken(struct unpack *u, const char *base)
-{
-	return errno == EEXIST && unlinkat(u->trees.fd, base, 0) == 0;
-}
-
-int tree_create(struct unpack *u, struct change *c, uint32_t mode, struct err *e)
+int tree_place(struct unpack *u, struct change *c, struct writer_entry *ret, struct err *e)
 {
 	struct trees *t = &u->trees;
-	const char *base;
-	int r, fd;
-
-	if (!t->on || !(c->flags & CH_NEW))
-		return -ENOENT;
-	r = enter_parent(u, c, true, &base, e);
-	if (r < 0 || !t->top)
-		return r < 0 ? r : -ENOENT;
-	do {
-		fd = openat(t->fd, base, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-			    mode & 0777);
-	} while (fd < 0 && taken(u, base));
-	if (fd < 0) {
-		r = err_sys(e, errno, "stage %s in %s", c->path, u->st.path);
-		return r == -ENOENT ? -EIO : r;
-	}
-	if (t->gives)
-		give_to(t->fd, base, u->root_st.st_uid, u->root_st.st_gid);
-	c->flags |= CH_TREE;
-	c->id = t->top;
-	t->files++;
-	return fd;
-}
-
-int tree_link(struct unpack *u, struct change *c, const char *target, const struct timespec ts[2],
-	      struct err *e)
-{
-	struct trees *t = &u->trees;
-	const char *base;
 	int r;
 
-	if (!t->on || !(c->flags & CH_NEW) || c->kind != MK_LINK)
+	if (!t->on || !(c->flags & CH_NEW) || (c->kind != MK_FILE && c->kind != MK_LINK) ||
+	    c->flags & CH_HARDLINK)
 		return 0;
-	r = enter_parent(u, c, true, &base, e);
+	r = enter_parent(u, c, true, &ret->name, e);
 	if (r < 0 || !t->top)
 		return r;
-	do {
-		/* Safe because: it lies in the private staging place and nothing follows links there. */
-		r = symlinkat(target, t->fd, base);
-	} while (r < 0 && taken(u, base));
-	if (r < 0)
-		return err_sys(e, errno, "stage %s in %s", c->path, u->st.path);
-	(void)utimensat(t->fd, base, ts, AT_SYMLINK_NOFOLLOW);
-	if (t->gives)
-		give_to(t->fd, base, u->root_st.st_uid, u->root_st.st_gid);
+	ret->dir = t->fd;
+	ret->give = t->gives;
+	ret->again = true;
+	t->used = true;
 	c->flags |= CH_TREE;
 	c->id = t->top;
 	return 1;
@@ -282,7 +254,6 @@ int tree_drop(struct unpack *u, const struct change *c, struct err *e)
 	r = enter_parent(u, c, false, &base, e);
 	if (r < 0 || t->fd < 0)
 		return r;
-	if (unlinkat(t->fd, base, 0) == 0 || errno == ENOENT || errno == EISDIR)
-		return 0;
-	return err_sys(e, errno, "take %s out of %s", c->path, u->st.path);
+	t->used = true;
+	return writer_unlink(u->writer, t->fd, base, c->path, e);
 }

@@ -4,7 +4,7 @@
  *   fault-at [-p NAME] [-i K] [-l LOG] [-r REPORT] [-x PROGRAM] [-f SPEC]... -- COMMAND...
  *
  * Runs COMMAND under ptrace and follows what it starts until NAME (default airlock-unpack) is
- * executed for the Kth time (default 1); only that process is stopped at its system calls, and
+ * executed for the Kth time (default 1); only that process, all of its threads, is stopped at its system calls, and
  * what other programs start is not followed. SPEC is CALL:N=FAULT, CALL a name or "any" (Nth call of all, from 1); FAULT is
  *   kill      SIGKILL before the call is made: what a dead machine leaves, as far as a test can go
  *   ERRNO     the call is not made and says ERRNO (ENOSPC, EIO, EDQUOT, EINTR, ENOMEM, EMFILE)
@@ -36,6 +36,7 @@
 
 #define SPECS_MAX 8
 #define RUN 4096 /* no errno */
+#define THREADS_MAX 16
 #define CALLS_MAX 1024
 #define OPTIONS                                                                                   \
 	(PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_TRACECLONE | \
@@ -57,8 +58,11 @@ struct tracer {
 	FILE *log, *report;
 	const char *act;
 	pid_t first, target;
+	pid_t thread[THREADS_MAX]; /* of the target, beside the first */
+	unsigned threads;
 	unsigned long count, occurrence[CALLS_MAX];
-	int inject; /* errno to put into the result at the exit stop; 0: none */
+	int inject;   /* errno to put into the result at the exit stop; 0: none */
+	pid_t caller; /* whose call that is */
 };
 
 static const struct {
@@ -240,7 +244,7 @@ static bool all_made(const struct tracer *t)
 }
 
 /* At an entry stop. False: the process was killed. */
-static bool enter(struct tracer *t, const struct ptrace_syscall_info *in)
+static bool enter(struct tracer *t, pid_t pid, const struct ptrace_syscall_info *in)
 {
 	int nr = (int)in->entry.nr;
 	char *name = seccomp_syscall_resolve_num_arch(SCMP_ARCH_NATIVE, nr);
@@ -272,7 +276,8 @@ static bool enter(struct tracer *t, const struct ptrace_syscall_info *in)
 			act(t);
 		} else {
 			t->inject = s->fault;
-			cancel_call(t->target);
+			t->caller = pid;
+			cancel_call(pid);
 		}
 	}
 	free(name);
@@ -286,8 +291,8 @@ static void at_call(struct tracer *t, pid_t pid)
 	if (ptrace((enum __ptrace_request)PTRACE_GET_SYSCALL_INFO, pid, sizeof(in), &in) < 0)
 		return; /* gone */
 	if (in.op == PTRACE_SYSCALL_INFO_ENTRY) {
-		(void)enter(t, &in);
-	} else if (in.op == PTRACE_SYSCALL_INFO_EXIT && t->inject) {
+		(void)enter(t, pid, &in);
+	} else if (in.op == PTRACE_SYSCALL_INFO_EXIT && t->inject && pid == t->caller) {
 		set_result(pid, -t->inject);
 		t->inject = 0;
 	}
@@ -308,11 +313,29 @@ static bool is_program(pid_t pid, const char *name)
 	return !strcmp(base ? base + 1 : exe, name);
 }
 
+/* A new thread may stop for the first time before its maker says that it made one. */
+static bool is_thread(struct tracer *t, pid_t pid)
+{
+	char path[64];
+
+	for (unsigned i = 0; i < t->threads; i++)
+		if (t->thread[i] == pid)
+			return true;
+	if (t->target <= 0 || t->threads == THREADS_MAX)
+		return false;
+	(void)snprintf(path, sizeof(path), "/proc/%d/task/%d", (int)t->target, (int)pid);
+	if (access(path, F_OK) < 0)
+		return false;
+	t->thread[t->threads++] = pid;
+	return true;
+}
+
 /* One stop of one process: what to do next with it. */
 static void stopped(struct tracer *t, pid_t pid, int status)
 {
 	int sig = WSTOPSIG(status), event = status >> 16;
-	int how = pid == t->target ? PTRACE_SYSCALL : PTRACE_CONT;
+	bool ours = pid == t->target || is_thread(t, pid);
+	int how = ours ? PTRACE_SYSCALL : PTRACE_CONT;
 
 	if (sig == (SIGTRAP | 0x80)) {
 		at_call(t, pid);
@@ -321,6 +344,7 @@ static void stopped(struct tracer *t, pid_t pid, int status)
 		sig = 0;
 		if (is_program(pid, t->program) && ++t->seen == t->wanted) {
 			t->target = pid;
+			ours = true;
 			how = PTRACE_SYSCALL;
 		} else if (pid != t->first && pid != t->target) {
 			how = PTRACE_DETACH; /* sandboxes and the like outlive us */
@@ -330,7 +354,7 @@ static void stopped(struct tracer *t, pid_t pid, int status)
 		sig = 0;
 	}
 	/* All faults are made: the rest runs at full speed. */
-	if (pid == t->target && !t->log && !t->inject && all_made(t))
+	if (ours && !t->log && !t->inject && all_made(t))
 		how = PTRACE_DETACH;
 	(void)ptrace((enum __ptrace_request)how, pid, NULL, sig);
 }

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,6 +124,18 @@ static int do_fork(void)
 	return pid < 0 ? -errno : 0;
 }
 
+static void *nothing(void *arg)
+{
+	return arg;
+}
+
+static int start_thread(void)
+{
+	pthread_t t;
+
+	return -pthread_create(&t, NULL, nothing, NULL);
+}
+
 static int do_ptrace(void)
 {
 	return ptrace(PTRACE_ATTACH, getppid(), 0, 0) < 0 ? -errno : 0;
@@ -200,6 +213,7 @@ static const struct row {
     {"connect", do_connect, 0, SIGSYS},
     {"run a program", run_program, 0, SIGSYS},
     {"fork", do_fork, -EPERM, 0},
+    {"start a thread", start_thread, -EPERM, 0},
     {"ptrace", do_ptrace, 0, SIGSYS},
     {"signal its parent", kill_parent, -EPERM, 0},
     {"map code", map_code, -EPERM, 0},
@@ -211,7 +225,43 @@ static const struct row {
     {"abort, without a core", do_abort, 0, SIGABRT},
 };
 
-static int confine(unsigned without)
+/* A thread of the confined process, started where confine_self lets one be started. */
+struct other {
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	bool runs, go;
+	int (*attempt)(void);
+};
+
+static void *attempt_there(void *arg)
+{
+	struct other *o = arg;
+
+	(void)pthread_mutex_lock(&o->lock);
+	o->runs = true;
+	(void)pthread_cond_broadcast(&o->cond);
+	while (!o->go)
+		(void)pthread_cond_wait(&o->cond, &o->lock);
+	(void)pthread_mutex_unlock(&o->lock);
+	_exit(-o->attempt());
+}
+
+static int start_other(void *arg, struct err *e)
+{
+	struct other *o = arg;
+	int r = pthread_create(&o->thread, NULL, attempt_there, o);
+
+	if (r)
+		return err_sys(e, r, "start a thread");
+	(void)pthread_mutex_lock(&o->lock);
+	while (!o->runs)
+		(void)pthread_cond_wait(&o->cond, &o->lock);
+	(void)pthread_mutex_unlock(&o->lock);
+	return 0;
+}
+
+static int confine(unsigned without, struct other *other)
 {
 	struct confine_path p[] = {{rw, CONFINE_READ | CONFINE_WRITE}, {ro, CONFINE_READ}};
 	struct confine_opts o = {.paths = p,
@@ -219,35 +269,46 @@ static int confine(unsigned without)
 				 .data_max = (uint64_t)64 << 20,
 				 .nofile_max = 64,
 				 .without = without,
-				 .keep_caps = UINT64_C(1) << CAP_DAC_OVERRIDE};
+				 .keep_caps = UINT64_C(1) << CAP_DAC_OVERRIDE,
+				 .threads = other ? start_other : NULL,
+				 .threads_arg = other};
 	struct err e = ERR_INIT;
 
 	return confine_self(&o, &e);
 }
 
-static int in_child(int (*attempt)(void))
+static int in_child(int (*attempt)(void), bool in_thread)
 {
+	struct other o = {.lock = PTHREAD_MUTEX_INITIALIZER,
+			  .cond = PTHREAD_COND_INITIALIZER,
+			  .attempt = attempt};
 	int st;
 	pid_t pid = fork();
 
 	if (pid == 0) {
-		if (confine(0) < 0)
+		if (confine(0, in_thread ? &o : NULL) < 0)
 			_exit(200);
-		_exit(-attempt());
+		if (!in_thread)
+			_exit(-attempt());
+		(void)pthread_mutex_lock(&o.lock);
+		o.go = true;
+		(void)pthread_cond_broadcast(&o.cond);
+		(void)pthread_mutex_unlock(&o.lock);
+		(void)pthread_join(o.thread, NULL);
+		_exit(201);
 	}
 	assert_int_equal(waitpid(pid, &st, 0), pid);
 	return st;
 }
 
-static void test_attempts(void **state)
+static void attempt_all(bool in_thread)
 {
-	(void)state;
 	if (confine_landlock_abi() < 2) {
 		print_message("skip: no Landlock in this kernel\n");
 		skip();
 	}
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		int st = in_child(rows[i].attempt);
+		int st = in_child(rows[i].attempt, in_thread);
 		bool ok = rows[i].signal
 			      ? WIFSIGNALED(st) && WTERMSIG(st) == rows[i].signal && !WCOREDUMP(st)
 			      : WIFEXITED(st) && WEXITSTATUS(st) == -rows[i].want;
@@ -255,14 +316,29 @@ static void test_attempts(void **state)
 		if (!ok)
 			fail_msg("%s: status 0x%x", rows[i].name, st);
 	}
+	(void)unlinkat(rw, "link", 0);
+	(void)unlinkat(rw, "d", AT_REMOVEDIR);
+}
+
+static void test_attempts(void **state)
+{
+	(void)state;
+	attempt_all(false);
+}
+
+/* Door 1 has threads: what the process may not, none of them may, and none can start another. */
+static void test_S1_05_attempts_of_a_thread(void **state)
+{
+	(void)state;
+	attempt_all(true);
 }
 
 /* The attempts must be possible without confinement, or the rows show nothing. */
 static void test_attempts_are_real(void **state)
 {
-	static int (*const possible[])(
-	    void) = {write_rw,	  write_ro, write_beside, read_etc,   through_dotdot, through_link,
-		     open_socket, map_code, make_code,	  eat_memory, do_fork,	      kill_parent};
+	static int (*const possible[])(void) = {
+	    write_rw, write_ro,	 write_beside, read_etc, through_dotdot, through_link, open_socket,
+	    map_code, make_code, eat_memory,   do_fork,	 kill_parent,	 start_thread};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(possible); i++) {
@@ -305,6 +381,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_attempts_are_real),
 	    cmocka_unit_test(test_attempts),
+	    cmocka_unit_test(test_S1_05_attempts_of_a_thread),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -1,0 +1,65 @@
+/*
+ * unpack_writer.h: the second thread of airlock-unpack, which makes the staged files. Part of door 1.
+ *
+ * One thread reads, judges and decides where each member is staged; this one carries that out, strictly in the
+ * order in which it was told, so a later order finds what an earlier one made. It decides nothing and reads
+ * nothing but its orders. What is under way is bounded: BATCHES of BATCH_BYTES; whoever gives orders waits when they
+ * are full. A third thread writes staged files back early, so that the sync before the commit finds little left.
+ *
+ * Ownership: all is copied into the batch. A directory descriptor is only borrowed by an order, and must
+ * stay open until the orders that name it are carried out: writer_close closes it in its turn.
+ * Errors: the first order that fails is remembered, nothing after it is carried out, and every call
+ * from then on says it, in its own words. Whatever was ordered came earlier in the stream than what the caller has in
+ * hand, so such an error goes before the caller's own.
+ */
+#ifndef AIRLOCK_SYNC_UNPACK_WRITER_H
+#define AIRLOCK_SYNC_UNPACK_WRITER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+struct writer;
+
+/* One new entry. */
+struct writer_entry {
+	int dir;	  /* borrowed: where it is made */
+	const char *name; /* in there: one segment */
+	const char *path; /* of the member, for a message */
+	uint32_t mode;	  /* of a file */
+	bool again;	  /* an entry of that name gives way: the same member came before */
+	bool give;	  /* belongs to whom the workspace belongs */
+	int64_t mtime_ns; /* of a link */
+};
+
+/*
+ * Memory and threads. To be called by confine_self as its last step before the filter: see confine.h.
+ * 0 or negative errno.
+ */
+int writer_start(struct writer **ret, struct err *e);
+/* Carries out what was ordered, ends the threads. */
+void writer_free(struct writer *w);
+/* Before the first order. place: for messages, borrowed; dir: of the staging place, -1: none. */
+int writer_begin(struct writer *w, const char *place, int dir, uid_t uid, gid_t gid);
+
+/* The new file stays the one in work up to writer_end. All return 0 or the negative errno, with e. */
+int writer_file(struct writer *w, const struct writer_entry *m, struct err *e);
+int writer_data(struct writer *w, const void *p, size_t n, uint64_t at, struct err *e);
+/* hole: the file's last bytes were not given. */
+int writer_end(struct writer *w, uint64_t size, bool hole, int64_t mtime_ns, struct err *e);
+int writer_link(struct writer *w, const struct writer_entry *m, const char *target, struct err *e);
+/* A name that is not there, or is a directory's, is no error. */
+int writer_unlink(struct writer *w, int dir, const char *name, const char *path, struct err *e);
+/* Takes fd over, whatever it returns: a failure shows in the next call. */
+void writer_close(struct writer *w, int fd);
+/* Until everything is carried out. */
+int writer_wait(struct writer *w, struct err *e);
+/* After that: the sync before the commit will be one of the whole file system, so it may begin now. */
+void writer_sync_soon(struct writer *w);
+/* Bytes of files that are ordered and may not be on the disk's account yet, at most. */
+uint64_t writer_pending(const struct writer *w);
+
+#endif
