@@ -71,6 +71,26 @@ class Merge(Box):
         self.assert_ok(res)
         self.assertEqual((res["changes"], sig(self.path("a"))), ([], st))
 
+    def test_G1_the_host_made_the_same_tree_meanwhile(self):
+        """What was staged as a whole tree is compared file by file, also where a hard link stands for it."""
+        self.write("a", "1\n")
+        self.sync_in()
+        here = {"new/same": "same\n", "new/deep/same": "2\n", "new/other": "host\n", "again": "same\n"}
+
+        def act():
+            for p, text in here.items():
+                self.write(p, text)
+            os.chmod(self.path("new"), 0o755)
+            self.st = {p: sig(self.path(p)) for p in here}
+        s = Stream().dir("new").file("new/same", "same\n").dir("new/deep").file("new/deep/same", "2\n")
+        s.file("new/other", "sandbox\n").file("new/more", "m\n").hard("again", "new/same").hard("third", "new/more")
+        res = self.between(act, s)
+        self.assert_ok(res)
+        self.assertEqual(self.did(res), {"new/other": "conflict:both_added", "new/more": "add", "third": "add"})
+        self.assertEqual({p: sig(self.path(p)) for p in here}, self.st)
+        self.assertEqual((self.read("new/more"), self.read("third")), ("m\n", "m\n"))
+        self.assertEqual(self.conflict("sandbox/new/other"), "sandbox\n")
+
     def test_G3_conflict_keeps_host_and_saves_sandbox(self):
         self.write("a", b"1\0\n")
         self.write("n", "x")
