@@ -6,6 +6,7 @@
 #include "bridge/queueserver.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>
@@ -18,7 +19,9 @@
 #define ENTRIES_TURN 1024    /* directory entries looked at in one turn */
 #define FILES_TURN 64	     /* requests read in one turn, */
 #define BYTES_TURN (4 << 20) /* and bytes after which no further one is */
-#define REFUSE_MAX 64	     /* that wait for their 503; more of them wait in the directory */
+#define LARGE \
+	65536 /* bytes; they begin after the others, one a turn, and are not read for a refusal */
+#define REFUSE_MAX 64 /* that wait for their 503; more of them wait in the directory */
 #define CLAIMED_MAX \
 	(BRIDGE_PENDING_CEILING + 64) /* of the processes before; there can be no more */
 
@@ -56,18 +59,29 @@ static uint64_t take_first(struct queueserver *s, struct queue_ids *q, enum job_
 	return queuejob_take(s, id, kind);
 }
 
+static unsigned waiting(const struct queueserver *s)
+{
+	return s->wait.n + s->large.n;
+}
+
 static void consider(void *arg, const char *id)
 {
 	struct queueserver *s = arg;
+	bool large;
 
 	s->poll_gap_ns = 0;
-	if (s->stopping || ids_has(&s->wait, id) || ids_has(&s->refuse, id))
+	if (s->stopping || ids_has(&s->wait, id) || ids_has(&s->large, id) ||
+	    ids_has(&s->refuse, id))
 		return;
-	if (ids_put(&s->wait, guard_policy(s->b->guard)->queue_max, id) ||
-	    ids_put(&s->refuse, REFUSE_MAX, id))
+	large = queuedir_size(&s->d, id, false) > LARGE;
+	if (waiting(s) < guard_policy(s->b->guard)->queue_max &&
+	    ids_put(large ? &s->large : &s->wait, UINT_MAX, id))
 		return;
-	/* It lies well where it is, and is found again. */
-	s->stale = true;
+	/* It lies well where it is, and is found again, or its gateway takes it back: to be read only to be refused it is too large. */
+	if (large)
+		s->left = true;
+	else if (!ids_put(&s->refuse, REFUSE_MAX, id))
+		s->stale = true;
 }
 
 static void recover(void *arg, const char *id)
@@ -91,16 +105,19 @@ static bool begin_some(struct queueserver *s)
 	uint64_t bytes = 0;
 
 	for (unsigned i = 0; i < FILES_TURN && bytes < BYTES_TURN; i++) {
-		if (may_begin(s, &s->claimed, true))
+		if (s->refuse.n)
+			bytes += take_first(s, &s->refuse, JOB_TOO_MANY);
+		else if (may_begin(s, &s->claimed, true))
 			bytes += take_first(s, &s->claimed, JOB_CLAIMED);
 		else if (may_begin(s, &s->wait, false))
 			bytes += take_first(s, &s->wait, JOB_NEW);
-		else if (s->refuse.n)
-			bytes += take_first(s, &s->refuse, JOB_TOO_MANY);
 		else
-			return false;
+			break;
 	}
-	return s->refuse.n || may_begin(s, &s->claimed, true) || may_begin(s, &s->wait, false);
+	if (may_begin(s, &s->large, false))
+		(void)take_first(s, &s->large, JOB_NEW);
+	return s->refuse.n || may_begin(s, &s->large, false) || may_begin(s, &s->claimed, true) ||
+	       may_begin(s, &s->wait, false);
 }
 
 static void on_notify(struct loop_watch *w, uint32_t events)
@@ -142,8 +159,9 @@ int queueserver_new(struct bridge *b, int dir, struct bridge_shared *shared,
 	s->alive_ns = INT64_MAX;
 	r = queuedir_open(&s->d, dir, e);
 	if (r == 0 &&
-	    (ids_new(&s->wait, BRIDGE_PENDING_CEILING) < 0 || ids_new(&s->refuse, REFUSE_MAX) < 0 ||
-	     ids_new(&s->claimed, CLAIMED_MAX) < 0))
+	    (ids_new(&s->wait, BRIDGE_PENDING_CEILING) < 0 ||
+	     ids_new(&s->large, BRIDGE_PENDING_CEILING) < 0 ||
+	     ids_new(&s->refuse, REFUSE_MAX) < 0 || ids_new(&s->claimed, CLAIMED_MAX) < 0))
 		r = err_set(e, ERR_NOMEM, "queue: out of memory");
 	if (r < 0) {
 		queueserver_free(s);
@@ -173,7 +191,7 @@ int queueserver_begin(struct queueserver *s)
 
 static bool busy(const struct queueserver *s)
 {
-	return s->jobs || s->wait.n || s->claimed.n || s->refuse.n;
+	return s->jobs || waiting(s) || s->claimed.n || s->refuse.n;
 }
 
 static void put_names(const struct queue_ids *q, struct buf *out)
@@ -201,6 +219,7 @@ static void alive(struct queueserver *s, int64_t now)
 	queuejob_names(s, &b);
 	put_names(&s->claimed, &b);
 	put_names(&s->wait, &b);
+	put_names(&s->large, &b);
 	put_names(&s->refuse, &b);
 	queuedir_alive(&s->d, (struct view){b.data, b.len});
 }
@@ -229,11 +248,15 @@ static void poll_again(struct queueserver *s, int64_t now)
 /* Only while there is room for what is found. */
 static void list(struct queueserver *s)
 {
-	const bool from_start = s->stale;
+	bool from_start;
 
+	if (s->left && waiting(s) <= guard_policy(s->b->guard)->queue_max / 2)
+		s->stale = true;
+	from_start = s->stale;
 	if (s->stopping || !(s->stale || s->more) || s->refuse.n >= REFUSE_MAX)
 		return;
-	s->stale = false;
+	if (from_start)
+		s->stale = s->left = false;
 	s->more = queuedir_list(&s->d, false, from_start, ENTRIES_TURN, consider, s);
 }
 
@@ -264,13 +287,13 @@ int64_t queueserver_tick(struct queueserver *s, int64_t now)
 void queueserver_stop(struct queueserver *s)
 {
 	s->stopping = true;
-	s->stale = s->more = false;
-	s->claimed.n = s->wait.n = s->refuse.n = 0;
+	s->stale = s->more = s->left = false;
+	s->claimed.n = s->wait.n = s->large.n = s->refuse.n = 0;
 }
 
 unsigned queueserver_under_way(const struct queueserver *s)
 {
-	return s->under_way + s->claimed.n + s->wait.n + s->refuse.n;
+	return s->under_way + s->claimed.n + waiting(s) + s->refuse.n;
 }
 
 void queueserver_free(struct queueserver *s)
@@ -280,6 +303,7 @@ void queueserver_free(struct queueserver *s)
 		loop_del(s->b->loop, &s->watch);
 	free(s->claimed.id);
 	free(s->wait.id);
+	free(s->large.id);
 	free(s->refuse.id);
 	queuedir_done(&s->d);
 	free(s);

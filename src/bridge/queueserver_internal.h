@@ -32,9 +32,10 @@ struct queueserver {
 	unsigned under_way;
 	unsigned unpublished; /* jobs whose answer found no place, and is tried again */
 	uint64_t held;
-	struct queue_ids claimed, wait, refuse;
+	struct queue_ids claimed, wait, large, refuse;
 	bool stale; /* a listing is to begin from the start, */
 	bool more;  /* or to go on */
+	bool left;  /* large ones lie there that found no place among those that wait */
 	bool stopping, begun;
 	int64_t poll_ns, poll_gap_ns, alive_ns;
 	uint64_t alive_count;

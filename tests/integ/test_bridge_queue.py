@@ -8,6 +8,7 @@ import base64
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -379,6 +380,16 @@ class Files(Box):
         statuses = [self.q.answer(i)[0] for i in ids]
         self.assertEqual((statuses.count(200), statuses.count(503)), (128, 172))
         self.assertEqual(len(self.api.take()), 128)
+
+    def test_Q08_large_ones_wait_in_the_directory_and_small_ones_pass_them(self):
+        """None is read to be refused: what finds no place lies there until there is one."""
+        os.kill(self.q.host.p.pid, signal.SIGSTOP)
+        large = [self.q.send("POST", COMMENT, headers=JSON, body=b"x" * 70000) for _ in range(200)]
+        small = self.q.send()
+        os.kill(self.q.host.p.pid, signal.SIGCONT)
+        self.assertIn(self.q.answer(small)[0], (200, 503))
+        self.assertEqual([self.q.answer(i)[0] for i in large], [200] * len(large))
+        self.assertGreaterEqual(len(self.api.take()), len(large))
 
     def test_Q08_junk_names_by_the_thousand(self):
         for i in range(1500):
