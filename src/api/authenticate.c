@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -36,6 +37,11 @@ static int add_company(void *arg, const struct membership_row *m)
 
 	if (a->companies_len == ACTOR_COMPANIES_MAX)
 		return 0;
+	/* Not part of each call: most actors have none or few, and zeroes for all of them would cost more than the look-up. */
+	if (!a->companies)
+		a->companies = malloc(ACTOR_COMPANIES_MAX * sizeof(*a->companies));
+	if (!a->companies)
+		return -ENOMEM;
 	memcpy(a->companies[a->companies_len].id, m->company_id, UUID_LEN + 1);
 	a->companies[a->companies_len++].viewer = strcmp(m->role, "viewer") == 0;
 	return 0;

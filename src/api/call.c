@@ -20,6 +20,8 @@ void call_done(struct call *c)
 	json_decref(c->body);
 	c->body = NULL;
 	buf_done(&c->out);
+	free(c->actor.companies);
+	c->actor.companies = NULL;
 }
 
 const char *call_query(const struct call *c, const char *name)

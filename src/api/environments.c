@@ -10,6 +10,8 @@
 #include "base/limits.h"
 #include "store/tenant.h"
 
+#define LIST_ROOM 16384
+
 static const char not_found[] = "Environment not found";
 
 int env_find(struct call *c, struct environment_row *ret)
@@ -72,6 +74,8 @@ int h_env_list(struct call *c)
 		return 0;
 	if (!f.status && !f.driver && environment_count(c->api->db, &c->total, &e) < 0)
 		return reply_failed(c, &e);
+	/* A page grows by copies only when it is larger than most. */
+	(void)buf_room(&c->out, LIST_ROOM);
 	if (environment_each(c->api->db, &f, put_one, c, &e) < 0 && !c->out.err)
 		return reply_failed(c, &e);
 	(void)buf_puts(&c->out, c->out.len ? "]" : "[]");

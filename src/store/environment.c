@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "store/sql.h"
 
@@ -21,18 +22,35 @@ void environment_row_done(struct environment_row *r)
 	*r = (struct environment_row){0};
 }
 
-static int load(struct sql *q, struct environment_row *r, struct err *e)
+static void fixed(struct sql *q, struct environment_row *r)
 {
-	bool oom = false;
-
 	*r = (struct environment_row){.managed = sql_i64(q, 9) != 0,
 				      .created_ns = sql_i64(q, 10),
 				      .updated_ns = sql_i64(q, 11)};
 	sql_copy(q, 0, r->id, sizeof(r->id));
-	r->name = sql_dup(q, 1, &oom);
-	r->description = sql_dup(q, 2, &oom);
 	sql_copy(q, 3, r->driver, sizeof(r->driver));
 	sql_copy(q, 4, r->status, sizeof(r->status));
+}
+
+/* Texts of the statement itself, until its next step: a list copies none. Not for environment_row_done. */
+static void borrow(struct sql *q, struct environment_row *r)
+{
+	char **const at[] = {&r->name,	   &r->description, NULL,	  NULL,
+			     &r->config, &r->env_vars,	    &r->metadata, &r->proof};
+
+	fixed(q, r);
+	for (int i = 0; i < (int)ARRAY_LEN(at); i++)
+		if (at[i])
+			*at[i] = (char *)(uintptr_t)sql_text(q, i + 1);
+}
+
+static int load(struct sql *q, struct environment_row *r, struct err *e)
+{
+	bool oom = false;
+
+	fixed(q, r);
+	r->name = sql_dup(q, 1, &oom);
+	r->description = sql_dup(q, 2, &oom);
 	r->config = sql_dup(q, 5, &oom);
 	r->env_vars = sql_dup(q, 6, &oom);
 	r->metadata = sql_dup(q, 7, &oom);
@@ -144,11 +162,10 @@ int environment_each(struct db *s, const struct environment_filter *f,
 			    "ssii", f->status, f->driver, f->limit, f->offset);
 
 	while (r >= 0 && (r = sql_step(&q, e)) > 0) {
-		_cleanup_environment_ struct environment_row row;
+		struct environment_row row;
 
-		r = load(&q, &row, e);
-		if (r == 0)
-			r = cb(arg, &row);
+		borrow(&q, &row);
+		r = cb(arg, &row);
 	}
 	return r;
 }

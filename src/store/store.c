@@ -303,8 +303,11 @@ static int open_db(struct db *s, const char *path, struct err *e)
 	if (!s->path)
 		return err_set(e, ERR_NOMEM, "open state database: out of memory");
 	old = umask(077);
-	rc = sqlite3_open_v2(
-	    path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW, NULL);
+	/* One thread a process, here and everywhere: its mutexes would be taken for nothing. */
+	rc = sqlite3_open_v2(path, &s->db,
+			     SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW |
+				 SQLITE_OPEN_NOMUTEX,
+			     NULL);
 	(void)umask(old);
 	if (rc != SQLITE_OK)
 		return sql_fail(s, rc, "open", e);

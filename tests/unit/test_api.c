@@ -69,6 +69,7 @@ static void times(void **state)
 
 static void guards(void **state)
 {
+	static struct actor_company one[] = {{ID1, false}};
 	static const struct {
 		struct actor a;
 		bool allowed[GUARD_COUNT]; /* open, read, admin, settings, board, known */
@@ -83,7 +84,7 @@ static void guards(void **state)
 	     {true, false, false, false, true, true}},
 	    {{.type = ACTOR_BOARD,
 	      .source = SOURCE_SESSION,
-	      .companies = {{ID1, false}},
+	      .companies = one,
 	      .companies_len = 1},
 	     {true, true, false, false, true, true}},
 	    {{.type = ACTOR_BOARD, .source = SOURCE_BOARD_KEY, .admin = true},
