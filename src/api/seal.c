@@ -243,7 +243,7 @@ int seal_put(const struct seal *s, const char *secret_id, int64_t version, const
 		return err_set(e, ERR_NOMEM, "seal a secret: out of memory");
 	}
 	memcpy(plain, head, h);
-	memcpy(plain + h, value, n);
+	memcpy(plain + h, value, n + 1); /* with its end, which is not sealed */
 	randombytes_buf(box, crypto_secretbox_NONCEBYTES);
 	(void)crypto_secretbox_easy(box + crypto_secretbox_NONCEBYTES, plain, h + n, box,
 				    s->v[0].key);

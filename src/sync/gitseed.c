@@ -301,7 +301,10 @@ static int pack_objects(struct seed *s)
 	return r ? r : git_run(o->git, words, NULL, &io, s->e);
 }
 
-/* Copy of the host's index, the base for the stat fields. Absent or odd: none. */
+/*
+ * Copy of the host's index, the base for the stat fields. Absent or odd: none. Beside, and put by rename: "index" is there
+ * whole or not at all, whoever ends this process or fills the disk meanwhile.
+ */
 static void copy_index(struct seed *s)
 {
 	_cleanup_free_ char *path = path_join(s->o->git->git_dir, "index");
@@ -313,16 +316,18 @@ static void copy_index(struct seed *s)
 	    (uint64_t)st.st_size > INDEX_FILE_MAX)
 		return;
 	s->index_time = st.st_mtim;
-	to = openat(s->fd, "index", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-	for (left = st.st_size; to >= 0 && left > 0;) {
+	to = openat(s->fd, "index.new", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	if (to < 0)
+		return;
+	for (left = st.st_size; left > 0;) {
 		ssize_t n = copy_file_range(from, NULL, to, NULL, (size_t)left, 0);
 
 		if (n <= 0)
 			break;
 		left -= n;
 	}
-	if (left)
-		(void)unlinkat(s->fd, "index", 0);
+	if (left || renameat(s->fd, "index.new", s->fd, "index") < 0)
+		(void)unlinkat(s->fd, "index.new", 0);
 }
 
 static int index_run(struct seed *s, const char *const *words, const struct process_opts *io)

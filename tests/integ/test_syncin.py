@@ -4,7 +4,7 @@
 Usage: test_syncin.py DRIVER [NAME ...]. Each test gets a directory of its own; names carry the
 case ids of the specifications. Exit status: number of failures.
 """
-import json, os, random, shutil, socket, stat, subprocess, sys, tempfile, traceback
+import json, os, random, shutil, signal, socket, stat, subprocess, sys, tempfile, time, traceback
 
 DRIVER = os.path.abspath(sys.argv[1])
 ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/nonexistent", "LANG": "C",
@@ -333,6 +333,37 @@ def a_killed_sync_leaves_nothing_half_done(b):
     b.sync()
     b.same()
     assert not [n for n in os.listdir(b.store) + os.listdir(b.store + "/layers") if n.startswith(".new-")]
+
+
+@test
+def a_killed_sync_leaves_the_older_repository_usable(b):
+    b.repo(*[f"d{i % 20}/f{i}" for i in range(600)])
+    old = [x for x in b.sync()["layers"] if "/git/" in x][0]
+    index = open(old + "/.git/index", "rb").read()
+    assert os.path.basename(old) in open(b.store + "/stack", encoding="utf-8", errors="replace").read()
+    b.put("d0/f0", "changed\n")
+    b.git("commit", "-q", "-a", "-m", "second")
+    git, judged, killed = b.store + "/git", {os.path.basename(old)}, 0
+    for stage in ["HEAD", "objects", "shallow", "index", "index.lock"]:
+        p = subprocess.Popen([DRIVER, "in", b.ws, b.store], env=ENV, stdout=subprocess.DEVNULL, start_new_session=True)
+        while p.poll() is None:
+            if any(os.path.lexists(f"{git}/{n}/.git/{stage}") for n in os.listdir(git) if n not in judged):
+                os.killpg(p.pid, signal.SIGKILL)
+            time.sleep(0.0005)
+        killed += p.returncode < 0
+        # What is in use is as it was, and what has the name of a repository is a whole one.
+        if os.path.basename(old) in open(b.store + "/stack", encoding="utf-8", errors="replace").read():
+            assert open(old + "/.git/index", "rb").read() == index
+        for name in os.listdir(git):
+            if name not in judged and not name.startswith(".new-"):
+                assert b.git("ls-files", cwd=f"{git}/{name}").count("\n") == 600, (stage, name)
+                judged.add(name)
+    assert killed
+    new = [x for x in b.sync()["layers"] if "/git/" in x][0]
+    assert new != old
+    assert sorted(os.listdir(new + "/.git")) == ["HEAD", "config", "index", "info", "objects", "packed-refs", "refs", "shallow"]
+    assert b.git("fsck", "--strict", cwd=new) == "" and b.git("ls-files", cwd=new).count("\n") == 600
+    assert not [n for n in os.listdir(b.store + "/git") if n.startswith(".new-")]
 
 
 @test
