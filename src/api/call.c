@@ -60,7 +60,8 @@ int reply_out(struct call *c, unsigned status)
 	if (c->out.err) {
 		int why = c->out.err;
 
-		buf_reset(&c->out);
+		/* Not reset: what was too large would wait for a slow reader in spite of that. */
+		buf_done(&c->out);
 		return reply_error(c, why == -E2BIG ? 500 : 503,
 				   why == -E2BIG ? "The answer is too large: use limit and offset"
 						 : "Out of memory, try again");

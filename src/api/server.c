@@ -82,8 +82,10 @@ static enum MHD_Result queue(struct api *a, struct transport *t)
 	size_t n;
 
 	/* Nothing that changed something is answered as if it had not. */
-	if ((c->method & METHODS_SAFE) && !fits(a, c->out.len))
+	if ((c->method & METHODS_SAFE) && !fits(a, c->out.len)) {
+		buf_done(&c->out);
 		(void)reply_error(c, 503, "Too many large answers wait to be taken, try again");
+	}
 	n = c->out.len;
 	text = buf_take(&c->out);
 	hold(a, t, n);

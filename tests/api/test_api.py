@@ -178,6 +178,31 @@ class Server(Case):
                 s.close()
         wait_for("the memory to be free", lambda: f.ask("I", "POST", path, {"name": "x" * 20000, "driver": "nope"}).status == 400)
 
+    def test_answers_that_nobody_takes(self):
+        """Clients that ask for much and read nothing share the same bound; who asks for little is served."""
+        path, made, slow = f"/api/companies/{f.c1}/environments", [], []
+        for i in range(30):
+            made.append(f.make(f"large {i}", "ssh", SSH, metadata={"note": "x" * 250000})["id"])
+        self.forget()
+        try:
+            for _ in range(8):
+                s = socket.socket()
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                s.settimeout(DEADLINE)
+                s.connect(("127.0.0.1", d.port))
+                s.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {f.token['I']}\r\n\r\n".encode())
+                slow.append(s)
+            r = f.ask("I", "GET", path)
+            self.assertEqual((r.status, r.headers.get("retry-after")), (503, "1"))
+            self.assertEqual(f.ask("I", "GET", "/api/environments/" + NOBODY).status, 404)
+            self.assertLess(self.resident(), 150)
+        finally:
+            for s in slow:
+                s.close()
+        wait_for("the memory to be free", lambda: f.ask("I", "GET", path).status == 200)
+        for ident in made:
+            self.assertEqual(f.ask("I", "DELETE", "/api/environments/" + ident).status, 200)
+
     def test_refused_by_the_head(self):
         """What the head decides is said before a body is read; a small one is dropped and the connection goes on."""
         path = f"/api/companies/{f.c1}/environments"
