@@ -100,8 +100,13 @@ static int replace(struct unpack *u, const struct intent *in, const char *name, 
 			return -errno;
 		return renameat(u->st.content, name, dir, base) < 0 ? -errno : DONE;
 	}
-	if (fstatat(u->st.content, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return -errno;
+	/* What cannot be looked at goes back as well: what is reported as failed must not have happened. */
+	if (fstatat(u->st.content, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+		int r = -errno;
+
+		(void)renameat2(u->st.content, name, dir, base, RENAME_EXCHANGE);
+		return r;
+	}
 	if (as_expected(&st, &in->old, false))
 		return DONE;
 	return renameat2(u->st.content, name, dir, base, RENAME_EXCHANGE) < 0 ? -errno : RACED;
@@ -206,8 +211,11 @@ static int confirm(struct unpack *u, const struct intent *in, const char *name, 
 	struct stat st;
 	int r;
 
-	if (fstatat(u->st.trash, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return -errno;
+	if (fstatat(u->st.trash, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+		r = -errno;
+		(void)step_rename_new(u->st.trash, name, dir, base);
+		return r;
+	}
 	if (as_expected(&st, &in->old, false) && same_inside(u->st.trash, name, &st, &in->old))
 		return DONE;
 	r = step_rename_new(u->st.trash, name, dir, base);
@@ -302,15 +310,23 @@ static int settle(struct unpack *u, const struct intent *in, int r, struct err *
 	if (in->op == IN_PUT) {
 		char name[20];
 		struct stat st;
+		bool there;
 		int s;
 
-		/* It has its final mode already, which may keep even its owner from reading. */
 		stage_name(in->id, name);
-		if (fstatat(u->st.content, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-		    S_ISREG(st.st_mode) && fchmodat(u->st.content, name, 0600, 0) < 0)
-			return err_sys(e, errno, "open up the staged version of %s", in->path);
-		s = save_staged(u, in->id, in->path, detail, sizeof(detail), e);
-
+		there = fstatat(u->st.content, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+		if (there && st.st_ino != in->new_ino) {
+			/* The host's own, swapped out and not to be swapped back: its mode is that of all its names. */
+			s = save_entry(u, "conflicts/host", u->st.content, name, in->path, detail,
+				       sizeof(detail), e);
+		} else {
+			/* It has its final mode already, which may keep even its owner from reading. */
+			if (there && S_ISREG(st.st_mode) &&
+			    fchmodat(u->st.content, name, 0600, 0) < 0)
+				return err_sys(e, errno, "open up the staged version of %s",
+					       in->path);
+			s = save_staged(u, in->id, in->path, detail, sizeof(detail), e);
+		}
 		if (s < 0)
 			return s;
 	}

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -234,6 +235,21 @@ class Waiting(Case):
         self.assertEqual((self.box.outside(), self.waiting()), (self.before, ("discarded", 0)))
         self.assertEqual(glob.glob(self.box.state + "/runs/*/maps/*/pending"), [])
         self.assertEqual(os.listdir(self.box.state + "/trash"), [])
+
+    def test_copies_of_a_mapping_run_out_and_what_waits_does_not(self):
+        b = self.box
+        self.review()
+        self.do("apply", self.run, b.assets + "/gone", b.assets + "/change")
+        trash = b.state + "/runs/%s/maps/0/trash" % self.run
+        self.assertEqual(sorted(os.listdir(trash)), ["change", "gone"])
+        with sqlite3.connect(b.state + "/airlock.db") as db:
+            db.execute("UPDATE runs SET ended_ns=ended_ns-31*86400*1000000000")
+        db.close()
+        for f in glob.glob(b.state + "/expired"):
+            os.utime(f, (0, 0))
+        self.do("run", "-q", "--", "true")
+        self.assertFalse(os.path.exists(trash))
+        self.assertEqual(self.waiting(), ("3 wait", 3))
 
     def test_nothing_waits_where_nothing_changed(self):
         self.review("true")

@@ -30,6 +30,39 @@ class Publish(FaultBox):
         self.sweep(points, len(points) * 9 // 10)
 
 
+class Looks(FaultBox):
+    """The look at what a rename brought out fails: the rename is taken back, and no mode of a file with other names changes."""
+    git = False
+
+    def place(self):
+        return SHM
+
+    def before(self):
+        self.write("owner", "old owner\n")
+        os.link(self.path("owner"), self.path("other-name"))
+        self.write("gone", "old gone\n")
+
+    def meanwhile(self):
+        pass
+
+    def stream(self):
+        return Stream().file("owner", "new owner\n").delete("gone").bytes()
+
+    def test_E7_no_look_after_a_rename(self):
+        calls = self.calls()
+        after = [b for a, b in zip(calls, calls[1:]) if a[0] == "renameat2" and b[0] == "newfstatat"]
+        self.assertGreaterEqual(len(after), 2)
+        for name, k in after:
+            with self.subTest("%s:%d" % (name, k)):
+                self.fresh()
+                res = self.go(*self.fault("%s:%d=EIO" % (name, k)))
+                self.assertEqual((res["ret"], res["counts"]["fail"]), (0, 1), res)
+                now, (failed,) = flat(tree(self.root)), [c["path"] for c in res["changes"] if c["action"] == "fail"]
+                self.assertEqual(now.get(failed), self.old[failed])
+                self.assertEqual(now["other-name"], self.old["other-name"])
+                self.assertEqual({p for p in self.old if p != failed and now.get(p) != self.new.get(p)}, set())
+
+
 class Apart(FaultBox):
     """The workspace has no .git and lies in memory, the state directory on another file system: the trash is copied there."""
     git = False
