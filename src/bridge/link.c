@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,8 +13,6 @@
 #include "base/str.h"
 #include "bridge/pace.h"
 #include "bridge/policy_load.h"
-#include "bridge/queuedir.h"
-#include "os/beneath.h"
 #include "policy/bridge_policy.h"
 
 #define LINK_GAP_MS 2000 /* between two polls; they come a few times a second */
@@ -470,62 +467,4 @@ void link_stop(struct bridge_link *l, struct bridge_counts *ret)
 	forget_next(l);
 	l->state = LINK_NONE;
 	l->control = -1;
-}
-
-/* A queue's directory. --------------------------------------------------------------------- */
-
-/* Set-group-id: what the sandbox's user makes in there is readable by our group, whoever we are. */
-static int make_folder(int dir, const char *name, mode_t mode, const struct stat *owner)
-{
-	_cleanup_fd_ int fd = -1;
-
-	if (mkdirat(dir, name, 0700) < 0)
-		return -errno;
-	fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0 || (owner->st_uid != geteuid() && fchown(fd, owner->st_uid, getegid()) < 0) ||
-	    fchmod(fd, mode) < 0)
-		return -errno;
-	return 0;
-}
-
-int link_queue_make(int parent, char name[LINK_QUEUE_NAME], struct err *e)
-{
-	unsigned char raw[12];
-	char hex[2 * sizeof(raw) + 1];
-	struct stat st, own = {.st_uid = geteuid()};
-	int fd, r = 0;
-
-	randombytes_buf(raw, sizeof(raw));
-	(void)sodium_bin2hex(hex, sizeof(hex), raw, sizeof(raw));
-	(void)snprintf(name, LINK_QUEUE_NAME, ".airlock-queue-%s", hex);
-	if (fstat(parent, &st) < 0 || mkdirat(parent, name, 0700) < 0)
-		return err_sys(e, errno, "make the queue %s", name);
-	/* An ordinary user's sandbox is that user, and gives nothing away. */
-	if (geteuid() != 0)
-		st = own;
-	fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0)
-		r = -errno;
-	/* The same user on both sides: nobody else has a business here. Two users: each finds its way, the sandbox writes in two. */
-	if (r == 0 && fchmod(fd, st.st_uid == own.st_uid ? 0700 : 0755) < 0)
-		r = -errno;
-	if (r == 0)
-		r = make_folder(fd, QUEUE_REQUESTS, 02770, &st);
-	if (r == 0)
-		r = make_folder(fd, QUEUE_RESPONSES, 02770, &st);
-	if (r == 0)
-		r = make_folder(fd, QUEUE_CLAIMS, 0700, &own);
-	if (r == 0)
-		return fd;
-	cleanup_fd(&fd);
-	link_queue_remove(parent, name);
-	return err_sys(e, -r, "make the queue %s", name);
-}
-
-void link_queue_remove(int parent, const char *name)
-{
-	struct beneath b = {.root = parent};
-
-	if (*name)
-		(void)beneath_remove_tree(&b, name);
 }

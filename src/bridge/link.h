@@ -91,13 +91,4 @@ void link_reread(struct bridge_link *l);
 /* Ends it, and takes the counts of all helpers. Does nothing to one that was not opened. */
 void link_stop(struct bridge_link *l, struct bridge_counts *ret);
 
-/*
- * The directory of a file queue, new, below parent (a descriptor): its name goes to `name` (LINK_QUEUE_NAME bytes). Its folders
- * belong to the owner of parent if this process is root, else to its own user. The descriptor, or negative with e.
- */
-#define LINK_QUEUE_NAME 48
-int link_queue_make(int parent, char name[LINK_QUEUE_NAME], struct err *e);
-/* With whatever is in it. Never fails; follows nothing. */
-void link_queue_remove(int parent, const char *name);
-
 #endif

@@ -16,6 +16,7 @@
 #include "base/id.h"
 #include "base/str.h"
 #include "bridge/link.h"
+#include "bridge/queuemake.h"
 #include "cli/cli.h"
 #include "engine/interrupt.h"
 #include "os/process.h"
@@ -62,7 +63,7 @@ struct bridge_cmd {
 	struct bridge_link link;
 	struct bridge_counts counts;
 	int queue_parent; /* owned; -1: none */
-	char queue_name[LINK_QUEUE_NAME];
+	char queue_name[QUEUEMAKE_NAME];
 	char *queue_dir; /* owned */
 	bool up, terminal;
 	struct process gateway;
@@ -250,7 +251,7 @@ static int make_queue(struct bridge_cmd *c, int *ret, struct err *e)
 	}
 	if (c->queue_parent < 0)
 		return err_sys(e, errno, "queue in %s", place ? place : "/tmp");
-	*ret = link_queue_make(c->queue_parent, c->queue_name, e);
+	*ret = queuemake_new(c->queue_parent, c->queue_name, e);
 	if (*ret < 0)
 		return *ret;
 	(void)buf_putf(&b, "%s/%s", place, c->queue_name);
@@ -363,7 +364,7 @@ static void clear(struct bridge_cmd *c)
 	if (c->gateway_started)
 		process_kill(&c->gateway);
 	if (c->queue_parent >= 0)
-		link_queue_remove(c->queue_parent, c->queue_name);
+		queuemake_remove(c->queue_parent, c->queue_name);
 	cleanup_fd(&c->queue_parent);
 	cleanup_fd(&c->hangup);
 	report(c);

@@ -43,7 +43,7 @@ static int make_queue(struct apibridge *b, const struct sandbox *sb, const char 
 	b->queue_parent = open(host, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (b->queue_parent < 0)
 		return err_sys(e, errno, "queue in %s", host);
-	fd = link_queue_make(b->queue_parent, b->queue_name, e);
+	fd = queuemake_new(b->queue_parent, b->queue_name, e);
 	if (fd < 0)
 		return fd;
 	b->queue_inside = path_join(sb->ops->isolates ? "/tmp" : lease_dir, b->queue_name);
@@ -233,7 +233,7 @@ void apibridge_stop(struct apibridge *b, struct sandbox *sb)
 		(void)sb->ops->signal(sb, b->gateway, SIGTERM, NULL);
 	b->gateway = 0;
 	if (b->queue_inside)
-		link_queue_remove(b->queue_parent, b->queue_name);
+		queuemake_remove(b->queue_parent, b->queue_name);
 	if (b->queue_parent > 0)
 		cleanup_fd(&b->queue_parent);
 	b->queue_parent = 0;

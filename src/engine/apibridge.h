@@ -9,6 +9,7 @@
 #define AIRLOCK_ENGINE_APIBRIDGE_H
 
 #include "bridge/link.h"
+#include "bridge/queuemake.h"
 #include "engine/request.h"
 
 struct apibridge {
@@ -22,7 +23,7 @@ struct apibridge {
 	bool told;
 	/* of a file queue */
 	int queue_parent; /* owned; 0: none */
-	char queue_name[LINK_QUEUE_NAME];
+	char queue_name[QUEUEMAKE_NAME];
 	char *queue_inside; /* owned */
 };
 
