@@ -92,6 +92,7 @@ static void end(struct exchange *x, bool whole)
 	if (x->ended)
 		return;
 	let_go(x);
+	x->b->in_hand--;
 	x->ended = true;
 	drop_body(x);
 	audit(x);
@@ -135,7 +136,8 @@ struct exchange *exchange_begin(struct bridge *b, const struct guard_request *re
 	x->began_real_ns = clock_real_ns();
 	x->began_ns = x->moved_ns = clock_mono_ns();
 	b->counts->requests++;
-	x->start_ns = pace_request(&b->pace, guard_policy(b->guard)->pace, x->began_ns);
+	x->start_ns = pace_request(&b->pace, guard_policy(b->guard)->pace, b->in_hand++ == 0,
+				   x->began_ns);
 	guard_judge(b->guard, req, &x->v);
 	if (b->whole_max)
 		bound_whole(&x->v.limits, b->whole_max);
@@ -160,7 +162,7 @@ void exchange_refused(struct bridge *b, int status, const char *rule)
 
 	b->counts->requests++;
 	b->counts->refused++;
-	(void)pace_request(&b->pace, guard_policy(b->guard)->pace, clock_mono_ns());
+	(void)pace_request(&b->pace, guard_policy(b->guard)->pace, false, clock_mono_ns());
 	if (b->audit)
 		b->audit(b->audit_arg, &a);
 }
@@ -419,6 +421,7 @@ void exchange_free(struct exchange *x)
 	/* The sandbox left before the answer: what was sent may have had its effect, and the audit says so. */
 	let_go(x);
 	if (!x->ended) {
+		x->b->in_hand--;
 		if (x->v.allowed)
 			x->rule = x->sent ? "client.gone" : "client.gone_before_sent";
 		else

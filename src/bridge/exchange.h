@@ -49,6 +49,7 @@ struct bridge {
 	bool stopping;
 	struct pace pace;
 	struct exchange *held; /* by their pace */
+	unsigned in_hand;      /* begun and not ended */
 	/* One decision, for the audit file. May be NULL. */
 	void (*audit)(void *arg, const struct exchange_audit *a);
 	/* A request goes out now: a->flight comes back to audit(). False: it could not be recorded, and does not. NULL: it need not. */

@@ -120,11 +120,11 @@ static int64_t spend(struct pace *p, unsigned rate, int64_t parts, int64_t now)
 	return at > now ? at : now;
 }
 
-int64_t pace_request(struct pace *p, unsigned rate, int64_t now)
+int64_t pace_request(struct pace *p, unsigned rate, bool only, int64_t now)
 {
 	if (p->board)
 		note(p, now);
-	return spend(p, rate, PACE_PARTS, now);
+	return only ? now : spend(p, rate, PACE_PARTS, now);
 }
 
 int64_t pace_bytes(struct pace *p, unsigned rate, uint64_t n, int64_t now)

@@ -5,7 +5,7 @@
  * keeps every processor busy: each step of another run's request then waits for a processor. The kernel shares time
  * fairly, but late: the wake-up of one that slept waits until somebody's turn ends. So while another run of the same user is being
  * served, each run has policy `pace` requests a second, PACE_BURST at once; a request beyond is held back, never
- * refused. A run that is alone has no such limit.
+ * refused. A run that is alone, or asks one at a time, has no such limit.
  *
  * Who is being served stands on the board: one page of memory that the helpers of one user share, below
  * XDG_RUNTIME_DIR, /run (root) or /dev/shm. A helper writes when it last took a request and reads when others did: numbers, which nothing but this
@@ -43,8 +43,11 @@ struct pace {
 int pace_board_open(void);
 /* In the helper, before confinement. fd (may be -1) stays the caller's. */
 void pace_init(struct pace *p, int fd, struct view run_id);
-/* One request more: when it may begin, in the time of now. rate: requests a second. */
-int64_t pace_request(struct pace *p, unsigned rate, int64_t now);
+/*
+ * One request more: when it may begin, in the time of now. rate: requests a second. only: the run has no other in hand, under
+ * way or held back; then it is not held: whoever asks one at a time keeps one processor busy at most.
+ */
+int64_t pace_request(struct pace *p, unsigned rate, bool only, int64_t now);
 /* So many bytes of a body passed; returns when further ones may. */
 int64_t pace_bytes(struct pace *p, unsigned rate, uint64_t n, int64_t now);
 

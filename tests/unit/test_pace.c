@@ -49,7 +49,7 @@ static void alone_nobody_waits(void **state)
 
 	(void)state;
 	for (int i = 0; i < 10 * RATE; i++)
-		assert_int_equal(pace_request(&a, RATE, T0 + i), T0 + i);
+		assert_int_equal(pace_request(&a, RATE, false, T0 + i), T0 + i);
 }
 
 static void beside_another_run_there_is_a_pace(void **state)
@@ -58,18 +58,20 @@ static void beside_another_run_there_is_a_pace(void **state)
 	int64_t at = 0;
 
 	(void)state;
-	(void)pace_request(&b, RATE, T0);
+	(void)pace_request(&b, RATE, false, T0);
 	for (int i = 0; i < PACE_BURST + 1; i++)
-		assert_int_equal(pace_request(&a, RATE, T0), T0);
+		assert_int_equal(pace_request(&a, RATE, false, T0), T0);
 	for (int i = 1; i <= 100; i++) {
-		at = pace_request(&a, RATE, T0);
+		at = pace_request(&a, RATE, false, T0);
 		assert_int_equal(at, T0 + i * EACH);
 	}
+	/* Nor does one that is asked for alone. */
+	assert_int_equal(pace_request(&a, RATE, true, T0), T0);
 	/* The other one, which asks little, does not wait for it. */
-	assert_int_equal(pace_request(&b, RATE, T0 + 1), T0 + 1);
+	assert_int_equal(pace_request(&b, RATE, false, T0 + 1), T0 + 1);
 	/* Long after the other's last request it is alone again. */
 	at = T0 + (PACE_BESIDE_MS + 1) * NS_PER_MS;
-	assert_int_equal(pace_request(&a, RATE, at), at);
+	assert_int_equal(pace_request(&a, RATE, false, at), at);
 }
 
 static void what_is_saved_up_is_bounded_and_so_is_debt(void **state)
@@ -78,15 +80,15 @@ static void what_is_saved_up_is_bounded_and_so_is_debt(void **state)
 	int64_t now = T0, at = 0;
 
 	(void)state;
-	(void)pace_request(&b, RATE, now);
-	(void)pace_request(&a, RATE, now);
+	(void)pace_request(&b, RATE, false, now);
+	(void)pace_request(&a, RATE, false, now);
 	now += NS_PER_S;
-	(void)pace_request(&b, RATE, now);
+	(void)pace_request(&b, RATE, false, now);
 	for (int i = 0; i < PACE_BURST + 1; i++)
-		assert_int_equal(pace_request(&a, RATE, now), now);
-	assert_true(pace_request(&a, RATE, now) > now);
+		assert_int_equal(pace_request(&a, RATE, false, now), now);
+	assert_true(pace_request(&a, RATE, false, now) > now);
 	for (int i = 0; i < 100 * RATE; i++)
-		at = pace_request(&a, RATE, now);
+		at = pace_request(&a, RATE, false, now);
 	assert_true(at <= now + PACE_DEBT_MS * NS_PER_MS + EACH);
 }
 
@@ -96,10 +98,10 @@ static void bytes_count(void **state)
 	int64_t at;
 
 	(void)state;
-	(void)pace_request(&b, RATE, T0);
+	(void)pace_request(&b, RATE, false, T0);
 	at = pace_bytes(&a, RATE, (PACE_BURST + 10) * (uint64_t)PACE_REQUEST_BYTES, T0);
 	assert_int_equal(at, T0);
-	assert_int_equal(pace_request(&a, RATE, T0), T0 + 10 * EACH);
+	assert_int_equal(pace_request(&a, RATE, false, T0), T0 + 10 * EACH);
 }
 
 static void one_run_is_not_another(void **state)
@@ -107,9 +109,9 @@ static void one_run_is_not_another(void **state)
 	struct pace a = run("a"), again = run("a");
 
 	(void)state;
-	(void)pace_request(&again, RATE, T0);
+	(void)pace_request(&again, RATE, false, T0);
 	for (int i = 0; i < 10 * RATE; i++)
-		assert_int_equal(pace_request(&a, RATE, T0), T0);
+		assert_int_equal(pace_request(&a, RATE, false, T0), T0);
 }
 
 /* The board holds whatever somebody wrote there. */
@@ -123,11 +125,11 @@ static void odd_boards(void **state)
 		a.board->slot[i].at_ns = i % 2 ? INT64_MAX : INT64_MIN;
 	}
 	for (int i = 0; i < 10 * RATE; i++)
-		assert_int_equal(pace_request(&a, RATE, T0), T0);
+		assert_int_equal(pace_request(&a, RATE, false, T0), T0);
 	pace_init(&none, -1, (struct view){"a", 1});
 	assert_null(none.board);
 	for (int i = 0; i < 10 * RATE; i++)
-		assert_int_equal(pace_request(&none, 1, T0), T0);
+		assert_int_equal(pace_request(&none, 1, false, T0), T0);
 }
 
 /* Two runs with one slot see each other all the same. */
@@ -138,13 +140,13 @@ static void a_shared_slot(void **state)
 
 	(void)state;
 	b.who = a.who + PACE_SLOTS;
-	(void)pace_request(&b, RATE, now);
+	(void)pace_request(&b, RATE, false, now);
 	for (int i = 0; i < 2 * PACE_BURST; i++)
-		at = pace_request(&a, RATE, now);
+		at = pace_request(&a, RATE, false, now);
 	assert_true(at > now);
 	now += 2 * NS_PER_MS;
 	for (int i = 0; i < 2 * PACE_BURST; i++)
-		at = pace_request(&b, RATE, now);
+		at = pace_request(&b, RATE, false, now);
 	assert_true(at > now);
 }
 
