@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "base/cleanup.h"
+#include "bridge/counts.h"
 
 #define WITHOUT_LANDLOCK_BIT 1u
 #define WITHOUT_SECCOMP_BIT 2u
@@ -72,32 +73,15 @@ int bridge_get_setup(struct view in, struct bridge_setup *ret)
 	return cursor_end(&c) && ret->transport <= BRIDGE_QUEUE ? 0 : -EPROTO;
 }
 
+/* What counts.h asks of it. */
+_Static_assert(sizeof(struct bridge_counts) == 9 * sizeof(uint64_t), "counts and nothing else");
+
 int bridge_put_counts(struct buf *b, const struct bridge_counts *c)
 {
-	(void)buf_u64(b, c->requests);
-	(void)buf_u64(b, c->forwarded);
-	(void)buf_u64(b, c->refused);
-	(void)buf_u64(b, c->failed);
-	(void)buf_u64(b, c->indeterminate);
-	(void)buf_u64(b, c->bytes_in);
-	(void)buf_u64(b, c->bytes_out);
-	(void)buf_u64(b, c->unanswered);
-	return buf_u64(b, c->audit_lost);
+	return counts_put(b, c, sizeof(*c));
 }
 
 int bridge_get_counts(struct view v, struct bridge_counts *ret)
 {
-	struct cursor c;
-
-	cursor_init(&c, v.p, v.n);
-	ret->requests = cursor_u64(&c);
-	ret->forwarded = cursor_u64(&c);
-	ret->refused = cursor_u64(&c);
-	ret->failed = cursor_u64(&c);
-	ret->indeterminate = cursor_u64(&c);
-	ret->bytes_in = cursor_u64(&c);
-	ret->bytes_out = cursor_u64(&c);
-	ret->unanswered = cursor_u64(&c);
-	ret->audit_lost = cursor_u64(&c);
-	return cursor_end(&c) ? 0 : -EPROTO;
+	return counts_get(v, ret, sizeof(*ret));
 }

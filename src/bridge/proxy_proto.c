@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "base/limits.h"
+#include "bridge/counts.h"
 
 int proxy_put_setup(struct buf *b, const struct proxy_setup *s)
 {
@@ -31,28 +32,15 @@ int proxy_get_setup(struct view v, struct proxy_setup *ret)
 	return cursor_end(&c) && words(ret->rules) && words(ret->pins) ? 0 : -EPROTO;
 }
 
+/* What counts.h asks of it. */
+_Static_assert(sizeof(struct proxy_counts) == 7 * sizeof(uint64_t), "counts and nothing else");
+
 int proxy_put_counts(struct buf *b, const struct proxy_counts *c)
 {
-	(void)buf_u64(b, c->connections);
-	(void)buf_u64(b, c->allowed);
-	(void)buf_u64(b, c->refused);
-	(void)buf_u64(b, c->failed);
-	(void)buf_u64(b, c->bytes_up);
-	(void)buf_u64(b, c->bytes_down);
-	return buf_u64(b, c->audit_lost);
+	return counts_put(b, c, sizeof(*c));
 }
 
 int proxy_get_counts(struct view v, struct proxy_counts *ret)
 {
-	struct cursor c;
-
-	cursor_init(&c, v.p, v.n);
-	ret->connections = cursor_u64(&c);
-	ret->allowed = cursor_u64(&c);
-	ret->refused = cursor_u64(&c);
-	ret->failed = cursor_u64(&c);
-	ret->bytes_up = cursor_u64(&c);
-	ret->bytes_down = cursor_u64(&c);
-	ret->audit_lost = cursor_u64(&c);
-	return cursor_end(&c) ? 0 : -EPROTO;
+	return counts_get(v, ret, sizeof(*ret));
 }
