@@ -7,10 +7,13 @@ void cleanup_fd(int *fd)
 {
 	int saved = errno;
 
-	if (*fd >= 0)
-		(void)close(*fd);
+	/*
+	 * Written only after a failure: a process that shares this memory and is about to read its own error
+	 * (provider/native/launch.c) would read ours instead.
+	 */
+	if (*fd >= 0 && close(*fd) < 0)
+		errno = saved;
 	*fd = -1;
-	errno = saved;
 }
 
 void cleanup_file(FILE **f)

@@ -1,8 +1,8 @@
 /*
  * The start of a native sandbox, and the way to one that runs.
  *
- * airlock-launch is started first and gets ready for the plan while this side makes that, and makes the
- * namespaces while this side makes the storage that the plan names: on two processors one half costs nothing
+ * airlock-launch starts with the plan waiting in its socket, and makes the namespaces and the system's part of the
+ * new root while this side makes the storage that the plan names: on two processors one half costs nothing
  * then. It acts on nothing before it has a plan that passed the check on both sides, and ends with all it has made
  * when this side closes the socket instead of saying that the storage is there.
  */
@@ -31,6 +31,7 @@
 #include "wire/guest.h"
 
 #define FD_ASIDE 10
+#define PLAN_WAITS 32768 /* bytes that surely find room in a socket that nobody reads yet */
 
 void native_free(struct native *n)
 {
@@ -221,13 +222,26 @@ void native_reap(struct native *n, bool force)
 	n->child = 0;
 }
 
-/* airlock-launch, with our end of its socket in a new struct native. */
-static int start_launch(const struct sandbox_spec *s, struct native **ret, struct err *e)
+static int send_plan(struct native *n, const struct buf *b, struct err *e)
 {
+	return chan_send(&n->ch, GM_PLAN, b->data, b->len, NULL, 0, native_after(SEND_WAIT_MS), e);
+}
+
+/*
+ * airlock-launch, with our end of its socket in a new struct native; the caller's to end even on failure, if it is there.
+ * The plan waits in the socket when it starts: beside other
+ * work on the machine, a process that sleeps for its plan is woken late.
+ */
+static int start_launch(const struct sandbox_spec *s, const struct plan *p, struct native **ret,
+			struct err *e)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(FRAME_MAX);
 	_cleanup_fd_ int listener = -1, theirs = -1;
 	struct native *n;
-	int pair[2], r;
+	int pair[2], r = plan_put(&b, p);
 
+	if (r < 0)
+		return err_sys(e, -r, "sandbox plan");
 	if (s->keep) {
 		r = make_listener(s->lease_dir, e);
 		if (r < 0)
@@ -247,22 +261,15 @@ static int start_launch(const struct sandbox_spec *s, struct native **ret, struc
 	if (theirs < 0 || (s->keep && listener < 0))
 		r = err_sys(e, errno, "start sandbox: descriptors");
 	else
+		r = b.len > PLAN_WAITS ? 0 : send_plan(n, &b, e);
+	if (r == 0)
 		r = spawn_launch(theirs, listener, &n->child, e);
-	if (r < 0)
+	if (r < 0) {
 		native_free(n);
-	else
-		*ret = n;
-	return r;
-}
-
-static int send_plan(struct native *n, const struct plan *p, struct err *e)
-{
-	_cleanup_buf_ struct buf b = BUF_INIT(FRAME_MAX);
-	int r = plan_put(&b, p);
-
-	if (r < 0)
-		return err_sys(e, -r, "sandbox plan");
-	return chan_send(&n->ch, GM_PLAN, b.data, b.len, NULL, 0, native_after(SEND_WAIT_MS), e);
+		return r;
+	}
+	*ret = n;
+	return b.len > PLAN_WAITS ? send_plan(n, &b, e) : 0;
 }
 
 static int make_storage(const struct plan *p, struct err *e)
@@ -293,24 +300,20 @@ static int finish_start(struct native *n, const struct plan *p, struct err *e)
 
 int native_acquire(const struct sandbox_spec *s, struct sandbox **ret, struct err *e)
 {
-	/* A copy of the workspace may take longer than launch waits; a socket is made once the plan is good. */
+	/* A copy of the workspace may take longer than launch waits. */
 	bool early = !s->keep && !(s->without & WITHOUT_OVERLAY);
 	struct native *n = NULL;
 	struct plan p = {0};
 	int r = files_check(e);
 
-	if (r == 0 && early)
-		r = start_launch(s, &n, e);
 	if (r == 0)
 		r = native_plan(s, &p, e);
 	if (r == 0 && early)
-		r = send_plan(n, &p, e);
+		r = start_launch(s, &p, &n, e);
 	if (r == 0)
 		r = make_storage(&p, e);
 	if (r == 0 && !early)
-		r = start_launch(s, &n, e);
-	if (r == 0 && !early)
-		r = send_plan(n, &p, e);
+		r = start_launch(s, &p, &n, e);
 	if (r == 0)
 		r = finish_start(n, &p, e);
 	plan_done(&p);
