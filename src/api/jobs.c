@@ -27,12 +27,23 @@ struct job {
 	bool killed;
 	job_done done;
 	void *arg;
+	char who[UUID_LEN + 1];
+};
+
+/* One whose turn has not come. */
+struct waiting {
+	struct waiting *next;
+	char *text; /* owned: its request */
+	job_done done;
+	void *arg;
+	char who[UUID_LEN + 1];
 };
 
 struct jobs {
 	char *program;
 	struct job v[API_JOBS_MAX];
-	size_t running;
+	struct waiting *first; /* oldest first */
+	size_t running, waiting;
 };
 
 int jobs_new(struct api *a, const char *program, struct err *e)
@@ -62,6 +73,12 @@ void jobs_free(struct api *a)
 		buf_done(&j->v[i].answer);
 		j->v[i].done(a, j->v[i].arg, NULL);
 	}
+	for (struct waiting *w; j && (w = j->first);) {
+		j->first = w->next;
+		w->done(a, w->arg, NULL);
+		free(w->text);
+		free(w);
+	}
 	if (j)
 		free(j->program);
 	free(j);
@@ -71,6 +88,11 @@ void jobs_free(struct api *a)
 size_t jobs_running(const struct api *a)
 {
 	return a->jobs ? a->jobs->running : 0;
+}
+
+size_t jobs_waiting(const struct api *a)
+{
+	return a->jobs ? a->jobs->waiting : 0;
 }
 
 int64_t jobs_deadline(const struct api *a)
@@ -97,6 +119,8 @@ void jobs_tick(struct api *a, int64_t now_ns)
 		j->killed = true;
 	}
 }
+
+static void pump(struct api *a);
 
 static void end(struct job *j)
 {
@@ -128,6 +152,7 @@ static void end(struct job *j)
 	buf_done(&j->answer);
 	done(a, arg, answer);
 	json_decref(answer);
+	pump(a);
 }
 
 static void readable(struct loop_watch *w, uint32_t events)
@@ -194,38 +219,127 @@ static int start(struct jobs *all, struct job *j, const char *text, struct err *
 	return 0;
 }
 
-int jobs_start(struct api *a, json_t *request, job_done done, void *arg, struct err *e)
+/* Takes the text over; arg and done go into the place. */
+static int begin(struct api *a, struct job *j, const struct waiting *w, struct err *e)
 {
-	_cleanup_free_ char *text = request ? json_dumps(request, JSON_COMPACT) : NULL;
-	struct job *j = NULL;
 	int r;
 
-	json_decref(request);
-	if (!text)
-		return err_set(e, ERR_NOMEM, "jobs: out of memory");
-	for (size_t i = 0; i < API_JOBS_MAX && !j; i++)
-		if (a->jobs->v[i].fd < 0)
-			j = &a->jobs->v[i];
-	if (!j)
-		return err_set(e, ERR_LIMIT,
-			       "%d sandboxes are being made or ended at this moment (API_JOBS_MAX)",
-			       API_JOBS_MAX);
 	*j = (struct job){.api = a,
 			  .fd = -1,
 			  .answer = BUF_INIT(ANSWER_MAX),
 			  .deadline_ns = clock_mono_ns() + API_JOB_MS * NS_PER_MS,
-			  .done = done,
-			  .arg = arg};
-	r = start(a->jobs, j, text, e);
-	if (r == 0) {
-		r = loop_add(&a->loop, &j->watch, j->fd, EPOLLIN, readable);
-		if (r < 0) {
-			(void)close(j->fd);
-			j->fd = -1;
-			return err_sys(e, -r, "watch a job");
-		}
-		a->jobs->running++;
-		a->n.jobs_started++;
+			  .done = w->done,
+			  .arg = w->arg};
+	memcpy(j->who, w->who, sizeof(j->who));
+	r = start(a->jobs, j, w->text, e);
+	if (r < 0)
+		return r;
+	r = loop_add(&a->loop, &j->watch, j->fd, EPOLLIN, readable);
+	if (r < 0) {
+		(void)close(j->fd);
+		j->fd = -1;
+		return err_sys(e, -r, "watch a job");
 	}
+	a->jobs->running++;
+	a->n.jobs_started++;
+	return 0;
+}
+
+static struct job *free_place(struct jobs *all)
+{
+	for (size_t i = 0; i < API_JOBS_MAX; i++)
+		if (all->v[i].fd < 0)
+			return &all->v[i];
+	return NULL;
+}
+
+static size_t running_of(const struct jobs *all, const char *who)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < API_JOBS_MAX; i++)
+		n += all->v[i].fd >= 0 && strcmp(all->v[i].who, who) == 0;
+	return n;
+}
+
+/* Unlinks the one whose turn it is; NULL: none waits. */
+static struct waiting *next_turn(struct jobs *all)
+{
+	struct waiting **best = NULL, *w;
+	size_t fewest = SIZE_MAX;
+
+	for (struct waiting **at = &all->first; *at; at = &(*at)->next) {
+		size_t n = running_of(all, (*at)->who);
+
+		if (n < fewest) {
+			fewest = n;
+			best = at;
+		}
+	}
+	if (!best)
+		return NULL;
+	w = *best;
+	*best = w->next;
+	all->waiting--;
+	return w;
+}
+
+static void pump(struct api *a)
+{
+	struct job *j;
+	struct waiting *w;
+
+	while (a->jobs && (j = free_place(a->jobs)) && (w = next_turn(a->jobs))) {
+		struct err e = ERR_INIT;
+
+		if (begin(a, j, w, &e) < 0) {
+			(void)fprintf(stderr, "airlockd: %s\n", e.text);
+			w->done(a, w->arg, NULL);
+		}
+		free(w->text);
+		free(w);
+	}
+}
+
+bool jobs_full(const struct api *a, const char *who)
+{
+	size_t n = 0;
+
+	for (const struct waiting *w = a->jobs->first; w; w = w->next)
+		n += strcmp(w->who, who) == 0;
+	return a->jobs->waiting >= API_JOBS_WAITING_MAX || n >= API_JOBS_WAITING_MAX / 2;
+}
+
+int jobs_start(struct api *a, const char *who, json_t *request, job_done done, void *arg,
+	       struct err *e)
+{
+	_cleanup_free_ char *text = request ? json_dumps(request, JSON_COMPACT) : NULL;
+	struct waiting *w = calloc(1, sizeof(*w)), **at = &a->jobs->first;
+	struct job *j = free_place(a->jobs);
+	int r = 0;
+
+	json_decref(request);
+	if (!text || !w) {
+		free(w);
+		return err_set(e, ERR_NOMEM, "jobs: out of memory");
+	}
+	w->done = done;
+	w->arg = arg;
+	(void)snprintf(w->who, sizeof(w->who), "%s", who);
+	w->text = text;
+	if (j) {
+		r = begin(a, j, w, e);
+	} else if (jobs_full(a, who)) {
+		r = err_set(e, ERR_LIMIT, "%d sandboxes wait to be made or ended already (API_JOBS_WAITING_MAX)",
+			    API_JOBS_WAITING_MAX);
+	} else {
+		while (*at)
+			at = &(*at)->next;
+		*at = w;
+		a->jobs->waiting++;
+		text = NULL;
+		return 0;
+	}
+	free(w);
 	return r;
 }

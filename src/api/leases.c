@@ -213,7 +213,7 @@ static int later(struct call *c, const struct wait *what, json_t *request)
 	}
 	*w = *what;
 	w->call = c;
-	r = jobs_start(c->api, request, lease_done, w, &e);
+	r = jobs_start(c->api, c->actor.user_id, request, lease_done, w, &e);
 	if (r == 0)
 		return API_LATER;
 	free(w);
@@ -237,11 +237,11 @@ int lease_capacity(struct call *c)
 	int64_t n[EL_STATUS_COUNT];
 	struct err e = ERR_INIT;
 
-	/* Before there is a row: one whose job never began would wait as the daemon's own, and no sweep takes it. */
-	if (jobs_running(c->api) >= API_JOBS_MAX)
+	/* Before there is a row. */
+	if (jobs_full(c->api, c->actor.user_id))
 		return (void)reply_errorf(c, 503,
-					  "%d sandboxes are being made or ended at this moment (API_JOBS_MAX); try again",
-					  API_JOBS_MAX),
+					  "%d sandboxes wait to be made or ended, or half as many of yours; try again",
+					  API_JOBS_WAITING_MAX),
 		       1;
 	if (envlease_counts(c->api->db, n, &e) < 0)
 		return (void)reply_failed(c, &e), 1;

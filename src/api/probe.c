@@ -103,7 +103,7 @@ static int later(struct call *c, const struct probe_wait *what, json_t *request)
 	}
 	*w = *what;
 	w->call = c;
-	if (jobs_start(c->api, request, probe_done, w, &e) == 0)
+	if (jobs_start(c->api, c->actor.user_id, request, probe_done, w, &e) == 0)
 		return API_LATER;
 	free(w);
 	if (what->lease_id[0])

@@ -27,7 +27,7 @@ int64_t sweeper_tick(struct api *a, int64_t now_ns)
 		return a->sweep_at_ns;
 	/* At the start, and when somebody asked for it, without waiting for what was tried just now. */
 	a->sweep_at_ns = now_ns + API_SWEEP_MS * NS_PER_MS;
-	if (jobs_start(a,
+	if (jobs_start(a, "",
 		       json_pack("{s:s,s:i}", "op", "sweep", "backoffSeconds",
 				 a->swept ? API_SWEEP_BACKOFF_S : 0),
 		       done, NULL, &e) < 0) {

@@ -98,6 +98,7 @@ int h_metrics(struct call *c)
 	counter(b, "leases_released_total", "Leases released or destroyed.", n->leases_released);
 	counter(b, "sweeps_total", "Sweeps of leases.", n->sweeps);
 	gauge(b, "jobs_running", "Jobs that run.", (int64_t)jobs_running(c->api));
+	gauge(b, "jobs_waiting", "Jobs that wait for their turn.", (int64_t)jobs_waiting(c->api));
 	gauge(b, "requests_active", "Requests under way.", (int64_t)server_active(c->api));
 	gauge(b, "streams", "Clients that watch the event stream.", (int64_t)c->api->streams);
 	gauge(b, "environments", "Environments stored.", envs);

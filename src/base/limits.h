@@ -114,7 +114,8 @@
 #define API_TEXT_MAX 65536	  /* bytes of any other text in a body: 400 */
 #define API_ENV_VARS_MAX 256	  /* variables of an environment: 400 */
 #define API_CONFIG_MAX (256 << 10) /* bytes of one of config, envVars and metadata as stored: 400 */
-#define API_JOBS_MAX 8		  /* sandboxes that are made or ended at once: 503 */
+#define API_JOBS_MAX 8		  /* sandboxes that are made or ended at once; further ones wait */
+#define API_JOBS_WAITING_MAX 64	  /* further ones that wait for their turn; of one actor half as many: 503 */
 #define API_JOB_MS 90000	  /* one of them: given up, the sweep cleans up */
 #define API_LEASES_MAX 256	  /* active leases of the native provider: 409 */
 #define API_SWEEP_MS 30000	  /* between two sweeps of leases */
