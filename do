@@ -294,6 +294,9 @@ lint() {
 	local bad=0 step
 	# clang-tidy reads flags as clang does, so it gets the clang build's own list of them.
 	CC=clang configure build-clang --buildtype=debugoptimized -Db_lto=false
+	# shellcheck disable=SC2046
+	ninja -C build-clang $(ninja -C build-clang -t targets all | sed -n 's/\.h: CUSTOM_COMMAND.*/.h/p') >/dev/null ||
+		die 'lint: the generated headers do not build'
 	[ -f build/compile_commands.json ] || build
 	for step in format tidy cppcheck shell project; do
 		say "lint: $step"

@@ -75,7 +75,7 @@ static enum err_code code_of(int errnum)
 	}
 }
 
-int err_set(struct err *e, enum err_code code, const char *fmt, ...)
+int(err_set)(struct err *e, enum err_code code, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -89,7 +89,7 @@ int err_set(struct err *e, enum err_code code, const char *fmt, ...)
 	return -table[code].errnum;
 }
 
-int err_sys(struct err *e, int errnum, const char *fmt, ...)
+int(err_sys)(struct err *e, int errnum, const char *fmt, ...)
 {
 	va_list ap;
 	int n;
@@ -109,7 +109,7 @@ int err_sys(struct err *e, int errnum, const char *fmt, ...)
 	return -errnum;
 }
 
-int err_wrap(struct err *e, int r, const char *fmt, ...)
+int(err_wrap)(struct err *e, int r, const char *fmt, ...)
 {
 	char old[sizeof(e->text)];
 	va_list ap;

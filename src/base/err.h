@@ -52,6 +52,25 @@ int err_sys(struct err *e, int errnum, const char *fmt, ...) __attribute__((form
 /* Puts context before the text that is there: "context: text". Returns r. */
 int err_wrap(struct err *e, int r, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
+#ifdef __clang_analyzer__
+/* The analyser sees no other file: it must be told that a failure is told as one. */
+#define ERR_NEGATIVE(call)                \
+	({                                \
+		int negative_ = (call);   \
+		if (negative_ >= 0)       \
+			__builtin_trap(); \
+		negative_;                \
+	})
+#define err_wrap(e, r, ...)                                  \
+	({                                                   \
+		int negative_ = (r);                         \
+		(void)(err_wrap)(e, negative_, __VA_ARGS__); \
+		negative_;                                   \
+	})
+#define err_set(...) ERR_NEGATIVE((err_set)(__VA_ARGS__))
+#define err_sys(...) ERR_NEGATIVE((err_sys)(__VA_ARGS__))
+#endif
+
 /* Stable lower-case name of a code, for JSON ("not_found"). */
 const char *err_name(enum err_code code);
 

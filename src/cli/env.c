@@ -81,7 +81,7 @@ static int create(struct state *st, int argc, char **argv, struct err *e)
 	if (r == 0 && o.req.argv)
 		r = err_set(e, ERR_USAGE, "env create takes options only, not the word %.80s",
 			    o.req.argv[0]);
-	for (size_t i = 0; r == 0 && i < strv_len(words); i++)
+	for (size_t i = 0; r == 0 && words && words[i]; i++)
 		if (json_array_append_new(a, json_string(words[i])) < 0)
 			r = err_set(e, ERR_INVALID,
 				    "the word %zu is not UTF-8 and cannot be stored", i + 1);

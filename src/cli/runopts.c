@@ -309,11 +309,47 @@ static int add_pin(struct runopts *o, const char *v, struct err *e)
 	return r < 0 ? r : add(&o->req.net_pins, v, e);
 }
 
+static void set_flag(struct runopts *o, int id)
+{
+	switch (id) {
+	case O_NO_PRESET:
+		o->no_preset = true;
+		break;
+	case O_TTY:
+		o->req.tty = true;
+		break;
+	case O_KEEP:
+		o->req.keep = true;
+		break;
+	case O_STRICT:
+		o->req.strict = true;
+		break;
+	case O_REVIEW:
+		o->req.review = true;
+		break;
+	case O_QUIET:
+		o->quiet = true;
+		break;
+	case O_HELP:
+		o->help = true;
+		break;
+	case O_JSON:
+		o->json = true;
+		break;
+	default:
+		break;
+	}
+}
+
 static int set(void *arg, const struct opt *opt, const char *v, struct err *e)
 {
 	struct runopts *o = arg;
 
-	if (v && !*v && opt->id != O_INSTALL)
+	if (!v) {
+		set_flag(o, opt->id);
+		return 0;
+	}
+	if (!*v && opt->id != O_INSTALL)
 		return err_set(e, ERR_USAGE, "--%s needs a value that is not empty", opt->name);
 	switch (opt->id) {
 	case O_WORKSPACE:
@@ -351,36 +387,15 @@ static int set(void *arg, const struct opt *opt, const char *v, struct err *e)
 		return replace(&o->req.api.policy, v, e);
 	case O_AGENT:
 		return replace(&o->agent, v, e);
-	case O_NO_PRESET:
-		o->no_preset = true;
-		return 0;
 	case O_UPSTREAM:
 		return runopts_upstream(&o->req, v, e);
 	case O_NET:
 		return set_net(o, opt, v, e);
 	case O_RESOLVE:
 		return add_pin(o, v, e);
-	case O_TTY:
-		o->req.tty = true;
-		return 0;
-	case O_KEEP:
-		o->req.keep = true;
-		return 0;
-	case O_STRICT:
-		o->req.strict = true;
-		return 0;
-	case O_REVIEW:
-		o->req.review = true;
-		return 0;
-	case O_QUIET:
-		o->quiet = true;
-		return 0;
-	case O_HELP:
-		o->help = true;
-		return 0;
 	case O_JSON:
 		o->json = true;
-		return v ? replace(&o->json_file, v, e) : 0;
+		return replace(&o->json_file, v, e);
 	case O_TIMEOUT:
 	case O_MEMORY:
 	case O_LOG_LIMIT:

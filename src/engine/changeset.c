@@ -214,7 +214,7 @@ int changeset_find(struct state *st, const char *word, struct changeset *ret, st
 	struct run_row row = {0};
 	int r = run_find(st->store, word, &row, e);
 
-	if (r == 0)
+	if (r >= 0)
 		r = changeset_of(st, &row, ret, e);
 	run_row_done(&row);
 	return r;

@@ -107,7 +107,8 @@ static int judge(const struct command_result *c, const struct buf *said, struct 
 
 static int environment(const struct history_opts *o, char ***ret)
 {
-	static const char *const plain[] = {"GIT_DIR=" INSIDE_WORKSPACE "/.git",
+	static const char git_dir[] = "GIT_DIR=" INSIDE_WORKSPACE "/.git";
+	static const char *const plain[] = {git_dir,
 					    "HOME=/nonexistent",
 					    "LC_ALL=C",
 					    "GIT_CONFIG_NOSYSTEM=1",

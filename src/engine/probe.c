@@ -49,7 +49,7 @@ static void host_hint(const char *cli, struct buf *b)
 		if (d)
 			(void)strv_add(&dirs, d);
 	}
-	for (size_t i = 0; i < strv_len(dirs); i++) {
+	for (size_t i = 0; dirs && dirs[i]; i++) {
 		_cleanup_free_ char *f = path_join(dirs[i], cli);
 		_cleanup_free_ char *real = NULL;
 		struct stat st;

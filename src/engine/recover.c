@@ -34,7 +34,6 @@ static int claim(struct state *st, const struct run_row *run, struct lease_row *
 		return r;
 	switch (l->state) {
 	case LEASE_RECOVERABLE:
-		break;
 	case LEASE_KEPT:
 		break;
 	case LEASE_RELEASED:

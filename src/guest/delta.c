@@ -55,7 +55,7 @@ static int now_there(int fd, int64_t *ret)
 static int next_tick(int fd, int64_t *ret)
 {
 	const struct timespec ms = {.tv_nsec = NS_PER_MS};
-	int64_t first;
+	int64_t first = 0;
 	int r = now_there(fd, &first);
 
 	*ret = first;

@@ -128,7 +128,7 @@ static _Noreturn void fail(struct hold *h, const char *step, long error)
 
 static void measure(struct hold *h)
 {
-	struct rusage u;
+	struct rusage u = {0};
 
 	if (raw3(SYS_getrusage, RUSAGE_CHILDREN, RAW_P(&u), 0) < 0)
 		return;
@@ -140,7 +140,7 @@ static void measure(struct hold *h)
 /* Reaps until nobody is left; says in between that main has ended before others. */
 static void reap_all(struct hold *h)
 {
-	int status;
+	int status = 0;
 	long r;
 
 	while ((r = raw5(SYS_wait4, -1, RAW_P(&status), __WALL, 0, 0)) > 0 || r == -EINTR) {

@@ -233,7 +233,7 @@ static int empty_dir(int fd)
 			sd = fdopendir(sub);
 			if (!sd)
 				return -errno;
-			sub = -1;
+			(void)TAKE_FD(sub); /* it is the stream's now */
 			while ((ce = readdir(sd))) {
 				char up[64];
 
