@@ -27,7 +27,8 @@ static char *program_at(const char *path)
 
 static char *on_path(const char *name)
 {
-	_cleanup_free_ char *dirs = strdup(getenv("PATH") ? getenv("PATH") : "/usr/bin:/bin");
+	const char *path = getenv("PATH");
+	_cleanup_free_ char *dirs = strdup(path ? path : "/usr/bin:/bin");
 	char *at = dirs, *dir;
 
 	while (dirs && (dir = strsep(&at, ":")) != NULL) {

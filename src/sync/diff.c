@@ -308,9 +308,9 @@ int diff_fill(struct diff *d, struct err *e)
 	struct diff full = {0};
 	_cleanup_free_ struct manifest_entry *m = malloc(sizeof(*m));
 	size_t pos = 0, i = 0;
-	int r = m ? 0 : -ENOMEM, more;
+	int r = m ? 0 : -ENOMEM;
 
-	while (!r && (more = d->old ? manifest_next(d->old, &pos, m) : 0) == 1) {
+	while (!r && d->old && manifest_next(d->old, &pos, m) == 1) {
 		int c = -1;
 
 		while (!r && i < d->n &&

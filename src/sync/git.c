@@ -137,9 +137,10 @@ static int merge_env(const struct git_repo *g, const char *const *extra, char **
 		size_t key = strcspn(extra[i], "="), k = 0;
 
 		/* An extra variable replaces ours of the same name. */
-		while ((*ret)[k] && (strncmp((*ret)[k], extra[i], key) || (*ret)[k][key] != '='))
+		while (k < strv_len(*ret) &&
+		       (strncmp((*ret)[k], extra[i], key) != 0 || (*ret)[k][key] != '='))
 			k++;
-		if (!(*ret)[k]) {
+		if (k == strv_len(*ret)) {
 			r = strv_add(ret, extra[i]);
 			continue;
 		}

@@ -95,7 +95,7 @@ static bool half_step(struct myers *d, struct box x, int32_t e, bool fwd, struct
 			qx++;
 			qy++;
 		}
-		d->work -= d->work < (uint64_t)(qx - px + 1) ? d->work : (uint64_t)(qx - px + 1);
+		d->work -= d->work < (uint64_t)(qx - px) + 1 ? d->work : (uint64_t)(qx - px) + 1;
 		v[k] = qx;
 		if (odd != fwd || delta - k < -reach || delta - k > reach || w[delta - k] < 0)
 			continue;
