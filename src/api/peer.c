@@ -33,10 +33,12 @@ static bool put_address(const struct sockaddr_storage *sa, char *out, size_t n)
 		(void)snprintf(out, n, "%08X:%04X", a4->sin_addr.s_addr, ntohs(a4->sin_port));
 		return true;
 	}
+	if (sa->ss_family != AF_INET6)
+		return false;
 	memcpy(w, &a6->sin6_addr, sizeof(w));
 	(void)snprintf(out, n, "%08X%08X%08X%08X:%04X", w[0], w[1], w[2], w[3],
 		       ntohs(a6->sin6_port));
-	return sa->ss_family == AF_INET6;
+	return true;
 }
 
 /* The line of the connection whose local end is `theirs` and whose remote end is `ours`. */
@@ -148,7 +150,7 @@ static bool owner_outside(uint64_t inode, uid_t uid)
 static bool judge(int fd, const struct peer_users *more)
 {
 	uid_t self = geteuid();
-	struct end end;
+	struct end end = {0};
 
 	if (!other_end(fd, &end) || !end.inode)
 		return false;

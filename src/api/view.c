@@ -20,7 +20,7 @@ void view_text(struct buf *b, const char *lead, const char *text)
 
 void view_text_or_null(struct buf *b, const char *lead, const char *text)
 {
-	view_text(b, lead, text[0] ? text : NULL);
+	view_text(b, lead, text && text[0] ? text : NULL);
 }
 
 void view_time(struct buf *b, const char *lead, int64_t ns)

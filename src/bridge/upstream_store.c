@@ -43,7 +43,9 @@ static bool find_subject(const unsigned char *der, long len, struct place *ret)
 {
 	const unsigned char *p = der, *end = der + len, *subject;
 
-	if (!step(&p, end, V_ASN1_SEQUENCE, true) || !step(&p, end, V_ASN1_SEQUENCE, true))
+	if (!step(&p, end, V_ASN1_SEQUENCE, true))
+		return false;
+	if (!step(&p, end, V_ASN1_SEQUENCE, true))
 		return false;
 	(void)step(&p, end, 0, false);
 	if (!step(&p, end, V_ASN1_INTEGER, false) || !step(&p, end, V_ASN1_SEQUENCE, false) ||

@@ -201,7 +201,7 @@ int cmd_serve(int argc, char **argv)
 		return cmd_help(2, (char *[]){(char *)(uintptr_t) "help", argv[0]});
 	if (r == 0)
 		r = self_helper("airlockd", &path, &e);
-	if (r < 0)
+	if (r)
 		return cli_fail(&e);
 	argv[0] = name;
 	(void)execv(path, argv);
