@@ -23,9 +23,9 @@ struct api_config {
 	const char *public_url;	  /* scheme://host[:port] that browsers use, or NULL */
 	const char *const *hosts; /* further names for Host in local_trusted; NULL-ended, or NULL */
 	struct peer_users trusted; /* local_trusted, TCP: further users who are the local board */
-	bool tcp;		  /* listens on an address, so browsers can reach it */
-	bool cloud_managed;	  /* environments with a platform marker are the platform's */
-	bool secrets_strict;	  /* credentials among envVars must be references */
+	bool tcp;		   /* listens on an address, so browsers can reach it */
+	bool cloud_managed;	   /* environments with a platform marker are the platform's */
+	bool secrets_strict;	   /* credentials among envVars must be references */
 };
 
 struct api_counters {
@@ -62,7 +62,8 @@ struct api {
 	int64_t started_ns; /* monotonic */
 	struct api_note notes[API_NOTES];
 	bool ready, stopping;
-	size_t streams; /* events.c: who watches; then when the next look is due (monotonic), and what was there */
+	size_t
+	    streams; /* events.c: who watches; then when the next look is due (monotonic), and what was there */
 	int64_t events_look_ns, events_ping_ns, events_last;
 	bool sweeping, swept; /* sweeper.c: a sweep runs; there was one */
 	int64_t sweep_at_ns;  /* monotonic: when the next one is due */

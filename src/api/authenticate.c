@@ -253,8 +253,10 @@ int api_authenticate(struct api *a, struct call *c)
 	if (a->cfg.mode != MODE_LOCAL_TRUSTED)
 		return 0;
 	if (!c->peer || !peer_trusted(c->peer, &a->cfg.trusted))
-		return deny(c, "Without a key only processes of the daemon's own user and of root are the local board "
-			       "here, and no sandbox is: use a key, or start the daemon with --trust-user");
+		return deny(
+		    c,
+		    "Without a key only processes of the daemon's own user and of root are the local board "
+		    "here, and no sandbox is: use a key, or start the daemon with --trust-user");
 	c->actor.type = ACTOR_BOARD;
 	c->actor.source = SOURCE_LOCAL;
 	c->actor.admin = true;

@@ -72,7 +72,7 @@ struct call_head {
 	const char *host, *origin, *referer, *authorization, *cookie, *content_type,
 	    *content_encoding, *content_length, *transfer_encoding, *run_id, *forwarded_host,
 	    *last_event;
-	bool repeated; /* one of those that decide came twice */
+	bool repeated;	/* one of those that decide came twice */
 	bool malformed; /* a line of the head is no "Name: value" */
 };
 
@@ -91,16 +91,17 @@ struct call {
 	size_t query_len;
 	struct peer *peer; /* of the connection; NULL: unknown, and so nobody */
 	uint64_t body_len; /* as declared */
-	json_t *body; /* owned; an object, or NULL when there was none */
+	json_t *body;	   /* owned; an object, or NULL when there was none */
 	struct actor actor;
-	const char *denied;  /* static: what the guard says once the body was judged; NULL: nothing */
+	const char
+	    *denied; /* static: what the guard says once the body was judged; NULL: nothing */
 	int64_t admitted_ns; /* monotonic: when the actor was resolved */
 	/* the answer */
 	unsigned status;
-	const char *type; /* static */
-	char allow[96];	  /* header Allow, "" none */
-	char cookie[200]; /* header Set-Cookie, "" none */
-	int64_t total;	  /* header X-Total-Count, -1 none */
+	const char *type;	     /* static */
+	char allow[96];		     /* header Allow, "" none */
+	char cookie[200];	     /* header Set-Cookie, "" none */
+	int64_t total;		     /* header X-Total-Count, -1 none */
 	struct event_stream *stream; /* API_STREAM: api/server.c closes it */
 	struct buf out;
 	/* api/server.c */

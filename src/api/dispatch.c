@@ -261,8 +261,8 @@ int api_authorise(struct api *a, struct call *c)
 		return 0;
 	if (api_authenticate(a, c))
 		return 1;
-	if (!(c->method & METHODS_SAFE) && actor_needs_origin(&c->actor, c->head.origin || c->head.referer) &&
-	    !origin_ok(a, c))
+	if (!(c->method & METHODS_SAFE) &&
+	    actor_needs_origin(&c->actor, c->head.origin || c->head.referer) && !origin_ok(a, c))
 		return reply_error(c, 403, "Board mutation requires trusted browser origin"), 1;
 	c->denied = guard_denies(c->route->guard, &c->actor);
 	if (!c->denied)

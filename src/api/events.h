@@ -13,7 +13,8 @@
 #include "api/api.h"
 
 #define EVENTS_PING_MS 15000 /* a comment, so that both sides see that the other one lives */
-#define EVENTS_LOOK_MS 200   /* how often the database is asked while somebody watches: other processes write to it */
+#define EVENTS_LOOK_MS \
+	200 /* how often the database is asked while somebody watches: other processes write to it */
 
 struct event_stream;
 

@@ -330,7 +330,8 @@ int jobs_start(struct api *a, const char *who, json_t *request, job_done done, v
 	if (j) {
 		r = begin(a, j, w, e);
 	} else if (jobs_full(a, who)) {
-		r = err_set(e, ERR_LIMIT, "%d sandboxes wait to be made or ended already (API_JOBS_WAITING_MAX)",
+		r = err_set(e, ERR_LIMIT,
+			    "%d sandboxes wait to be made or ended already (API_JOBS_WAITING_MAX)",
 			    API_JOBS_WAITING_MAX);
 	} else {
 		while (*at)

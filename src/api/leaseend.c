@@ -255,8 +255,8 @@ json_t *job_sweep(struct job_ctx *x, const json_t *request)
 	struct due d = {.n = 0};
 	struct err e = ERR_INIT;
 
-	if (envlease_due(x->db, now - backoff_ns, now, API_SWEEP_ATTEMPTS, ARRAY_LEN(d.ids), collect,
-			 &d, &e) < 0 ||
+	if (envlease_due(x->db, now - backoff_ns, now, API_SWEEP_ATTEMPTS, ARRAY_LEN(d.ids),
+			 collect, &d, &e) < 0 ||
 	    envlease_each(x->db, &active, collect_dead, &d, &e) < 0)
 		return job_failed(&e);
 	for (size_t i = 0; i < d.n; i++)

@@ -185,7 +185,8 @@ json_t *job_acquire(struct job_ctx *x, const json_t *request)
 	static const struct lease_want want = {EL_ACTIVE, MOVED_ACQUIRED};
 	_cleanup_envlease_ struct envlease_row l = {0};
 	struct err e = ERR_INIT;
-	int r = lease_take(x, json_string_value(json_object_get(request, "leaseId")), &want, &l, &e);
+	int r =
+	    lease_take(x, json_string_value(json_object_get(request, "leaseId")), &want, &l, &e);
 
 	if (r == 0)
 		r = lease_make(x, &l, &e);
@@ -213,7 +214,8 @@ json_t *job_resume(struct job_ctx *x, const json_t *request)
 	struct envlease_row was;
 	struct err e = ERR_INIT;
 	bool started = false;
-	int r = lease_take(x, json_string_value(json_object_get(request, "leaseId")), &want, &l, &e);
+	int r =
+	    lease_take(x, json_string_value(json_object_get(request, "leaseId")), &want, &l, &e);
 
 	if (r < 0)
 		return job_failed(&e);
@@ -248,7 +250,8 @@ json_t *job_release(struct job_ctx *x, const json_t *request)
 	_cleanup_envlease_ struct envlease_row l = {0};
 	struct err e = ERR_INIT;
 	bool reusable, keep;
-	int r = lease_take(x, json_string_value(json_object_get(request, "leaseId")), &want, &l, &e);
+	int r =
+	    lease_take(x, json_string_value(json_object_get(request, "leaseId")), &want, &l, &e);
 
 	if (r < 0 || !how)
 		return job_failed(&e);

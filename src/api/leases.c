@@ -239,9 +239,10 @@ int lease_capacity(struct call *c)
 
 	/* Before there is a row. */
 	if (jobs_full(c->api, c->actor.user_id))
-		return (void)reply_errorf(c, 503,
-					  "%d sandboxes wait to be made or ended, or half as many of yours; try again",
-					  API_JOBS_WAITING_MAX),
+		return (void)reply_errorf(
+			   c, 503,
+			   "%d sandboxes wait to be made or ended, or half as many of yours; try again",
+			   API_JOBS_WAITING_MAX),
 		       1;
 	if (envlease_counts(c->api->db, n, &e) < 0)
 		return (void)reply_failed(c, &e), 1;

@@ -42,8 +42,10 @@ static int listen_unix(const char *path, struct listen_at *ret, struct err *e)
 		return err_set(e, ERR_CONFLICT, "somebody listens at unix:%s already", path);
 	/* An old socket is replaced; what else lies there is somebody's. */
 	if (lstat(path, &st) == 0 && !S_ISSOCK(st.st_mode))
-		return err_set(e, ERR_EXISTS, "unix:%s: there is something that is no socket; move it or listen elsewhere",
-			       path);
+		return err_set(
+		    e, ERR_EXISTS,
+		    "unix:%s: there is something that is no socket; move it or listen elsewhere",
+		    path);
 	(void)snprintf(tmp.sun_path, sizeof(tmp.sun_path), "%.99s.new", path);
 	(void)unlink(tmp.sun_path);
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -49,8 +49,8 @@ static bool find_line(const char *path, const char *theirs, const char *ours, st
 	unsigned long uid, inode;
 
 	while (f && fgets(line, sizeof(line), f)) {
-		if (sscanf(line, " %*u: %47s %47s %*x %*s %*s %*s %lu %*u %lu", local, remote,
-			   &uid, &inode) != 4 ||
+		if (sscanf(line, " %*u: %47s %47s %*x %*s %*s %*s %lu %*u %lu", local, remote, &uid,
+			   &inode) != 4 ||
 		    strcmp(local, theirs) != 0 || strcmp(remote, ours) != 0)
 			continue;
 		ret->uid = (uid_t)uid;

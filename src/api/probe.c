@@ -26,7 +26,7 @@
 
 struct probe_wait {
 	struct call *call;
-	char env_id[UUID_LEN + 1]; /* "": a draft */
+	char env_id[UUID_LEN + 1];   /* "": a draft */
 	char lease_id[UUID_LEN + 1]; /* "": none */
 	char driver[8];
 	int64_t keys; /* draft: members of the configuration */
@@ -297,7 +297,8 @@ json_t *job_probe(struct job_ctx *x, const json_t *request)
 	_cleanup_envlease_ struct envlease_row l = {0};
 	struct err e = ERR_INIT, down = ERR_INIT;
 	json_t *answer;
-	int r = lease_take(x, json_string_value(json_object_get(request, "leaseId")), &want, &l, &e);
+	int r =
+	    lease_take(x, json_string_value(json_object_get(request, "leaseId")), &want, &l, &e);
 
 	if (r < 0)
 		return job_failed(&e);

@@ -43,7 +43,7 @@ struct api_server {
 	struct transport *streams;
 	size_t active;
 	size_t held; /* bytes of larger bodies and answers; API_HELD_MAX */
-	bool more; /* libmicrohttpd has work that no descriptor shows */
+	bool more;   /* libmicrohttpd has work that no descriptor shows */
 };
 
 /* --- answers ------------------------------------------------------------------------------ */

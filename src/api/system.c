@@ -145,7 +145,8 @@ int h_whoami(struct call *c)
 /* Where browsers come by TLS, the cookie never travels without it. */
 static const char *secure_cookie(const struct api *a)
 {
-	return a->cfg.public_url && strncasecmp(a->cfg.public_url, "https:", 6) == 0 ? "; Secure" : "";
+	return a->cfg.public_url && strncasecmp(a->cfg.public_url, "https:", 6) == 0 ? "; Secure"
+										     : "";
 }
 
 int h_session_open(struct call *c)
@@ -168,8 +169,8 @@ int h_session_open(struct call *c)
 	    credential_new(TOKEN_SESSION, &t, token, &e) < 0 || token_add(c->api->db, &t, &e) < 0)
 		return reply_failed(c, &e);
 	(void)snprintf(c->cookie, sizeof(c->cookie),
-		       "airlock_session=%s; Path=/; HttpOnly; SameSite=Strict; Max-Age=%lld%s", token,
-		       (long long)(SESSION_NS / NS_PER_S), secure_cookie(c->api));
+		       "airlock_session=%s; Path=/; HttpOnly; SameSite=Strict; Max-Age=%lld%s",
+		       token, (long long)(SESSION_NS / NS_PER_S), secure_cookie(c->api));
 	explicit_bzero(token, sizeof(token));
 	clock_iso_ms(t.expires_ns, when, sizeof(when));
 	return reply_json(c, 201, json_pack("{s:s,s:s}", "id", t.id, "expiresAt", when));

@@ -42,8 +42,8 @@
 #define AUDIT_PENDING_MAX (512 << 10)
 #define AUDIT_SUMS 64 /* kinds that are told apart; beyond them the rest is "several" */
 #define AUDIT_SUM_MS 10000
-#define AUDIT_TARGETS 32 /* of these; kinds that come later are not told apart by target */
-#define AUDIT_TEXT_MAX 256 /* bytes of a route's id in a count */
+#define AUDIT_TARGETS 32     /* of these; kinds that come later are not told apart by target */
+#define AUDIT_TEXT_MAX 256   /* bytes of a route's id in a count */
 #define AUDIT_TARGET_MAX 272 /* a name of DNS and a port */
 #define AUDIT_WORD_MAX 48
 #define AUDIT_FLIGHTS BRIDGE_PENDING_CEILING
@@ -60,7 +60,7 @@ struct audit_entry {
 	int status; /* as the sandbox saw it; 0: it had gone */
 	uint64_t bytes_in, bytes_out;
 	int64_t duration_ns;
-	bool forwarded; /* it was handed to the upstream's side */
+	bool forwarded;	 /* it was handed to the upstream's side */
 	uint64_t count;	 /* 0 and 1: one request; else so many alike */
 	unsigned flight; /* what audit_begin gave; 0: it had not begun */
 };
@@ -84,8 +84,8 @@ struct audit_flight {
 /* Zeroed, it is empty. Large, and touched only where it is used. */
 struct audit_memory {
 	char run[BRIDGE_IDENTITY_MAX + 1], upstream[AUDIT_WORD_MAX], transport[AUDIT_WORD_MAX];
-	uint64_t told;	  /* requests that were added, ever */
-	uint64_t refused; /* bytes of the file that are lines of refused requests */
+	uint64_t told;			  /* requests that were added, ever */
+	uint64_t refused;		  /* bytes of the file that are lines of refused requests */
 	uint64_t sums, flights, text_len; /* flights: places that were ever used */
 	struct audit_sum sum[AUDIT_SUMS];
 	struct audit_flight flight[AUDIT_FLIGHTS];

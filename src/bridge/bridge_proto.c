@@ -38,13 +38,12 @@ int bridge_put_setup(struct buf *b, const struct bridge_setup *setup)
 
 	fields(&s, v);
 	(void)buf_u8(b, s.transport);
-	(void)buf_u8(b, (uint8_t)((s.without_landlock ? WITHOUT_LANDLOCK_BIT : 0) |
-				  (s.without_seccomp ? WITHOUT_SECCOMP_BIT : 0) |
-				  (s.has_channel ? HAS_CHANNEL_BIT : 0) |
-				  (s.has_dir ? HAS_DIR_BIT : 0) |
-				  (s.has_audit ? HAS_AUDIT_BIT : 0) |
-				  (s.has_shared ? HAS_SHARED_BIT : 0) |
-				  (s.has_board ? HAS_BOARD_BIT : 0)));
+	(void)buf_u8(
+	    b, (uint8_t)((s.without_landlock ? WITHOUT_LANDLOCK_BIT : 0) |
+			 (s.without_seccomp ? WITHOUT_SECCOMP_BIT : 0) |
+			 (s.has_channel ? HAS_CHANNEL_BIT : 0) | (s.has_dir ? HAS_DIR_BIT : 0) |
+			 (s.has_audit ? HAS_AUDIT_BIT : 0) | (s.has_shared ? HAS_SHARED_BIT : 0) |
+			 (s.has_board ? HAS_BOARD_BIT : 0)));
 	for (size_t i = 0; i < ARRAY_LEN(v); i++)
 		(void)buf_bytes(b, v[i]->p ? v[i]->p : "", v[i]->n);
 	return b->err;

@@ -50,7 +50,8 @@ const char *bridge_transport_mode(enum bridge_transport t); /* "http2_v1", "queu
 struct bridge_setup {
 	uint8_t transport;
 	bool without_landlock, without_seccomp;
-	bool has_channel, has_dir, has_audit, has_shared, has_board; /* descriptors that come with it */
+	bool has_channel, has_dir, has_audit, has_shared,
+	    has_board;		  /* descriptors that come with it */
 	struct view upstream;	  /* text of the origin */
 	struct view token, nonce; /* nonce: http2 */
 	struct view credential;

@@ -44,7 +44,7 @@ struct bridge_client {
 	struct chan ch;
 	struct helper helper;
 	bool confined, ready, done;
-	bool pong; /* the last ping was answered */
+	bool pong;	   /* the last ping was answered */
 	int policy_answer; /* 1: the last one is in force; -1: not, policy_why says why; 0: no answer yet */
 	char policy_why[256];
 	bool lost; /* the channel is over, or the helper is */

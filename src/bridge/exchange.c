@@ -136,8 +136,8 @@ struct exchange *exchange_begin(struct bridge *b, const struct guard_request *re
 	x->began_real_ns = clock_real_ns();
 	x->began_ns = x->moved_ns = clock_mono_ns();
 	b->counts->requests++;
-	x->start_ns = pace_request(&b->pace, guard_policy(b->guard)->pace, b->in_hand++ == 0,
-				   x->began_ns);
+	x->start_ns =
+	    pace_request(&b->pace, guard_policy(b->guard)->pace, b->in_hand++ == 0, x->began_ns);
 	guard_judge(b->guard, req, &x->v);
 	if (b->whole_max)
 		bound_whole(&x->v.limits, b->whole_max);

@@ -129,12 +129,12 @@ enum guard_cause {
 	GUARD_MEMORY,	   /* no room for the body: nothing was sent upstream */
 	GUARD_AUDIT,	   /* it could not be recorded: nothing was sent upstream */
 	GUARD_UNREACHABLE, /* no connection: nothing was sent upstream */
-	GUARD_REPLAYED, /* a request of that number has been run already: this one is not */
+	GUARD_REPLAYED,	   /* a request of that number has been run already: this one is not */
 	GUARD_BODY_IDLE, /* the request body stalled or took too long: nothing was completed upstream */
 	GUARD_UPSTREAM_LOST, /* the connection ended after the first byte went upstream */
 	GUARD_UPSTREAM_TIME, /* limits.request_ns passed after the first byte went upstream */
 	GUARD_UPSTREAM_BAD, /* the answer is no HTTP, or has a status or header that cannot be passed on */
-	GUARD_RESTARTED, /* another process of the bridge began with it, and is no more */
+	GUARD_RESTARTED,     /* another process of the bridge began with it, and is no more */
 	GUARD_RESPONSE_SIZE, /* the answer is larger than limits.response_max */
 	GUARD_CAUSE_COUNT
 };

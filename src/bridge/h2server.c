@@ -360,7 +360,8 @@ static void judge(struct stream *st, bool no_body)
 
 	st->judged = true;
 	if (st->malformed || sort_fields(st) < 0) {
-		no_request(s, st->malformed ? 400 : 0, st->malformed ? "http2.malformed" : "http2.memory");
+		no_request(s, st->malformed ? 400 : 0,
+			   st->malformed ? "http2.malformed" : "http2.memory");
 		(void)nghttp2_submit_rst_stream(s->ch.s, NGHTTP2_FLAG_NONE, st->id,
 						st->malformed ? NGHTTP2_PROTOCOL_ERROR
 							      : NGHTTP2_INTERNAL_ERROR);

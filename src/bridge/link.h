@@ -31,13 +31,15 @@
 #define LINK_DEAF_MS 20000 /* as a channel's pings; a turn of a helper takes milliseconds */
 
 struct bridge_link_opts {
-	struct bridge_inputs *in; /* borrowed until link_stop; its policy is replaced by a newer one */
+	struct bridge_inputs
+	    *in; /* borrowed until link_stop; its policy is replaced by a newer one */
 	enum bridge_transport transport;
 	bool without_landlock, without_seccomp;
 	struct view run_id, agent_id, company_id, task_id; /* copied */
-	struct view name, credential_header;		   /* as in struct bridge_setup; borrowed until link_stop */
-	int dir;					   /* of the queue, borrowed; -1: none */
-	int audit;					   /* borrowed; -1: none */
+	struct view name,
+	    credential_header; /* as in struct bridge_setup; borrowed until link_stop */
+	int dir;	       /* of the queue, borrowed; -1: none */
+	int audit;	       /* borrowed; -1: none */
 	/* The gateway ended: another one, with this (borrowed) as its standard input. 0 or negative. NULL: there is none. */
 	int (*gateway)(void *arg, int control, struct err *e);
 	void *gateway_arg;
@@ -55,12 +57,19 @@ struct link_tries {
 struct bridge_link {
 	struct bridge_link_opts o;
 	struct bridge_client client;
-	char *ids[4];		   /* owned */
-	int control;		   /* our end; -1: over */
-	int channel;		   /* the gateway's end of the next channel, until it is confined; or -1 */
-	int memory, dir, audit;	   /* owned */
+	char *ids[4]; /* owned */
+	int control;  /* our end; -1: over */
+	int channel;  /* the gateway's end of the next channel, until it is confined; or -1 */
+	int memory, dir, audit;	      /* owned */
 	struct bridge_shared *shared; /* mapped */
-	enum link_state { LINK_NONE, LINK_STARTING, LINK_GREETING, LINK_UP, LINK_DOWN, LINK_LOST } state;
+	enum link_state {
+		LINK_NONE,
+		LINK_STARTING,
+		LINK_GREETING,
+		LINK_UP,
+		LINK_DOWN,
+		LINK_LOST
+	} state;
 	unsigned char number; /* of the channel */
 	char why[256];	      /* why it is, or was, down */
 	int64_t due_ns, policy_ns;

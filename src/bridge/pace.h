@@ -35,7 +35,8 @@ struct pace_board {
 struct pace {
 	struct pace_board *board; /* NULL: none */
 	uint64_t who;
-	int64_t noted_ns, looked_ns, beside_ns; /* beside_ns: when another run was last seen at work */
+	int64_t noted_ns, looked_ns,
+	    beside_ns;	/* beside_ns: when another run was last seen at work */
 	int64_t due_ns; /* when the next request may begin, were there no burst */
 };
 

@@ -156,7 +156,8 @@ static void judge(struct proxy_conn *c)
 		return;
 	}
 	if (!audit_ready(&c->p->audit)) {
-		proxy_conn_fail(c, 503, "audit.full", "it could not be recorded: the audit file of this run is full");
+		proxy_conn_fail(c, 503, "audit.full",
+				"it could not be recorded: the audit file of this run is full");
 		return;
 	}
 	proxy_connect_look_up(c);

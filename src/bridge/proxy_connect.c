@@ -99,7 +99,7 @@ static void judge_addresses(struct proxy_conn *c)
 			c->addrs[kept++] = *a;
 		} else if (!*text) {
 			netaddr_text(a, text);
-			kind = own > 0 ? "this machine's own"
+			kind = own > 0	 ? "this machine's own"
 			       : own < 0 ? "not known whether it is this machine's own"
 					 : netaddr_class_name(class);
 		}

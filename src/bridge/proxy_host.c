@@ -235,7 +235,8 @@ static int confine(const struct proxy *p, const struct proxy_setup *s, struct er
 	if (r == 0 && !s->without_seccomp) {
 		r = seccomp_install_proxy();
 		if (r < 0)
-			r = err_sys(e, -r, "seccomp: load the proxy's list (CONFIG_SECCOMP_FILTER)");
+			r = err_sys(e, -r,
+				    "seccomp: load the proxy's list (CONFIG_SECCOMP_FILTER)");
 	}
 	return r;
 }

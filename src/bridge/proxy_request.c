@@ -79,9 +79,18 @@ int proxy_request_parse(const struct http1 *h, struct proxy_request *ret)
 static bool own_name(struct view name)
 {
 	static const char *const own[] = {
-	    "host",		"connection", "proxy-connection",  "proxy-authorization",
-	    "proxy-authenticate", "keep-alive", "te",		     "trailer",
-	    "upgrade",		"expect",     "transfer-encoding", "content-length",
+	    "host",
+	    "connection",
+	    "proxy-connection",
+	    "proxy-authorization",
+	    "proxy-authenticate",
+	    "keep-alive",
+	    "te",
+	    "trailer",
+	    "upgrade",
+	    "expect",
+	    "transfer-encoding",
+	    "content-length",
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(own); i++)

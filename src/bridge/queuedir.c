@@ -109,9 +109,8 @@ void queuedir_purge(struct queuedir *d)
 	struct {
 		DIR *list;
 		int dir;
-	} all[] = {{d->list_in, d->in.root},
-		   {d->list_out, d->out.root},
-		   {d->list_claims, d->claims.root}};
+	} all[] = {
+	    {d->list_in, d->in.root}, {d->list_out, d->out.root}, {d->list_claims, d->claims.root}};
 
 	for (size_t i = 0; i < ARRAY_LEN(all); i++) {
 		struct dirent *de;

@@ -28,8 +28,8 @@
 #define QUEUE_ALIVE "alive"
 
 struct queuedir {
-	int root;			      /* owned */
-	struct beneath in, out, claims;	      /* owned roots */
+	int root;			       /* owned */
+	struct beneath in, out, claims;	       /* owned roots */
 	DIR *list_in, *list_claims, *list_out; /* owned */
 	int notify; /* inotify of requests/, owned; -1: it tells nothing, look now and then */
 };

@@ -22,7 +22,7 @@ struct ready {
 	char nonce[READY_NONCE_LEN + 1];
 	struct buf in; /* what came and is not judged yet */
 	size_t seen;
-	bool said; /* the line is accepted; the preface is awaited */
+	bool said;  /* the line is accepted; the preface is awaited */
 	bool alone; /* no preface follows: of a queue */
 };
 

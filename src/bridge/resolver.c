@@ -30,8 +30,18 @@ struct question {
 
 /* What getaddrinfo may need: configuration, libraries to load, the sockets and caches of name services. */
 static const char *const readable[] = {
-    "/etc", "/usr", "/lib", "/lib64", "/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager",
-    "/run/nscd", "/var/run/nscd", "/var/lib/sss", "/var/db", "/nix/store",
+    "/etc",
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/run/systemd/resolve",
+    "/run/resolvconf",
+    "/run/NetworkManager",
+    "/run/nscd",
+    "/var/run/nscd",
+    "/var/lib/sss",
+    "/var/db",
+    "/nix/store",
 };
 
 static void look_up(int fd, const struct question *q)
@@ -135,7 +145,8 @@ int resolver_start(bool without_landlock, bool without_seccomp, int *ret_fd, str
 		/* Children of this process are reaped by the kernel. */
 		(void)signal(SIGCHLD, SIG_IGN);
 		/* The whole name is the name: with a search list NAME.DOMAIN would answer for a NAME that does not exist. */
-		if (setenv("LOCALDOMAIN", "", 1) < 0 || confine(without_landlock, without_seccomp) < 0 ||
+		if (setenv("LOCALDOMAIN", "", 1) < 0 ||
+		    confine(without_landlock, without_seccomp) < 0 ||
 		    send(3, "", 1, MSG_NOSIGNAL) != 1)
 			_exit(1);
 		serve(3);

@@ -30,7 +30,8 @@ void wire_end_free(struct wire_end *t);
 /* After connect. 0: whoever is there is the one; -EAGAIN; else it is not, or cannot prove it, and has got nothing. */
 int wire_greet(struct wire_end *t, uint32_t *ret_events);
 /* Bytes that the kernel has taken, or -errno. One or two pieces. */
-ssize_t wire_send(struct wire_end *t, int fd, const struct iovec *v, size_t n, uint32_t *ret_events);
+ssize_t wire_send(struct wire_end *t, int fd, const struct iovec *v, size_t n,
+		  uint32_t *ret_events);
 /* 0: an end that the other side meant; one that may have been cut is -ECONNRESET. */
 ssize_t wire_recv(struct wire_end *t, int fd, char *p, size_t n, uint32_t *ret_events);
 /* Nothing has come that the upstream's HTTP said. */

@@ -142,7 +142,7 @@ int operator_need(const char *what, const char *value, struct err *e)
 }
 
 int operator_run(const char *verb, const struct opt *table, const struct operator_command *commands,
-		   int argc, char **argv)
+		 int argc, char **argv)
 {
 	const struct opt *const tables[] = {table, opts_help, NULL};
 	struct operator_opts o = {0};

@@ -9,7 +9,8 @@
 
 /* --- agents, projects --------------------------------------------------------------------- */
 
-static int agent_new(struct operator_place *p, char **names, const struct operator_opts *o, struct err *e)
+static int agent_new(struct operator_place *p, char **names, const struct operator_opts *o,
+		     struct err *e)
 {
 	struct agent_row a = {.status = "active", .configure = o->configure};
 	const char *adapter = o->adapter ? o->adapter : "claude_local";
@@ -49,7 +50,7 @@ static int print_agent(void *arg, const struct agent_row *a)
 }
 
 int operator_company(struct operator_place *p, const struct operator_opts *o, struct company_row *c,
-		      const char **ret, struct err *e)
+		     const char **ret, struct err *e)
 {
 	int r = o->company ? company_find(p->db, o->company, c, e) : 0;
 
@@ -57,7 +58,8 @@ int operator_company(struct operator_place *p, const struct operator_opts *o, st
 	return r;
 }
 
-static int agent_ls(struct operator_place *p, char **names, const struct operator_opts *o, struct err *e)
+static int agent_ls(struct operator_place *p, char **names, const struct operator_opts *o,
+		    struct err *e)
 {
 	struct company_row c;
 	const char *id;
@@ -67,7 +69,8 @@ static int agent_ls(struct operator_place *p, char **names, const struct operato
 	return r < 0 ? r : agent_each(p->db, id, print_agent, NULL, e);
 }
 
-static int agent_set(struct operator_place *p, char **names, const struct operator_opts *o, struct err *e)
+static int agent_set(struct operator_place *p, char **names, const struct operator_opts *o,
+		     struct err *e)
 {
 	static const char *const all[] = {"active", "paused", "pending_approval", "terminated"};
 	struct agent_row a;
@@ -100,7 +103,8 @@ int cmd_agent(int argc, char **argv)
 	return operator_run("agent", opts_agent, commands, argc, argv);
 }
 
-static int project_new(struct operator_place *p, char **names, const struct operator_opts *o, struct err *e)
+static int project_new(struct operator_place *p, char **names, const struct operator_opts *o,
+		       struct err *e)
 {
 	struct project_row row = {0};
 	struct company_row c;
@@ -129,7 +133,8 @@ static int print_project(void *arg, const struct project_row *row)
 	return 0;
 }
 
-static int project_ls(struct operator_place *p, char **names, const struct operator_opts *o, struct err *e)
+static int project_ls(struct operator_place *p, char **names, const struct operator_opts *o,
+		      struct err *e)
 {
 	struct company_row c;
 	const char *id;

@@ -9,7 +9,8 @@
 
 /* --- companies ---------------------------------------------------------------------------- */
 
-static int company_new(struct operator_place *p, char **names, const struct operator_opts *o, struct err *e)
+static int company_new(struct operator_place *p, char **names, const struct operator_opts *o,
+		       struct err *e)
 {
 	struct company_row c = {0};
 	int r = tenant_check_name("company", names[0], e);
@@ -34,14 +35,16 @@ static int print_company(void *arg, const struct company_row *c)
 	return 0;
 }
 
-static int company_ls(struct operator_place *p, char **names, const struct operator_opts *o, struct err *e)
+static int company_ls(struct operator_place *p, char **names, const struct operator_opts *o,
+		      struct err *e)
 {
 	(void)names;
 	(void)o;
 	return company_each(p->db, print_company, NULL, e);
 }
 
-static int company_rm(struct operator_place *p, char **names, const struct operator_opts *o, struct err *e)
+static int company_rm(struct operator_place *p, char **names, const struct operator_opts *o,
+		      struct err *e)
 {
 	struct company_row c;
 	int r = company_find(p->db, names[0], &c, e);
@@ -73,7 +76,8 @@ static int check_role(const char *role, struct err *e)
 	return err_set(e, ERR_USAGE, "--role is owner, member or viewer, not %.40s", role);
 }
 
-static int join(struct operator_place *p, const char *user_id, const struct operator_opts *o, struct err *e)
+static int join(struct operator_place *p, const char *user_id, const struct operator_opts *o,
+		struct err *e)
 {
 	const char *role = o->role ? o->role : "member";
 	struct company_row c;
@@ -84,7 +88,8 @@ static int join(struct operator_place *p, const char *user_id, const struct oper
 	return r < 0 ? r : membership_put(p->db, c.id, user_id, role, e);
 }
 
-static int user_new(struct operator_place *p, char **names, const struct operator_opts *o, struct err *e)
+static int user_new(struct operator_place *p, char **names, const struct operator_opts *o,
+		    struct err *e)
 {
 	struct user_row u = {.admin = o->admin};
 	int r = tenant_check_name("user", names[0], e);
@@ -112,14 +117,16 @@ static int print_user(void *arg, const struct user_row *u)
 	return 0;
 }
 
-static int user_ls(struct operator_place *p, char **names, const struct operator_opts *o, struct err *e)
+static int user_ls(struct operator_place *p, char **names, const struct operator_opts *o,
+		   struct err *e)
 {
 	(void)names;
 	(void)o;
 	return user_each(p->db, print_user, NULL, e);
 }
 
-static int user_join(struct operator_place *p, char **names, const struct operator_opts *o, struct err *e)
+static int user_join(struct operator_place *p, char **names, const struct operator_opts *o,
+		     struct err *e)
 {
 	struct user_row u;
 	int r = operator_need("company", o->company, e);
@@ -129,7 +136,8 @@ static int user_join(struct operator_place *p, char **names, const struct operat
 	return r < 0 ? r : join(p, u.id, o, e);
 }
 
-static int user_leave(struct operator_place *p, char **names, const struct operator_opts *o, struct err *e)
+static int user_leave(struct operator_place *p, char **names, const struct operator_opts *o,
+		      struct err *e)
 {
 	struct company_row c;
 	struct user_row u;
@@ -150,19 +158,22 @@ static int promote(struct operator_place *p, const char *name, bool admin, struc
 	return r < 0 ? r : user_set_admin(p->db, u.id, admin, e);
 }
 
-static int user_promote(struct operator_place *p, char **names, const struct operator_opts *o, struct err *e)
+static int user_promote(struct operator_place *p, char **names, const struct operator_opts *o,
+			struct err *e)
 {
 	(void)o;
 	return promote(p, names[0], true, e);
 }
 
-static int user_demote(struct operator_place *p, char **names, const struct operator_opts *o, struct err *e)
+static int user_demote(struct operator_place *p, char **names, const struct operator_opts *o,
+		       struct err *e)
 {
 	(void)o;
 	return promote(p, names[0], false, e);
 }
 
-static int user_rm(struct operator_place *p, char **names, const struct operator_opts *o, struct err *e)
+static int user_rm(struct operator_place *p, char **names, const struct operator_opts *o,
+		   struct err *e)
 {
 	struct user_row u;
 	int r = user_find(p->db, names[0], &u, e);

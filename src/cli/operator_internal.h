@@ -24,7 +24,8 @@ struct operator_place {
 struct operator_command {
 	const char *word;
 	size_t names; /* words behind it */
-	int (*run)(struct operator_place *p, char **names, const struct operator_opts *o, struct err *e);
+	int (*run)(struct operator_place *p, char **names, const struct operator_opts *o,
+		   struct err *e);
 };
 
 /* ERR_USAGE: the option that this needs was not given. */

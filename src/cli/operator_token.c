@@ -11,7 +11,8 @@
 
 /* --- tokens ------------------------------------------------------------------------------- */
 
-static int token_new(struct operator_place *p, char **names, const struct operator_opts *o, struct err *e)
+static int token_new(struct operator_place *p, char **names, const struct operator_opts *o,
+		     struct err *e)
 {
 	struct token_row t = {0};
 	char text[TOKEN_TEXT_MAX];
@@ -50,7 +51,8 @@ static int token_new(struct operator_place *p, char **names, const struct operat
 }
 
 /* A run's token proves its run until it ends; nothing of it is kept. */
-static int token_run(struct operator_place *p, char **names, const struct operator_opts *o, struct err *e)
+static int token_run(struct operator_place *p, char **names, const struct operator_opts *o,
+		     struct err *e)
 {
 	struct jwt_claims k = {.issued_s = clock_real_ns() / NS_PER_S};
 	_cleanup_secret_ char *master = NULL;
@@ -113,14 +115,16 @@ static int print_token(void *arg, const struct token_row *t)
 	return 0;
 }
 
-static int token_ls(struct operator_place *p, char **names, const struct operator_opts *o, struct err *e)
+static int token_ls(struct operator_place *p, char **names, const struct operator_opts *o,
+		    struct err *e)
 {
 	(void)names;
 	(void)o;
 	return token_each(p->db, print_token, NULL, e);
 }
 
-static int token_rm(struct operator_place *p, char **names, const struct operator_opts *o, struct err *e)
+static int token_rm(struct operator_place *p, char **names, const struct operator_opts *o,
+		    struct err *e)
 {
 	int r = token_revoke(p->db, names[0], e);
 
@@ -141,7 +145,8 @@ static int reseal_one(void *arg, const char *id, int64_t version, const char *se
 	return r < 0 ? r : seal_put(arg, id, version, plain, ret, e);
 }
 
-static int token_rotate(struct operator_place *p, char **names, const struct operator_opts *o, struct err *e)
+static int token_rotate(struct operator_place *p, char **names, const struct operator_opts *o,
+			struct err *e)
 {
 	struct secret_reseal how = {.cb = reseal_one};
 	struct seal s = {0};
@@ -169,11 +174,11 @@ static int token_rotate(struct operator_place *p, char **names, const struct ope
 int cmd_token(int argc, char **argv)
 {
 	static const struct operator_command commands[] = {{"create", 0, token_new},
-						  {"run", 0, token_run},
-						  {"list", 0, token_ls},
-						  {"revoke", 1, token_rm},
-						  {"rotate-seal", 0, token_rotate},
-						  {0}};
+							   {"run", 0, token_run},
+							   {"list", 0, token_ls},
+							   {"revoke", 1, token_rm},
+							   {"rotate-seal", 0, token_rotate},
+							   {0}};
 
 	return operator_run("token", opts_token, commands, argc, argv);
 }

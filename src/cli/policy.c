@@ -184,7 +184,8 @@ static void explain_denied(const struct guard_verdict *v)
 	if (v->route_id)
 		(void)printf("route    %s\n", v->route_id);
 	if (strcmp(v->rule, "query.name") == 0)
-		(void)printf("query    %s\n", query_denied(&v->policy->query_denied, v->target.query));
+		(void)printf("query    %s\n",
+			     query_denied(&v->policy->query_denied, v->target.query));
 	if (strncmp(v->rule, "route.", 6) != 0)
 		return;
 	for (size_t i = 0; i < v->policy->routes.n; i++) {

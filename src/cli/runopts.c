@@ -677,10 +677,11 @@ static int resolve(struct runopts *o, const struct state *st, struct err *e)
 	if (r == 0 && o->presets)
 		r = use_preset(o, e);
 	else if (r == 0 && o->agent)
-		r = err_set(e, ERR_USAGE,
-			    "--agent %.60s: a preset wraps the command of 'airlock run'; in a shell "
-			    "'--upstream' and '--bind-ro' do by hand what it would do",
-			    o->agent);
+		r = err_set(
+		    e, ERR_USAGE,
+		    "--agent %.60s: a preset wraps the command of 'airlock run'; in a shell "
+		    "'--upstream' and '--bind-ro' do by hand what it would do",
+		    o->agent);
 	for (size_t i = 0; r == 0 && i < strv_len(o->map_words); i++)
 		r = maps_add(&q->maps, o->map_words[i], e);
 	if (r == 0 && q->maps)

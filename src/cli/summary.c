@@ -375,9 +375,10 @@ static void isolation(const struct request *q, const struct run_outcome *o)
 static void audit_lost(const char *who, uint64_t n)
 {
 	if (n)
-		cli_say("%s: %llu decisions are in no audit line: the file could not be written, or "
-			"the helper was killed",
-			who, (unsigned long long)n);
+		cli_say(
+		    "%s: %llu decisions are in no audit line: the file could not be written, or "
+		    "the helper was killed",
+		    who, (unsigned long long)n);
 }
 
 /* A run that was given an API and never called it is worth a look (FR-B064). */

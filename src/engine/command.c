@@ -13,7 +13,7 @@
 #include "engine/interrupt.h"
 
 #define TICK_NS (NS_PER_S / 4) /* a lost bridge is replaced as soon as that */
-#define LATE_MAX (2u << 20) /* two pipes of the kernel's default maximum, 1 MiB */
+#define LATE_MAX (2u << 20)    /* two pipes of the kernel's default maximum, 1 MiB */
 
 struct watch {
 	struct sandbox *sb;

@@ -7,12 +7,12 @@
 #include "provider/provider.h"
 
 struct gateway_spec {
-	const char *mode, *nonce; /* as PAPERCLIP_API_BRIDGE_MODE; nonce may be NULL */
+	const char *mode, *nonce;      /* as PAPERCLIP_API_BRIDGE_MODE; nonce may be NULL */
 	const char *queue_dir, *token; /* of a file queue, or NULL */
 	uint16_t port;
 	bool control; /* channels come over its standard input, one after the other */
-	int channel; /* borrowed: its standard input and output */
-	int errors;  /* borrowed: its standard error */
+	int channel;  /* borrowed: its standard input and output */
+	int errors;   /* borrowed: its standard error */
 };
 
 /* A port that is free here. In a sandbox with a network of its own nearly every port is. */

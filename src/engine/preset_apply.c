@@ -53,7 +53,8 @@ static int model_key(const struct preset *a, struct api_request *u, char ***gran
 			    e, ERR_INVALID,
 			    "agent %s: the value of %s is not one word of at most %d bytes",
 			    a->name, *v, BRIDGE_CREDENTIAL_MAX);
-		if (preset_grant(grants, "model: key from the variable ", *v, "it stays outside") < 0)
+		if (preset_grant(grants, "model: key from the variable ", *v, "it stays outside") <
+		    0)
 			return err_set(e, ERR_NOMEM, "agent: out of memory");
 		return put(&u->key, key, e);
 	}
@@ -189,8 +190,8 @@ int preset_apply(const struct preset *a, struct request *q, char ***grants, stru
 		inside = strdup(a->program);
 		r = add_network(a->install_allow, q, grants, e);
 		if (r == 0 && (strv_add(&q->clis, a->program) < 0 ||
-			       preset_grant(grants, "not on this host; installed inside by: ", a->install,
-				     NULL) < 0))
+			       preset_grant(grants, "not on this host; installed inside by: ",
+					    a->install, NULL) < 0))
 			r = -ENOMEM;
 		if (r == 0)
 			r = put(&q->install, a->install, e);

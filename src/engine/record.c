@@ -261,12 +261,12 @@ static json_t *network(const struct request *q, const struct run_outcome *o)
 					    json_pack("{s:o,s:o,s:o}", "place", text(v[0]), "rule",
 						      text(v[1]), "allowed_by", text(flag)));
 	}
-	return json_pack("{s:o,s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:o}", "allow", vector(q->net_allow),
-			 "resolve", vector(q->net_pins), "connections", (json_int_t)c->connections,
-			 "allowed", (json_int_t)c->allowed, "refused", (json_int_t)c->refused,
-			 "failed", (json_int_t)c->failed, "bytes_up", (json_int_t)c->bytes_up,
-			 "bytes_down", (json_int_t)c->bytes_down, "audit_lost",
-			 (json_int_t)c->audit_lost, "refused_places", refused, "lost",
+	return json_pack("{s:o,s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:o}", "allow",
+			 vector(q->net_allow), "resolve", vector(q->net_pins), "connections",
+			 (json_int_t)c->connections, "allowed", (json_int_t)c->allowed, "refused",
+			 (json_int_t)c->refused, "failed", (json_int_t)c->failed, "bytes_up",
+			 (json_int_t)c->bytes_up, "bytes_down", (json_int_t)c->bytes_down,
+			 "audit_lost", (json_int_t)c->audit_lost, "refused_places", refused, "lost",
 			 o->net.lost ? text(o->net.why) : json_null());
 }
 

@@ -14,9 +14,10 @@ int runner_net_start(struct runner *r, struct err *e)
 	if (audit < 0)
 		return audit;
 	if (!r->spec.gateway)
-		return err_set(e, ERR_UNAVAILABLE,
-			       "the sandbox of this run was made without the gateway program: begin a "
-			       "new run with --net allow=...");
+		return err_set(
+		    e, ERR_UNAVAILABLE,
+		    "the sandbox of this run was made without the gateway program: begin a "
+		    "new run with --net allow=...");
 	k = netproxy_warnings(r->q, &warnings);
 	for (size_t i = 0; k == 0 && i < strv_len(warnings); i++)
 		runner_note(r, true, warnings[i]);

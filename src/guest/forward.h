@@ -11,7 +11,8 @@
 
 #include "wire/forward.h"
 
-#define FORWARD_WAITING_MAX 64 /* clients that wait for the host's answer; others wait in the kernel */
+#define FORWARD_WAITING_MAX \
+	64 /* clients that wait for the host's answer; others wait in the kernel */
 
 /* Serves until the channel ends. Exit status. */
 int forward_serve(const char *host, uint16_t port, int channel);

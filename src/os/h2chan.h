@@ -37,7 +37,8 @@ struct h2chan {
 	nghttp2_session *s;   /* owned */
 	uint8_t *obuf, *ibuf; /* owned */
 	size_t olen, ooff;
-	uint64_t queued, written; /* bytes of this stream so far: of frames made, and taken by the kernel */
+	uint64_t queued,
+	    written; /* bytes of this stream so far: of frames made, and taken by the kernel */
 	int64_t heard_ns, pinged_ns;
 	bool flushing, again;
 	enum h2_loss loss;

@@ -65,8 +65,7 @@ static void on_ready(struct loop_watch *w, uint32_t events);
 /* A hang-up is reported whether it is asked for or not: what is not waited for is not watched. */
 static void want(struct tunnel_side *s)
 {
-	uint32_t events =
-	    (!s->eof && s->len == 0 ? EPOLLIN : 0u) | (other(s)->len ? EPOLLOUT : 0u);
+	uint32_t events = (!s->eof && s->len == 0 ? EPOLLIN : 0u) | (other(s)->len ? EPOLLOUT : 0u);
 	int fd = s->watch.fd;
 
 	if (s->watch.events == events)

@@ -19,8 +19,8 @@ struct tunnel_side {
 	struct loop_watch watch; /* fd owned once started */
 	char *buf;		 /* owned: bytes from this side that wait for the other */
 	size_t at, len;
-	bool eof;  /* nothing more comes from this side */
-	bool shut; /* ... and the other side was told */
+	bool eof;	/* nothing more comes from this side */
+	bool shut;	/* ... and the other side was told */
 	uint64_t bytes; /* passed on from this side */
 	struct tunnel *t;
 };

@@ -51,7 +51,8 @@ struct actor {
 		    1]; /* JWT: proof of the run. Else attribution only, and it grants nothing */
 	char token_id[ID_LEN + 1]; /* key or session, "" none */
 	bool admin;
-	struct actor_company *companies; /* board: active memberships; whoever fills them in owns them */
+	struct actor_company
+	    *companies; /* board: active memberships; whoever fills them in owns them */
 	size_t companies_len;
 };
 

@@ -204,10 +204,11 @@ int policy_deny_query(struct bridge_policy *p, const char *where, const char *na
 	int r;
 
 	if (!query_name_ok(name))
-		return err_set(e, ERR_INVALID,
-			       "%s: %.80s is not the name of a query parameter: 1 to %d letters, "
-			       "digits, '$', '.', '_', '-' and '~', and a '*' at the end for all that begin so",
-			       where, name, NAME_MAX_LEN);
+		return err_set(
+		    e, ERR_INVALID,
+		    "%s: %.80s is not the name of a query parameter: 1 to %d letters, "
+		    "digits, '$', '.', '_', '-' and '~', and a '*' at the end for all that begin so",
+		    where, name, NAME_MAX_LEN);
 	if (p->query_denied.n == POLICY_HEADERS_MAX)
 		return err_set(e, ERR_LIMIT, "%s: a list may have %d names", where,
 			       POLICY_HEADERS_MAX);

@@ -47,7 +47,7 @@ struct bridge_policy {
 	struct header_list request_headers; /* of every route; a route may add its own */
 	struct header_list
 	    response_headers; /* "location" here: passed only as a path of the same origin */
-	struct header_list query_denied; /* names of query parameters (query.h) */
+	struct header_list query_denied;  /* names of query parameters (query.h) */
 	struct header_list token_headers; /* where the sandbox may present its bridge token */
 	struct identity_header *identity; /* owned */
 	size_t identity_len;

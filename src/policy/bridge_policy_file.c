@@ -209,16 +209,11 @@ static int take_limits(struct bridge_policy *p, struct route *r, const json_t *j
 		       struct err *e)
 {
 	static const struct member of_policy[] = {
-	    {"body", take_body, false},
-	    {"stream", take_stream, false},
-	    {"response", take_response, false},
-	    {"request_time", take_request_time, false},
-	    {"idle_time", take_idle_time, false},
-	    {"upload_time", take_upload_time, false},
-	    {"queue", take_queue, false},
-	    {"streams", take_streams, false},
-	    {"pace", take_pace, false},
-	    {NULL, NULL, false},
+	    {"body", take_body, false},		  {"stream", take_stream, false},
+	    {"response", take_response, false},	  {"request_time", take_request_time, false},
+	    {"idle_time", take_idle_time, false}, {"upload_time", take_upload_time, false},
+	    {"queue", take_queue, false},	  {"streams", take_streams, false},
+	    {"pace", take_pace, false},		  {NULL, NULL, false},
 	};
 	static const struct member of_route[] = {
 	    {"body", take_body, false},

@@ -106,9 +106,9 @@ int net_rule_parse(const char *word, struct net_rule *ret, struct err *e)
 		    "network rule %.200s: %s; give HOST[:PORT], *.DOMAIN[:PORT] or ADDRESS[:PORT]",
 		    word, strchr(rest, '*') ? "'*' stands only for whole labels on the left" : why);
 	if (wild && (ret->to.literal || !strchr(ret->to.host, '.')))
-		return err_set(e, ERR_USAGE,
-			       "network rule %.200s: a wildcard needs a domain of two labels or more",
-			       word);
+		return err_set(
+		    e, ERR_USAGE,
+		    "network rule %.200s: a wildcard needs a domain of two labels or more", word);
 	return 0;
 }
 

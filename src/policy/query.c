@@ -15,7 +15,8 @@ static char low(char c)
 
 bool query_name_ok(const char *s)
 {
-	static const char token[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789$._-~";
+	static const char token[] =
+	    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789$._-~";
 	size_t n = strspn(s, token);
 	bool one = false;
 

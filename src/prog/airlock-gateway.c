@@ -241,9 +241,9 @@ static int serve(struct gateway *w, const char *mode, const struct gate_config *
 	r = open_carrier(w, mode);
 	/* One socket on both descriptors counts once: the second is a copy of the first. */
 	if (r == 0)
-		r = w->controlled ? loop_add(&w->gate.loop, &w->control, STDIN_FILENO, EPOLLIN,
-					     on_control)
-				  : attach(w, STDIN_FILENO, STDOUT_FILENO);
+		r = w->controlled
+			? loop_add(&w->gate.loop, &w->control, STDIN_FILENO, EPOLLIN, on_control)
+			: attach(w, STDIN_FILENO, STDOUT_FILENO);
 	if (r < 0) {
 		(void)fprintf(stderr, "airlock-gateway: channel: %s\n", strerror(-r));
 		return 1;

@@ -35,8 +35,8 @@ static void fixed(struct sql *q, struct environment_row *r)
 /* Texts of the statement itself, until its next step: a list copies none. Not for environment_row_done. */
 static void borrow(struct sql *q, struct environment_row *r)
 {
-	char **const at[] = {&r->name,	   &r->description, NULL,	  NULL,
-			     &r->config, &r->env_vars,	    &r->metadata, &r->proof};
+	char **const at[] = {&r->name,	 &r->description, NULL,		NULL,
+			     &r->config, &r->env_vars,	  &r->metadata, &r->proof};
 
 	fixed(q, r);
 	for (int i = 0; i < (int)ARRAY_LEN(at); i++)

@@ -13,7 +13,7 @@ const char *token_kind_name(enum token_kind k)
 	return kinds[k];
 }
 
-#define COLUMNS \
+#define COLUMNS                                                                                    \
 	"id, kind, digest, label, user_id, agent_id, created_ns, expires_ns, used_ns, revoked_ns," \
 	" parent_id"
 
@@ -73,9 +73,10 @@ int token_used(struct db *s, const char *id, int64_t now_ns, struct err *e)
 
 int token_revoke(struct db *s, const char *id, struct err *e)
 {
-	int r = sql_change(s, "revoke token", e,
-			   "UPDATE tokens SET revoked_ns=?2 WHERE (id=?1 OR parent_id=?1) AND revoked_ns=0",
-			   "si", id, clock_real_ns());
+	int r = sql_change(
+	    s, "revoke token", e,
+	    "UPDATE tokens SET revoked_ns=?2 WHERE (id=?1 OR parent_id=?1) AND revoked_ns=0", "si",
+	    id, clock_real_ns());
 
 	return r > 0 ? 1 : r;
 }

@@ -20,8 +20,9 @@ struct token_row {
 	char id[ID_LEN + 1];
 	enum token_kind kind;
 	char digest[TOKEN_DIGEST_LEN + 1], label[TOKEN_LABEL_MAX + 1];
-	char user_id[UUID_LEN + 1], agent_id[UUID_LEN + 1];  /* one of them is "" */
-	char parent_id[ID_LEN + 1]; /* of a session: the key that opened it; it ends with that. "" none */
+	char user_id[UUID_LEN + 1], agent_id[UUID_LEN + 1]; /* one of them is "" */
+	char parent_id[ID_LEN +
+		       1]; /* of a session: the key that opened it; it ends with that. "" none */
 	int64_t created_ns, expires_ns, used_ns, revoked_ns; /* 0: never */
 };
 

@@ -8,8 +8,9 @@
 #include "base/clock.h"
 #include "store/sql.h"
 
-#define SECRET "id, company_id, name, description, status, latest, created_ns, updated_ns," \
-	       " made_for"
+#define SECRET                                                                       \
+	"id, company_id, name, description, status, latest, created_ns, updated_ns," \
+	" made_for"
 
 static void load(struct sql *q, struct secret_row *r)
 {

@@ -21,20 +21,20 @@
 
 #define INTENT_HASH 32
 /* What a recovery must know of the publish that it finishes. */
-#define INTENT_KEEP_TRASH 1u	/* nobody else has what is replaced or deleted */
-#define INTENT_MASS_DELETE 2u	/* what is deleted must be in the trash */
+#define INTENT_KEEP_TRASH 1u  /* nobody else has what is replaced or deleted */
+#define INTENT_MASS_DELETE 2u /* what is deleted must be in the trash */
 
 enum intent_op {
 	/* First: nothing more. Last before the commit: path is the run's directory, mode INTENT_KEEP_* */
 	IN_HEADER = 1,
-	IN_PUT,	       /* staged `id` becomes path; old.ino 0: path must be absent */
-	IN_MKDIR,      /* path becomes a directory with `mode` (0700 until the end) */
-	IN_MODE,       /* permission bits of path */
-	IN_DELETE,     /* path goes to trash `id` */
-	IN_CLEAR,      /* as IN_DELETE, but before the puts: something else takes the path */
-	IN_RMDIR,      /* path goes if empty */
-	IN_COMMIT,     /* size: number of records before this one */
-	IN_TREE,       /* a staged tree becomes the new directory `path` */
+	IN_PUT,	   /* staged `id` becomes path; old.ino 0: path must be absent */
+	IN_MKDIR,  /* path becomes a directory with `mode` (0700 until the end) */
+	IN_MODE,   /* permission bits of path */
+	IN_DELETE, /* path goes to trash `id` */
+	IN_CLEAR,  /* as IN_DELETE, but before the puts: something else takes the path */
+	IN_RMDIR,  /* path goes if empty */
+	IN_COMMIT, /* size: number of records before this one */
+	IN_TREE,   /* a staged tree becomes the new directory `path` */
 };
 
 /* Identity of what an intent expects at its path. */

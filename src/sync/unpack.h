@@ -50,7 +50,8 @@ struct unpack_opts {
 	/* It must be this directory still (B15). ino 0: any; dev 0: only the inode counts. */
 	uint64_t root_dev, root_ino;
 	const char *run_dir; /* absolute: conflicts/, trash/, changes.jsonl, plan go here */
-	const char *state_dir; /* absolute, holds run_dir and those of earlier runs; NULL: unknown */
+	const char
+	    *state_dir; /* absolute, holds run_dir and those of earlier runs; NULL: unknown */
 	const char *manifest_path;
 	char *const *layers; /* base layers, top first: content of B for text merges */
 	bool strict;

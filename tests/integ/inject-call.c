@@ -57,7 +57,8 @@ static long call(long nr, long a, long b, long c, long d)
 	r.rdx = (unsigned long long)c;
 	r.r10 = (unsigned long long)d;
 	r.r8 = r.r9 = 0;
-	if (ptrace(PTRACE_SETREGS, pid, NULL, &r) < 0 || ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) < 0)
+	if (ptrace(PTRACE_SETREGS, pid, NULL, &r) < 0 ||
+	    ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) < 0)
 		fail("call");
 	await_stop();
 	if (ptrace(PTRACE_GETREGS, pid, NULL, &r) < 0)
@@ -129,7 +130,8 @@ int main(int argc, char **argv)
 	if (ptrace(PTRACE_GETREGS, pid, NULL, &saved) < 0)
 		fail("registers");
 	r = attempt(argv[2], argc > 3 ? argv[3] : NULL);
-	if (ptrace(PTRACE_SETREGS, pid, NULL, &saved) < 0 || ptrace(PTRACE_DETACH, pid, NULL, NULL) < 0)
+	if (ptrace(PTRACE_SETREGS, pid, NULL, &saved) < 0 ||
+	    ptrace(PTRACE_DETACH, pid, NULL, NULL) < 0)
 		fail("detach");
 	if (r < 0)
 		(void)printf("%ld\n", -r);

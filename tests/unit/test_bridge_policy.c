@@ -179,8 +179,9 @@ static void a_whole_file_is_taken(void **state)
 static void a_credential_elsewhere_has_its_header_alone(void **state)
 {
 	static const char *const taken[] = {"accept", "Accept", "x-b", "x-run"};
-	static const char text[] = HEAD "\"request_headers\":[\"accept\"],\"identity_headers\":{\"x-run\":\"{run}\"},"
-					"\"routes\":[{\"route\":\"GET /a\",\"request_headers\":[\"x-b\"]}]}";
+	static const char text[] =
+	    HEAD "\"request_headers\":[\"accept\"],\"identity_headers\":{\"x-run\":\"{run}\"},"
+		 "\"routes\":[{\"route\":\"GET /a\",\"request_headers\":[\"x-b\"]}]}";
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(taken); i++) {

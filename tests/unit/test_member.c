@@ -337,9 +337,12 @@ static void link_text_and_link_time_are_limited(void **state)
 /* E7: no memory, no descriptors: no verdict. A refusal would blame the sandbox and leave its link behind. */
 static void a_lack_of_the_machine_is_no_verdict(void **state)
 {
-	const struct tar_member at_once = {.type = TAR_SYMLINK, .path = {"l", 1}, .target = {"nomemory/x", 10}};
-	const struct tar_member late = {.type = TAR_SYMLINK, .path = {"a", 1}, .target = {"b/c", 3}};
-	const struct tar_member bent = {.type = TAR_SYMLINK, .path = {"b", 1}, .target = {"nomemory", 8}};
+	const struct tar_member at_once = {
+	    .type = TAR_SYMLINK, .path = {"l", 1}, .target = {"nomemory/x", 10}};
+	const struct tar_member late = {
+	    .type = TAR_SYMLINK, .path = {"a", 1}, .target = {"b/c", 3}};
+	const struct tar_member bent = {
+	    .type = TAR_SYMLINK, .path = {"b", 1}, .target = {"nomemory", 8}};
 	struct members *m = new_members(false, false);
 	const char *rule;
 

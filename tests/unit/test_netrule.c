@@ -207,9 +207,17 @@ static void matching(void **state)
 
 static void bad_rules(void **state)
 {
-	static const char *const rows[] = {"*", "*:443", "*.com", "*.127.0.0.1", "*.*.example.com",
-					   "*example.com", "w*.example.com", "https://example.com",
-					   "example.com/x", "*.", ","};
+	static const char *const rows[] = {"*",
+					   "*:443",
+					   "*.com",
+					   "*.127.0.0.1",
+					   "*.*.example.com",
+					   "*example.com",
+					   "w*.example.com",
+					   "https://example.com",
+					   "example.com/x",
+					   "*.",
+					   ","};
 	struct net_rule rule;
 	struct err e = ERR_INIT;
 
@@ -223,8 +231,9 @@ static void bad_rules(void **state)
 
 static void pins(void **state)
 {
-	static const char *const bad[] = {"a.b",	   "a.b:443",	   "a.b:443:",
-					  "a.b:443:c.d",   "a.b::1.2.3.4", "127.0.0.1:443:1.2.3.4",
+	static const char *const bad[] = {"a.b",	   "a.b:443",
+					  "a.b:443:",	   "a.b:443:c.d",
+					  "a.b::1.2.3.4",  "127.0.0.1:443:1.2.3.4",
 					  "a.b:443:1.2.3", "*.b.c:443:1.2.3.4"};
 	struct net_pin pin;
 	struct err e = ERR_INIT;
@@ -269,9 +278,9 @@ static void long_names(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(classes),	 cmocka_unit_test(odd_spellings),
-	    cmocka_unit_test(matching),	 cmocka_unit_test(bad_rules),
-	    cmocka_unit_test(pins),	 cmocka_unit_test(long_names),
+	    cmocka_unit_test(classes),	cmocka_unit_test(odd_spellings),
+	    cmocka_unit_test(matching), cmocka_unit_test(bad_rules),
+	    cmocka_unit_test(pins),	cmocka_unit_test(long_names),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

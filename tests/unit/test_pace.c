@@ -158,7 +158,8 @@ static bool opens_here(void)
 
 	if (fd < 0)
 		return false;
-	here = stat(path, &a) == 0 && fstat(fd, &b) == 0 && a.st_ino == b.st_ino && a.st_dev == b.st_dev;
+	here = stat(path, &a) == 0 && fstat(fd, &b) == 0 && a.st_ino == b.st_ino &&
+	       a.st_dev == b.st_dev;
 	(void)close(fd);
 	return here;
 }

@@ -18,18 +18,62 @@ static const char *ask(struct bridge_policy *p, const char *q)
 static void spellings_of_a_denied_name(void **state)
 {
 	static const char *const denied[] = {
-	    "key", "key=x", "key=", "a=1&key=x", "a=1;key=x", ";key=x", "&&key=x", "KEY=x", "Key=x",
-	    "k%65y=x", "%6b%65%79=x", "%4Bey=x", "+key=x", "key+=x", "%20key=x", "key%20=x", "key%09=x",
-	    "key[]=x", "key[0]=x", "key%5B%5D=x", "key[", "_key=x", "k-e-y=x", "k%2dey=x", "key%00=x",
-	    "api_key=x", "apikey=x", "apiKey=x", "api-key=x",
-	    "access_token=x", "accessToken=x", "Access-Token=x", "access%5ftoken=x",
-	    "oauth_token=x", "oauth_signature=x", "bearer_token=x", "quotaUser=x", "quota_user=x", "userProject=x",
-	    "$userProject=x", "$httpHeaders=x-goog-api-key:y", "$.xgafv=1", "%24alt=x", "$=x", "+$k=x",
-	    "alt=sse&access_token", "uploadType=media", "callback=f",
+	    "key",
+	    "key=x",
+	    "key=",
+	    "a=1&key=x",
+	    "a=1;key=x",
+	    ";key=x",
+	    "&&key=x",
+	    "KEY=x",
+	    "Key=x",
+	    "k%65y=x",
+	    "%6b%65%79=x",
+	    "%4Bey=x",
+	    "+key=x",
+	    "key+=x",
+	    "%20key=x",
+	    "key%20=x",
+	    "key%09=x",
+	    "key[]=x",
+	    "key[0]=x",
+	    "key%5B%5D=x",
+	    "key[",
+	    "_key=x",
+	    "k-e-y=x",
+	    "k%2dey=x",
+	    "key%00=x",
+	    "api_key=x",
+	    "apikey=x",
+	    "apiKey=x",
+	    "api-key=x",
+	    "access_token=x",
+	    "accessToken=x",
+	    "Access-Token=x",
+	    "access%5ftoken=x",
+	    "oauth_token=x",
+	    "oauth_signature=x",
+	    "bearer_token=x",
+	    "quotaUser=x",
+	    "quota_user=x",
+	    "userProject=x",
+	    "$userProject=x",
+	    "$httpHeaders=x-goog-api-key:y",
+	    "$.xgafv=1",
+	    "%24alt=x",
+	    "$=x",
+	    "+$k=x",
+	    "alt=sse&access_token",
+	    "uploadType=media",
+	    "callback=f",
 	};
 	static const char *const passes[] = {
-	    "", "alt=sse", "pageSize=10&pageToken=key", "a=key", "a=%26key", "a%26key=x", "a%3Bkey=x", "keys=x", "keyx", "akey=x",
-	    "k%2565y=x", "%3Dkey=x", "a=$x", "k", "ke", "=key", "?key=x", "fields=models(name)",
+	    "",		 "alt=sse",   "pageSize=10&pageToken=key",
+	    "a=key",	 "a=%26key",  "a%26key=x",
+	    "a%3Bkey=x", "keys=x",    "keyx",
+	    "akey=x",	 "k%2565y=x", "%3Dkey=x",
+	    "a=$x",	 "k",	      "ke",
+	    "=key",	 "?key=x",    "fields=models(name)",
 	};
 	struct bridge_policy *p = NULL;
 
@@ -73,7 +117,8 @@ static void a_long_name_is_compared_by_its_beginning(void **state)
 static void names_of_the_list(void **state)
 {
 	static const char *const good[] = {"key", "$*", "$.xgafv", "a_b-c~1", "X*"};
-	static const char *const bad[] = {"", "*", "a*b", "a**", "a b", "a[]", "a%41", "_", "-*", "a=b", "\xc3\xa9"};
+	static const char *const bad[] = {"",	  "*", "a*b", "a**", "a b",	"a[]",
+					  "a%41", "_", "-*",  "a=b", "\xc3\xa9"};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++)

@@ -262,9 +262,9 @@ int main(void)
 	const struct lists monitor_lists = {.allow = monitor_allow,
 					    .nallow = ARRAY_LEN(monitor_allow)};
 	struct lists bridge_lists = {.allow = bridge_allow,
-					   .nallow = ARRAY_LEN(bridge_allow),
-					   .kill = bridge_deadly,
-					   .nkill = ARRAY_LEN(bridge_deadly)};
+				     .nallow = ARRAY_LEN(bridge_allow),
+				     .kill = bridge_deadly,
+				     .nkill = ARRAY_LEN(bridge_deadly)};
 	struct lists proxy_lists = bridge_lists;
 	int r;
 

@@ -458,7 +458,7 @@ static const char *const bridge_allow[] = {
 static const char *const proxy_allow[] = {"socketpair"};
 /* With a file queue besides: names below one directory, which Landlock holds it to. */
 static const char *const bridge_queue_allow[] = {
-    "openat",    "openat2",  "getdents64", "unlinkat",
+    "openat",	 "openat2",  "getdents64", "unlinkat",
     "renameat2", "renameat", "faccessat",  "faccessat2",
 };
 
