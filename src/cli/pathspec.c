@@ -100,7 +100,7 @@ static bool one(const char *spec, const char *path)
 	if (fnmatch(spec, path, 0) == 0)
 		return true;
 	part = strdup(path);
-	for (char *slash = part; slash && (slash = strrchr(part, '/'));) {
+	for (char *slash; part && (slash = strrchr(part, '/'));) {
 		*slash = '\0';
 		if (fnmatch(spec, part, 0) == 0)
 			return true;

@@ -160,7 +160,7 @@ static int tell_named(const struct apibridge *b, const struct api_request *api, 
 	char name[UPSTREAM_NAME_MAX + 32], value[1024], upper[UPSTREAM_NAME_MAX + 1] = "";
 	int r;
 
-	for (size_t i = 0; api->name[i] && i < UPSTREAM_NAME_MAX; i++)
+	for (size_t i = 0; i < UPSTREAM_NAME_MAX && api->name[i]; i++)
 		upper[i] = api->name[i] == '-' ? '_' : (char)toupper((unsigned char)api->name[i]);
 	(void)snprintf(name, sizeof(name), "AIRLOCK_UPSTREAM_%s_URL", upper);
 	r = gateway_setvar(env, name, url);

@@ -131,23 +131,24 @@ static int merge_env(const struct git_repo *g, const char *const *extra, char **
 {
 	int r = 0;
 
-	for (size_t i = 0; g->env[i] && !r; i++)
+	for (size_t i = 0; g->env && g->env[i] && !r; i++)
 		r = strv_add(ret, g->env[i]);
 	for (size_t i = 0; extra && extra[i] && !r; i++) {
-		size_t key = strcspn(extra[i], "="), k = 0;
+		size_t key = strcspn(extra[i], "=");
+		char **at = *ret, *own;
 
 		/* An extra variable replaces ours of the same name. */
-		while (k < strv_len(*ret) &&
-		       (strncmp((*ret)[k], extra[i], key) != 0 || (*ret)[k][key] != '='))
-			k++;
-		if (k == strv_len(*ret)) {
+		while (at && *at && (strncmp(*at, extra[i], key) != 0 || (*at)[key] != '='))
+			at++;
+		if (!at || !*at) {
 			r = strv_add(ret, extra[i]);
 			continue;
 		}
-		free((*ret)[k]);
-		(*ret)[k] = strdup(extra[i]);
-		if (!(*ret)[k])
+		own = strdup(extra[i]);
+		if (!own)
 			return -ENOMEM;
+		free(*at);
+		*at = own;
 	}
 	return r;
 }
@@ -590,7 +591,7 @@ int git_index_below(struct git_index *x, const char *dir, size_t n, struct err *
 	memcpy(key, dir, n);
 	key[n] = '/';
 	i = lower(x, key, n + 1);
-	return i < x->n && strncmp(x->paths[i], key, n + 1) == 0;
+	return x->paths && i < x->n && strncmp(x->paths[i], key, n + 1) == 0;
 }
 
 const char *git_index_path(struct git_index *x, size_t i, size_t *n)

@@ -390,7 +390,7 @@ int patch_count(const struct patch_file *f, struct patch_count *ret)
 int patch_write(const struct patch_file *f, const struct patch_style *s, struct patch_count *count)
 {
 	struct out o = {.s = s, .b = BUF_INIT(OUT_MAX)};
-	struct patch_count own;
+	struct patch_count own = {0};
 	struct texts t = {0};
 	int r = 0;
 

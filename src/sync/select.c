@@ -212,7 +212,7 @@ static bool take_ready(struct walk *w, const struct listing_item *it, struct lis
 static int visit_dir(struct walk *w, int fd, const struct listing_item *it, size_t n,
 		     const struct rules_verdict *v)
 {
-	struct listing_stat st;
+	struct listing_stat st = {0};
 	int r;
 
 	it->dir->below = v->below;
@@ -237,7 +237,7 @@ static int visit_other(struct walk *w, int fd, const struct listing_item *it, si
 		       const struct listing_stat *ready)
 {
 	const char *name = w->path + n - it->len;
-	struct listing_stat now;
+	struct listing_stat now = {0};
 	const struct listing_stat *st = ready ? ready : &now;
 
 	if (!ready)

@@ -416,7 +416,7 @@ int tell_gone(struct unpack *u, struct beneath *in, const char *as, const char *
 static int proven(int fd, const struct manifest_entry *b)
 {
 	uint8_t hash[MANIFEST_HASH];
-	uint64_t size;
+	uint64_t size = 0;
 
 	if (fd < 0)
 		return fd;

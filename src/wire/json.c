@@ -205,8 +205,8 @@ void json_unescape(const struct json_text *t, char *out)
 		return;
 	}
 	end = p + t->raw.n;
-	while (p < end) {
-		uint32_t c;
+	while (p && p < end) {
+		uint32_t c = 0;
 
 		if (*p != '\\') {
 			*out++ = (char)*p++;

@@ -119,7 +119,7 @@ enum tlshello tlshello_name(const void *data, size_t n, char name[TLSHELLO_NAME_
 		}
 		(void)num(&in, 5 - 1), (void)num(&in, 1);
 		body = part(&in, len);
-		if (have + len > sizeof(msg))
+		if (!body.p || have + len > sizeof(msg))
 			return TLSHELLO_BAD;
 		memcpy(msg + have, body.p, len);
 		have += len;
