@@ -168,7 +168,7 @@ static bool judge(int fd, const struct peer_users *more)
 
 bool peer_trusted(struct peer *p, const struct peer_users *more)
 {
-	struct sockaddr_storage sa;
+	struct sockaddr_storage sa = {0};
 	socklen_t n = sizeof(sa);
 
 	if (p->state == PEER_UNKNOWN) {

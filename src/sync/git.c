@@ -591,7 +591,7 @@ int git_index_below(struct git_index *x, const char *dir, size_t n, struct err *
 	memcpy(key, dir, n);
 	key[n] = '/';
 	i = lower(x, key, n + 1);
-	return x->paths && i < x->n && strncmp(x->paths[i], key, n + 1) == 0;
+	return i < x->n && x->paths[i] && strncmp(x->paths[i], key, n + 1) == 0;
 }
 
 const char *git_index_path(struct git_index *x, size_t i, size_t *n)

@@ -205,7 +205,7 @@ void json_unescape(const struct json_text *t, char *out)
 		return;
 	}
 	end = p + t->raw.n;
-	while (p && p < end) {
+	while (p < end) {
 		uint32_t c = 0;
 
 		if (*p != '\\') {

@@ -55,7 +55,7 @@ bool json_end(struct json *j);
 /* True if the text is this word, written without escapes. */
 bool json_is(const struct json_text *t, const char *word);
 /* Exactly t->len bytes at out. */
-void json_unescape(const struct json_text *t, char *out);
+void json_unescape(const struct json_text *t, char *out) __attribute__((nonnull));
 /* Appends p as a quoted text. -EILSEQ: not UTF-8 (something may have been appended). Else as buf_put. */
 int json_put(struct buf *b, struct view p);
 
