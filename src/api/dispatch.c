@@ -239,13 +239,19 @@ static int judge_length(struct call *c)
 static int judge_kind(struct call *c)
 {
 	const struct schema *s = c->route->body;
+	size_t most = API_BODY_MAX;
 
 	if (!c->body_len)
 		return 0;
 	if (!s)
 		return reply_error(c, 400, "This route takes no body"), 1;
-	if (!s->fields->name && c->body_len > API_BODY_SMALL)
-		return reply_errorf(c, 413, "A body has at most %d bytes here", API_BODY_SMALL), 1;
+	if (!s->fields->name)
+		most = API_BODY_SMALL;
+	else if (c->route->guard == GUARD_KNOWN)
+		/* Whoever is known: nobody without any right holds the memory of all (API_HELD_MAX). */
+		most = API_CONFIG_MAX + API_BODY_SMALL;
+	if (c->body_len > most)
+		return reply_errorf(c, 413, "A body has at most %zu bytes here", most), 1;
 	if (!is_json(c->head.content_type))
 		return reply_error(c, 415, "A body is application/json"), 1;
 	return 0;

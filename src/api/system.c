@@ -149,25 +149,46 @@ static const char *secure_cookie(const struct api *a)
 										     : "";
 }
 
+/*
+ * A session lives no longer than its key. The key may be gone by now (-ESTALE): the body of a request can come long
+ * after its head, and whoever holds a stolen key decides when.
+ */
+static int add_below(struct db *db, struct token_row *t, struct err *e)
+{
+	struct token_row key = {0};
+	int r = db_begin(db, e);
+
+	if (r < 0)
+		return r;
+	r = token_get(db, t->parent_id, &key, e);
+	if (r >= 0 && key.revoked_ns)
+		r = -ESTALE;
+	if (r >= 0 && key.expires_ns && key.expires_ns < t->expires_ns)
+		t->expires_ns = key.expires_ns;
+	if (r >= 0)
+		r = token_add(db, t, e);
+	return db_end(db, r, e);
+}
+
 int h_session_open(struct call *c)
 {
-	struct token_row t = {.expires_ns = clock_real_ns() + SESSION_NS, .label = "browser"},
-			 key = {0};
+	struct token_row t = {.expires_ns = clock_real_ns() + SESSION_NS, .label = "browser"};
 	char token[TOKEN_TEXT_MAX], when[32];
 	struct err e = ERR_INIT;
+	int r;
 
 	/* A session cannot make the next one: it ends when it ends. */
 	if (c->actor.source != SOURCE_BOARD_KEY)
 		return reply_error(c, 403, "A session is opened with a board key");
 	memcpy(t.user_id, c->actor.user_id, sizeof(t.user_id));
 	memcpy(t.parent_id, c->actor.token_id, sizeof(t.parent_id));
-	if (token_get(c->api->db, t.parent_id, &key, &e) < 0)
-		return reply_failed(c, &e);
-	if (key.expires_ns && key.expires_ns < t.expires_ns)
-		t.expires_ns = key.expires_ns;
 	if (token_drop_old(c->api->db, clock_real_ns(), &e) < 0 ||
-	    credential_new(TOKEN_SESSION, &t, token, &e) < 0 || token_add(c->api->db, &t, &e) < 0)
+	    credential_new(TOKEN_SESSION, &t, token, &e) < 0)
 		return reply_failed(c, &e);
+	r = add_below(c->api->db, &t, &e);
+	if (r < 0)
+		return r == -ESTALE ? reply_error(c, 401, "The board key is revoked")
+				    : reply_failed(c, &e);
 	(void)snprintf(c->cookie, sizeof(c->cookie),
 		       "airlock_session=%s; Path=/; HttpOnly; SameSite=Strict; Max-Age=%lld%s",
 		       token, (long long)(SESSION_NS / NS_PER_S), secure_cookie(c->api));

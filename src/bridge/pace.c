@@ -28,8 +28,8 @@ static int open_in(const char *dir, const char *name)
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
 	    (st.st_mode & 077) || st.st_nlink != 1)
 		return -1;
-	if (st.st_size < (off_t)sizeof(struct pace_board) &&
-	    ftruncate(fd, sizeof(struct pace_board)) < 0)
+	/* With its memory, also where it had a size before: a page that a full tmpfs cannot give is a SIGBUS. */
+	if (posix_fallocate(fd, 0, sizeof(struct pace_board)) != 0)
 		return -1;
 	return TAKE_FD(fd);
 }

@@ -252,5 +252,6 @@ bool wire_quiet(struct wire_end *t, int fd)
 	ERR_clear_error();
 	errno = 0;
 	r = SSL_peek(t->ssl, &byte, 1);
-	return r <= 0 && why(t, r, &events) == -EAGAIN;
+	/* The beginning of a record that nobody asked for would end as the answer to the next request. */
+	return r <= 0 && why(t, r, &events) == -EAGAIN && !SSL_has_pending(t->ssl);
 }

@@ -2,10 +2,13 @@
 
 #include <string.h>
 
-/* Spaces and control bytes are left out wherever they stand: servers cut them off, or stop there. */
+/*
+ * Spaces and control bytes are left out wherever they stand: servers cut them off, or stop there. Some read a dot,
+ * or a bracket that nobody closes, as '_'.
+ */
 static bool counts(char c)
 {
-	return (unsigned char)c > ' ' && c != '_' && c != '-';
+	return (unsigned char)c > ' ' && c != '_' && c != '-' && c != '.' && c != '[';
 }
 
 static char low(char c)
@@ -47,15 +50,15 @@ static char next(struct view *v)
 	return c;
 }
 
-/* What is compared of a name; of a long one its beginning and one byte more. */
-static size_t plain(struct view name, char out[NAME_MAX_LEN + 1])
+/* What is compared of a name, as far as a bracket or whole; of a long one its beginning and one byte more. */
+static size_t plain(struct view name, bool whole, char out[NAME_MAX_LEN + 1])
 {
 	size_t n = 0;
 
 	while (name.n && n <= NAME_MAX_LEN) {
 		char c = next(&name);
 
-		if (c == '[')
+		if (c == '[' && !whole)
 			break;
 		if (counts(c))
 			out[n++] = low(c);
@@ -80,14 +83,15 @@ const char *query_denied(const struct header_list *l, struct view q)
 {
 	while (l->n && q.n) {
 		struct view name = {q.p, 0};
-		char text[NAME_MAX_LEN + 1];
-		size_t n;
+		char cut[NAME_MAX_LEN + 1], whole[NAME_MAX_LEN + 1];
+		size_t n, k;
 
 		while (name.n < q.n && !memchr("&;=", q.p[name.n], 3))
 			name.n++;
-		n = plain(name, text);
+		n = plain(name, false, cut);
+		k = plain(name, true, whole);
 		for (size_t i = 0; i < l->n; i++)
-			if (is(text, n, l->v[i]))
+			if (is(cut, n, l->v[i]) || is(whole, k, l->v[i]))
 				return l->v[i];
 		while (q.n && *q.p != '&' && *q.p != ';')
 			q = (struct view){q.p + 1, q.n - 1};

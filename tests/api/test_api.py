@@ -224,22 +224,36 @@ class Server(Case):
         # A route whose body is an empty object takes no large one.
         head = f"POST /api/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 20000\r\n\r\n"
         self.assertEqual(d.raw(head.encode())[9:12], b"413")
+        # Nor does one that whoever is known may ask: four such heads would hold all that there is for bodies.
+        head = (f"PATCH /api/agents/{f.agent} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                f"Authorization: Bearer {f.token['A']}\r\nContent-Length: 1000000\r\n\r\n")
+        self.assertEqual(d.raw(head.encode())[9:12], b"413")
 
-    def test_key_revoked_while_its_body_comes(self):
+    def dripped(self, path, body, seconds):
+        """The answer to a request whose key is revoked between its head and, so many seconds after, its body."""
         token = d.cli("token", "create", "--user", "admin", "--label", "dripping")
-        body = json.dumps({"name": "late", "driver": "ssh", "config": SSH}).encode()
         s = socket.create_connection(("127.0.0.1", d.port), timeout=DEADLINE)
-        s.sendall((f"POST /api/companies/{f.c1}/environments HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
-                   f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n").encode() + body[:5])
+        s.sendall((f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
+                   f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n").encode() + body[:1])
         wait_for("the head to be judged", lambda: db().execute("select used_ns from tokens where id=?",
                                                                (token.split("_")[1],)).fetchone()[0])
         judged = time.monotonic()
         d.cli("token", "revoke", token.split("_")[1])
-        # Longer than API_STALE_MS.
-        wait_for("time to pass", lambda: time.monotonic() > judged + 3)
-        s.sendall(body[5:])
-        self.assertTrue(s.recv(4096).startswith(b"HTTP/1.1 401 "))
+        wait_for("time to pass", lambda: time.monotonic() > judged + seconds)
+        s.sendall(body[1:])
+        got = s.recv(4096)
         s.close()
+        return got
+
+    def test_key_revoked_while_its_body_comes(self):
+        body = json.dumps({"name": "late", "driver": "ssh", "config": SSH}).encode()
+        # Longer than API_STALE_MS.
+        got = self.dripped(f"/api/companies/{f.c1}/environments", body, 3)
+        self.assertTrue(got.startswith(b"HTTP/1.1 401 "), got)
+
+    def test_no_session_of_a_revoked_key(self):
+        got = self.dripped("/api/sessions", b"{}", 0)
+        self.assertTrue(got.startswith(b"HTTP/1.1 401 "), got)
 
     def test_many_values_and_many_faults(self):
         path = f"/api/companies/{f.c1}/environments"
