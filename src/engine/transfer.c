@@ -118,8 +118,8 @@ void transfer_withheld_text(const struct transfer *t, const char *run, char *out
 {
 	(void)snprintf(
 	    out, size,
-	    "%llu of the results could NOT be brought back: no permission to read, deeper than %d directories, or a "
-	    "path longer than %d bytes; the sandbox's storage is kept: repair what 'airlock recover %s' can read, or "
+	    "%llu of the results could NOT be brought back: no permission to read, changed each time it was "
+	    "read, deeper than %d directories, or a path longer than %d bytes; the sandbox's storage is kept: repair what 'airlock recover %s' can read, or "
 	    "leave names out with its --exclude, or give it up with 'airlock rm --force %s'",
 	    (unsigned long long)t->withheld, PATH_DEPTH_MAX, PATH_MEMBER_MAX, run, run);
 }

@@ -55,8 +55,11 @@ static int read_stat(pid_t pid, struct stat_line *ret)
 
 	(void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
 	n = read_file(path, line, sizeof(line) - 1);
+	/* /proc mounted with hidepid shows no undumpable process, not even to its own user. */
+	if (n == -ENOENT || n == -EPERM || n == -EACCES)
+		return kill(pid, 0) == 0 || errno == EPERM ? -EACCES : -ESRCH;
 	if (n < 0)
-		return n == -ENOENT ? -ESRCH : (int)n;
+		return (int)n;
 	line[n] = '\0';
 	p = strrchr(line, ')');
 	if (!p || sscanf(p + 1,
@@ -110,12 +113,20 @@ bool proc_alive(const struct proc_id *id)
 {
 	char now[BOOT_ID_LEN + 1];
 	uint64_t start;
+	int r;
 
 	if (id->pid <= 0)
 		return false;
 	if (id->boot[0] && (boot_id(now) < 0 || strcmp(now, id->boot) != 0))
 		return false;
-	return proc_start(id->pid, &start) == 0 && start == id->start;
+	r = proc_start(id->pid, &start);
+	if (r == 0)
+		return start == id->start;
+	/*
+	 * Not to be seen: a number that some process has is taken for this one. To take the dead for living costs a person
+	 * a look, the reverse costs work.
+	 */
+	return r == -EACCES;
 }
 
 /* A pidfd pins the process; the start time is checked after it is open. */

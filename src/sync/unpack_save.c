@@ -189,6 +189,26 @@ static int copy_dir(int from_dir, const char *from, struct beneath *to, const ch
 	return r < 0 ? r : -errno;
 }
 
+/* As copy_any, into the directory `dir`: nothing of a copy that did not come to its end has the name. */
+static int copy_whole(const struct unpack *u, int from_dir, const char *from, int dir,
+		      const char *base)
+{
+	static const char part[] = ".airlock-part";
+	struct beneath b = {.root = dir, .stepwise = u->run.stepwise};
+	int r;
+
+	/* Of a try that was killed. */
+	r = beneath_remove_tree(&b, part);
+	if (r < 0 && r != -ENOENT)
+		return r;
+	r = copy_any(from_dir, from, &b, part, 0);
+	if (r == 0 && renameat2(dir, part, dir, base, RENAME_NOREPLACE) < 0)
+		r = errno == ENOENT ? 0 : -errno; /* what has no bytes was left out */
+	if (r < 0)
+		(void)beneath_remove_tree(&b, part);
+	return r;
+}
+
 /* Moves from_dir/from to trash/<path> of the run; 0, or what hindered it. */
 static int to_trash(struct unpack *u, int from_dir, const char *from, const char *path)
 {
@@ -209,7 +229,7 @@ static int to_trash(struct unpack *u, int from_dir, const char *from, const char
 	if (errno != EXDEV && errno != EINVAL)
 		return -errno;
 	u->copied = true;
-	return copy_any(from_dir, from, &b, name, 0);
+	return copy_whole(u, from_dir, from, dir, base);
 }
 
 int save_trash(struct unpack *u, uint64_t id, const char *path)

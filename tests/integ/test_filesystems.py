@@ -4,7 +4,7 @@ while the packer walks it (S1-01, S1-02, S1-09, B-04; cases E6, E7, E14, A27, B1
 
 usage: test_filesystems.py AIRLOCK [unittest arguments]
 """
-import json, os, re, subprocess, sys, tempfile, unittest
+import glob, json, os, re, subprocess, sys, tempfile, unittest
 
 from run_box import Host, snapshot
 
@@ -130,6 +130,28 @@ class FileSystems(unittest.TestCase):
         self.assertIn(r.returncode, (0, 1), r.stderr.decode())
         self.assertEqual(self.host.read("a"), b"changed\n")
         self.assertFalse(os.path.exists(self.host.ws + "/big"))
+
+    def test_E6_no_space_for_the_trash(self):
+        """Of what was deleted nothing lies in the trash under its name that is not whole."""
+        place = mounted(self, "size=64m", "mode=755")
+        self.state_on(place)
+        self.host.write("big", os.urandom(12 << 20))
+        self.run_it("true")
+        free = os.statvfs(place)
+        with open(place + "/filler", "wb") as f:
+            f.write(bytes(max(0, free.f_bavail * free.f_bsize - (5 << 20))))
+        data = self.host.read("big")
+        r = self.host.airlock("run", "--", "sh", "-c", "rm big")
+        text = r.stderr.decode()
+        self.assertEqual(r.returncode, 125, text)
+        self.assertFalse(os.path.exists(self.host.ws + "/big"))
+        trash = lambda: {n: os.path.getsize(os.path.join(d, n)) for top in glob.glob(self.host.state + "/runs/*/trash")
+                         for d, _, names in os.walk(top) for n in names}
+        self.assertEqual(trash(), {})
+        os.unlink(place + "/filler")
+        r = self.host.airlock("run", "--", "true")
+        self.assertEqual(r.returncode, 0, r.stderr.decode())
+        self.assertEqual(trash(), {"big": len(data)})
 
     def test_noexec_nosuid_nodev_workspace(self):
         """What the workspace's file system forbids here is no matter inside: the base is a copy."""
