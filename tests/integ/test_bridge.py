@@ -544,9 +544,11 @@ class Life:
             loud = made(1, "loud")
             # 64 at once and then one a second: it would take minutes.
             self.assertLess(flood(loud, 240, 8), DEADLINE)
-            quiet, other = made(1000000, "quiet"), made(100, "other")
+            quiet, other = made(1000000, "quiet"), made(60, "other")
             self.assertEqual(quiet.ask("GET", "/api/agents/me")[0], 200)
-            self.assertGreater(flood(other, 240, 8), 0.9)
+            # However fast the machine, several are under way at once; without a pace that takes 0.6 s.
+            other.api.answer = lambda h, call: time.sleep(0.02) or api_box.echo(h, call)
+            self.assertGreater(flood(other, 240, 8), 1.3)
             self.assertEqual(len(other.api.take()), 120)
             # One at a time is no flood.
             self.assertLess(flood(loud, 200, 1), DEADLINE)
