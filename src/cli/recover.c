@@ -1,5 +1,7 @@
 /* recover: brings back the work of a run that was cut short. */
+#include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/str.h"
@@ -48,22 +50,28 @@ static int repair(const char *dir, struct err *e)
 {
 	_cleanup_state_ struct state st = {0};
 	struct unpacks_place place = {0};
+	struct err left = ERR_INIT;
 	int r = state_open(&st, e), k;
 
 	if (r == 0)
 		r = unpacks_open(&st, &place, e);
 	if (r == 0) {
-		r = unpack_recover_into(dir, st.dir, place.dir, e);
+		r = unpack_recover_into(dir, st.dir, place.dir, &left, e);
 		k = unpacks_close(&st, &place, "{}\n", r < 0 ? NULL : e);
 		r = r < 0 || k == 0 ? r : k;
 	}
 	if (r > 0)
 		cli_say(
 		    "a publish to %s that was cut is finished; what it replaced or deleted lies "
-		    "in %s",
-		    dir, place.dir);
-	if (r == 0)
+		    "%s%s",
+		    dir, access(place.dir, F_OK) == 0 ? "in " : "with its run",
+		    access(place.dir, F_OK) == 0 ? place.dir : "");
+	if (r == 0 && left.code == ERR_NONE)
 		cli_say("nothing was cut in %s", dir);
+	if (r >= 0 && left.code != ERR_NONE) {
+		*e = left;
+		r = -EIO;
+	}
 	unpacks_done(&place);
 	return r;
 }

@@ -228,7 +228,7 @@ static bool something_open(const struct unpack_report *u)
 	for (size_t i = 0; i < u->changes_len; i++)
 		if (u->changes[i].action == UA_CONFLICT && !changeset_taken(&u->changes[i]))
 			return true;
-	return u->counts[UA_REFUSE] || u->counts[UA_FAIL];
+	return u->counts[UA_REFUSE] || u->counts[UA_FAIL] || u->counts[UA_NOT_TRASHED];
 }
 
 static bool partly(const struct apply_result *a)

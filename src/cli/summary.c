@@ -170,11 +170,19 @@ static void history(const struct transfer *t, const char *run_dir)
 		cli_say("commits outside HEAD (other branches, tags, stash) could not be packed");
 }
 
+static void untrashed(const struct unpack_report *u)
+{
+	list(u, UA_NOT_TRASHED,
+	     "NOT IN THE TRASH (all is published; the old versions lie below the workspace until "
+	     "'airlock recover DIRECTORY' can move them)");
+}
+
 static void losses(const struct unpack_report *u)
 {
 	list(u, UA_REFUSE, "refused");
 	list(u, UA_CONFLICT, "CONFLICTS (both sides changed; the losing version is saved)");
 	list(u, UA_FAIL, "NOT WRITTEN (the host refused)");
+	untrashed(u);
 }
 
 static bool report_waits(const struct unpack_report *u)
@@ -235,6 +243,7 @@ static void results(const struct transfer *t, const struct unpack_report *u)
 	list(u, UA_FAIL,
 	     t->review ? "COULD NOT BE WRITTEN (the host refuses)"
 		       : "NOT WRITTEN (the host refused)");
+	untrashed(u);
 }
 
 static void map_title(const struct map_result *m, const char *words)
@@ -534,7 +543,8 @@ void summary_losses(const struct run_outcome *o)
 	for (size_t i = 0; i < t->maps_len; i++) {
 		const struct unpack_report *u = &t->maps[i].rep;
 
-		if (u->counts[UA_REFUSE] || u->counts[UA_CONFLICT] || u->counts[UA_FAIL]) {
+		if (u->counts[UA_REFUSE] || u->counts[UA_CONFLICT] || u->counts[UA_FAIL] ||
+		    u->counts[UA_NOT_TRASHED]) {
 			map_title(&t->maps[i], "not all is as in the sandbox:");
 			losses(u);
 		}

@@ -219,13 +219,14 @@ static char *saved_at(const struct job *j, const struct unpack_change *c)
 {
 	struct buf b = BUF_INIT(PATH_MAX + 2 * PATH_MEMBER_MAX);
 	struct stat st;
-	bool loser = c->detail && str_starts(c->detail, "conflicts/");
+	bool stays = c->action == UA_NOT_TRASHED && c->detail;
+	bool loser = stays || (c->detail && str_starts(c->detail, "conflicts/"));
 	const char *end = NULL;
 
 	if (j->o.dry_run)
 		return NULL;
-	(void)buf_putf(&b, "%s/", j->place.dir);
-	if (loser && c->action == UA_FAIL) /* an error text follows the place */
+	(void)buf_putf(&b, "%s/", stays ? j->root : j->place.dir);
+	if (loser && (stays || c->action == UA_FAIL)) /* an error text follows the place */
 		for (const char *p = c->detail; (p = strstr(p, ": ")); p++)
 			end = p;
 	if (loser)
@@ -246,7 +247,7 @@ static void print_changes(const struct job *j)
 	for (size_t i = 0; i < j->rep.changes_len; i++) {
 		const struct unpack_change *c = &j->rep.changes[i];
 		bool told = c->action == UA_REFUSE || c->action == UA_CONFLICT ||
-			    c->action == UA_FAIL || j->verbose;
+			    c->action == UA_FAIL || c->action == UA_NOT_TRASHED || j->verbose;
 		_cleanup_free_ char *saved = told ? saved_at(j, c) : NULL;
 
 		if (!told)
@@ -327,7 +328,8 @@ static int status_of(const struct job *j, int r)
 		return EXIT_REJECTED;
 	if (r < 0)
 		return EXIT_FAILED;
-	return j->rep.counts[UA_REFUSE] || j->rep.counts[UA_CONFLICT] || j->rep.counts[UA_FAIL]
+	return j->rep.counts[UA_REFUSE] || j->rep.counts[UA_CONFLICT] ||
+		       j->rep.counts[UA_FAIL] || j->rep.counts[UA_NOT_TRASHED]
 		   ? EXIT_PARTIAL
 		   : 0;
 }
@@ -349,6 +351,7 @@ static int report(struct job *j, struct state *st, int r, const struct err *e)
 	int status = status_of(j, r);
 	struct err none = ERR_INIT, we = ERR_INIT;
 
+	j->place.awaited = j->rep.counts[UA_NOT_TRASHED];
 	print_changes(j);
 	put_end(&b, j, status, r < 0 ? e : &none);
 	if (unpacks_close(st, &j->place, buf_text(&b), &we) < 0)

@@ -110,13 +110,15 @@ static int bring_back(struct state *st, struct lease_row *l, bool kept, const ch
 	struct transfer_job j = {st, NULL, &s, l, run_dir, ui, -1};
 	_cleanup_fd_ int turn = -1;
 	struct sandbox *sb = NULL;
-	struct err re = ERR_INIT;
+	struct err re = ERR_INIT, left = ERR_INIT;
 	int r = leasespec_get(l->spec, &s, e), k;
 
 	if (r == 0)
 		r = loosen(&s, o, e);
 	if (r == 0)
-		r = unpack_recover(l->workspace, st->dir, e);
+		r = unpack_recover(l->workspace, st->dir, &left, e);
+	if (left.code != ERR_NONE && ui->note)
+		ui->note(ui->arg, true, left.text);
 	if (r >= 0)
 		r = start(st, l, &s, kept, &sb, e);
 	if (r < 0)

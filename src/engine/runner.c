@@ -162,6 +162,7 @@ static int prepare(struct runner *r, struct err *e)
 
 static int sync_in_phase(struct runner *r, struct err *e)
 {
+	struct err left = ERR_INIT;
 	int k;
 
 	if (ops(r)->in_place || r->attached)
@@ -169,7 +170,9 @@ static int sync_in_phase(struct runner *r, struct err *e)
 	k = phase_begin(r, "sync_in", true, e);
 	if (k < 0)
 		return k;
-	k = unpack_recover(r->lease.workspace, r->st->dir, e);
+	k = unpack_recover(r->lease.workspace, r->st->dir, &left, e);
+	if (left.code != ERR_NONE)
+		runner_note(r, true, left.text);
 	if (k > 0)
 		runner_note(
 		    r, true,

@@ -71,7 +71,7 @@ int unpacks_close(struct state *st, struct unpacks_place *p, const char *record,
 
 	if (dir < 0)
 		return err_sys(e, errno, "open %s", p->dir);
-	if (!keeps_something(dir))
+	if (!p->awaited && !keeps_something(dir))
 		return discard(st, p->id, e);
 	fd =
 	    openat(dir, "record.json", O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);

@@ -6,18 +6,21 @@
  *   rejected.tar                      start of a rejected stream
  *   changes.jsonl, record.json        the report
  *
- * A place that holds none of the first three is removed at the end. The others go after
+ * A place that holds none of the first three, and is not awaited, is removed at the end. The others go after
  * UNPACKS_KEEP_S; nobody else reads them.
  */
 #ifndef AIRLOCK_ENGINE_UNPACKS_H
 #define AIRLOCK_ENGINE_UNPACKS_H
+
+#include <stdbool.h>
 
 #include "base/id.h"
 #include "engine/state.h"
 
 struct unpacks_place {
 	char id[ID_LEN + 1];
-	char *dir; /* owned, absolute; NULL: none */
+	char *dir;    /* owned, absolute; NULL: none */
+	bool awaited; /* a recovery will move something into it: it stays though it is empty */
 };
 
 /* Makes a place, and removes the places whose time is over. */

@@ -360,7 +360,8 @@ static int take_frame(struct client *c, const struct frame *f, struct err *e)
 	}
 }
 
-static int recover(const struct unpack_opts *o, const char *run_dir, struct err *e);
+static int recover(const struct unpack_opts *o, const char *run_dir, struct err *left,
+		   struct err *e);
 
 /* Serves the helper until its last frame. */
 static int converse(struct client *c, struct err *e)
@@ -456,7 +457,7 @@ static int recover_after(struct client *c, int r, struct err *e)
 
 	if (c->o->no_recover || !staging_left(c))
 		return r;
-	k = recover(c->o, c->o->keep_trash ? c->o->run_dir : NULL, &why);
+	k = recover(c->o, c->o->keep_trash ? c->o->run_dir : NULL, NULL, &why);
 	if (k < 0)
 		return err_wrap(e, r, "(and what it left in %s could not be repaired: %s)", c->root,
 				why.text);
@@ -475,7 +476,7 @@ int unpack_run(const struct unpack_opts *o, struct unpack_report *ret, struct er
 	client_init(&c, o, ret);
 	r = open_root(&c, o->root, e);
 	if (r == 0 && staging_left(&c)) {
-		r = recover(o, o->keep_trash ? o->run_dir : NULL, e);
+		r = recover(o, o->keep_trash ? o->run_dir : NULL, NULL, e);
 		ret->repaired = r > 0;
 		r = r < 0 ? -EIO : 0;
 	}
@@ -504,8 +505,24 @@ int unpack_run(const struct unpack_opts *o, struct unpack_report *ret, struct er
 	return r;
 }
 
+/* What a repair could not move to the trash, in words; once for all of it. */
+static void say_left(const char *root, const struct unpack_report *rep, struct err *left)
+{
+	uint64_t n = rep->counts[UA_NOT_TRASHED];
+
+	for (size_t i = 0; n && left && left->code == ERR_NONE && i < rep->changes_len; i++)
+		if (rep->changes[i].action == UA_NOT_TRASHED)
+			(void)err_set(
+			    left, ERR_IO,
+			    "the old version of %.300s%s could not be moved to the trash of its run; "
+			    "it lies below %.300s (%.400s); see to that, then 'airlock recover %.300s'",
+			    rep->changes[i].path, n > 1 ? " and of others" : "", root,
+			    rep->changes[i].detail ? rep->changes[i].detail : "", root);
+}
+
 /* One helper that repairs: the staging directory `name`, or all; run_fd (borrowed) -1: no place to keep things. */
-static int repair(const struct unpack_opts *o, const char *name, int run_fd, struct err *e)
+static int repair(const struct unpack_opts *o, const char *name, int run_fd, struct err *left,
+		  struct err *e)
 {
 	struct unpack_report rep = {0};
 	struct unpack_setup s = {
@@ -546,13 +563,15 @@ static int repair(const struct unpack_opts *o, const char *name, int run_fd, str
 		ended_well(&c);
 	if (r == 0)
 		r = c.repaired;
+	if (c.root)
+		say_left(c.root, &rep, left);
 	unpack_report_done(&rep);
 	client_done(&c);
 	return r;
 }
 
 /* Those whose run is known each into its directory; then the others. */
-static int recover_known(const struct unpack_opts *o, struct err *e)
+static int recover_known(const struct unpack_opts *o, struct err *left, struct err *e)
 {
 	_cleanup_fd_ int root = open(o->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	char **names = NULL;
@@ -566,17 +585,18 @@ static int recover_known(const struct unpack_opts *o, struct err *e)
 	for (size_t i = 0; r >= 0 && names && names[i]; i++) {
 		_cleanup_fd_ int fd = unpack_place_open(root, names[i], o->state_dir);
 
-		r = fd < 0 ? 0 : repair(o, names[i], fd, e);
+		r = fd < 0 ? 0 : repair(o, names[i], fd, left, e);
 		done |= r > 0;
 	}
 	strv_free(names);
 	return r < 0 ? r : done;
 }
 
-static int recover(const struct unpack_opts *o, const char *run_dir, struct err *e)
+static int recover(const struct unpack_opts *o, const char *run_dir, struct err *left,
+		   struct err *e)
 {
 	_cleanup_fd_ int fd = -1;
-	int done = o->state_dir ? recover_known(o, e) : 0, r;
+	int done = o->state_dir ? recover_known(o, left, e) : 0, r;
 
 	if (done < 0)
 		return done;
@@ -584,20 +604,26 @@ static int recover(const struct unpack_opts *o, const char *run_dir, struct err 
 		fd = open(run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (run_dir && fd < 0)
 		return err_sys(e, errno, "open run directory %s", run_dir);
-	r = repair(o, NULL, fd, e);
+	/* Whatever is left yet is met once more, with a place this time. */
+	if (left && fd >= 0)
+		*left = ERR_INIT;
+	r = repair(o, NULL, fd, left, e);
 	return r < 0 ? r : r > 0 || done;
 }
 
-int unpack_recover(const char *root, const char *state_dir, struct err *e)
+int unpack_recover(const char *root, const char *state_dir, struct err *ret_left, struct err *e)
 {
-	return unpack_recover_into(root, state_dir, NULL, e);
+	return unpack_recover_into(root, state_dir, NULL, ret_left, e);
 }
 
-int unpack_recover_into(const char *root, const char *state_dir, const char *run_dir, struct err *e)
+int unpack_recover_into(const char *root, const char *state_dir, const char *run_dir,
+			struct err *ret_left, struct err *e)
 {
 	struct unpack_opts o = {.root = root, .state_dir = state_dir};
 
-	return recover(&o, run_dir, e);
+	if (ret_left)
+		*ret_left = ERR_INIT;
+	return recover(&o, run_dir, ret_left, e);
 }
 
 void unpack_report_done(struct unpack_report *r)
@@ -617,6 +643,7 @@ const char *unpack_action_name(enum unpack_action a)
 	    [UA_ADD] = "add",	    [UA_CHANGE] = "change", [UA_MODE] = "mode",
 	    [UA_DELETE] = "delete", [UA_MERGE] = "merge",   [UA_CONFLICT] = "conflict",
 	    [UA_REFUSE] = "refuse", [UA_IGNORE] = "ignore", [UA_FAIL] = "fail",
+	    [UA_NOT_TRASHED] = "not_trashed",
 	};
 
 	return (unsigned)a < UA_ACTION_COUNT ? names[a] : "?";

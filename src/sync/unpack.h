@@ -33,6 +33,8 @@ enum unpack_action {
 	UA_REFUSE, /* member not materialised; rule says why */
 	UA_IGNORE, /* new path that the ignore rules keep out */
 	UA_FAIL,   /* the host refused the write; path untouched */
+	/* what the path had before is not in the trash: it lies where detail says until a recovery moves it */
+	UA_NOT_TRASHED,
 	UA_ACTION_COUNT
 };
 
@@ -118,11 +120,12 @@ const char *unpack_action_name(enum unpack_action a);
 /*
  * Finishes or undoes a publish that was cut: looks for a journal below root's staging place. What loses and
  * what was deleted goes to the directory of its run, if that is below state_dir (may be NULL) still.
- * 1 something was repaired, 0 nothing to do, negative errno.
+ * 1 something was repaired, 0 nothing to do, negative errno. ret_left: says what still cannot be moved to its
+ * trash, if anything (else code ERR_NONE): nothing of it is lost, and nothing else waits for it. May be NULL.
  */
-int unpack_recover(const char *root, const char *state_dir, struct err *e);
+int unpack_recover(const char *root, const char *state_dir, struct err *ret_left, struct err *e);
 /* The same; of a publish whose run is not known it goes to run_dir, as with keep_trash. */
 int unpack_recover_into(const char *root, const char *state_dir, const char *run_dir,
-			struct err *e);
+			struct err *ret_left, struct err *e);
 
 #endif

@@ -21,6 +21,7 @@
 
 #define EXT4_MAGIC 0xef53    /* statfs(2) */
 #define XFS_MAGIC 0x58465342 /* statfs(2) */
+#define STAGED_KEPT "k" /* name of c/ once all is carried out and only the trash waits */
 #define WRITE_AND_WAIT \
 	(SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER)
 
@@ -188,38 +189,88 @@ static int keep_replaced(struct unpack *u, const struct intent *in)
 	return save_replaced(u, in->id, in->path);
 }
 
-/*
- * What was deleted goes to the run, by a copy where that lies on another file system; with keep_trash what was replaced
- * too, for nobody else has those bytes. Where something cannot go, the staging place stays with everything in
- * it, and a recovery tries again.
- */
-static int keep_trash(struct unpack *u, uint64_t end, struct err *e)
+/* 0, or why what this intent took away is not in the trash. */
+static int keep_old(struct unpack *u, const struct intent *in)
+{
+	int r = 0;
+
+	if (in->op == IN_DELETE || in->op == IN_CLEAR)
+		r = save_trash(u, in->id, in->path);
+	else if (in->op == IN_PUT && u->s.keep_trash)
+		r = keep_replaced(u, in);
+	return r == -ENOENT ? 0 : r;
+}
+
+/* The steps must not be carried out once more, on files that were edited since: only the trash waits. */
+static const char *set_aside(struct unpack *u)
+{
+	if (faccessat(u->st.dir, STAGED_KEPT, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		return STAGED_KEPT;
+	if (renameat2(u->st.dir, "c", u->st.dir, STAGED_KEPT, RENAME_NOREPLACE) < 0)
+		return "c";
+	(void)fsync(u->st.dir);
+	return STAGED_KEPT;
+}
+
+/* Reports what stays in the staging place, where it is and why. */
+static void tell_untrashed(struct unpack *u, const struct intent *in, int r)
+{
+	char name[20], where[sizeof(u->st.path) + 256];
+	const char *c = set_aside(u);
+
+	stage_name(in->id, name);
+	(void)snprintf(where, sizeof(where), "%s/%s/%s: %s", u->st.path,
+		       in->op == IN_PUT ? c : "t", name, strerror(-r));
+	(void)tell(u, UA_NOT_TRASHED, in->path, step_fail_rule(-r), where, NULL);
+	u->untrashed++;
+}
+
+/* Of what was copied nothing is sure to be there after a power cut: the originals stay. */
+static void tell_copied(struct unpack *u, uint64_t end, int r)
 {
 	_cleanup_journal_cache_ struct journal_cache k = {0};
 	uint64_t pos = 0;
 	struct intent in;
+	struct stat st;
+	char name[20];
 
 	while (journal_next(u->st.journal, &k, &pos, end, &in) > 0) {
-		int r = 0;
+		int dir = in.op == IN_PUT ? u->st.content : u->st.trash;
 
-		if (in.op == IN_DELETE || in.op == IN_CLEAR)
-			r = save_trash(u, in.id, in.path);
-		else if (in.op == IN_PUT && u->s.keep_trash)
-			r = keep_replaced(u, &in);
-		if (r < 0 && r != -ENOENT)
-			return err_sys(
-			    e, -r,
-			    "keep the old %s in the trash (all is published; what was deleted or "
-			    "replaced lies in %s until 'airlock recover' can move it)",
-			    in.path, u->st.path);
+		stage_name(in.id, name);
+		if (((in.op == IN_PUT && u->s.keep_trash) || in.op == IN_DELETE ||
+		     in.op == IN_CLEAR) &&
+		    fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+		    (in.op != IN_PUT || st.st_ino == in.old.ino))
+			tell_untrashed(u, &in, r);
+	}
+}
+
+/*
+ * What was deleted goes to the run, by a copy where that lies on another file system; with keep_trash what was replaced
+ * too, for nobody else has those bytes. All is published by now, and what cannot go changes nothing of that:
+ * it is reported, and the staging place stays until a recovery can move it.
+ */
+static void keep_trash(struct unpack *u, uint64_t end)
+{
+	_cleanup_journal_cache_ struct journal_cache k = {0};
+	uint64_t pos = 0;
+	struct intent in;
+	int r, s;
+
+	while ((r = journal_next(u->st.journal, &k, &pos, end, &in)) > 0) {
+		s = keep_old(u, &in);
+		if (s < 0)
+			tell_untrashed(u, &in, s);
+	}
+	if (r < 0) {
+		(void)set_aside(u);
+		(void)tell(u, UA_NOT_TRASHED, u->st.path, step_fail_rule(-r), strerror(-r), NULL);
+		u->untrashed++;
 	}
 	/* The sweep that follows removes the only other copy. */
 	if (u->copied && syncfs(u->run_fd) < 0)
-		return err_sys(e, errno,
-			       "make the trash durable (all is published; what was deleted lies "
-			       "in %s until 'airlock recover' can move it)",
-			       u->st.path);
-	return 0;
+		tell_copied(u, end, -errno);
 }
 
 /* Whoever finishes this after a kill must know where the old files go. */
@@ -280,19 +331,42 @@ int publish_journal(struct unpack *u, struct err *e)
 	if (r == 0) {
 		sync_dirs(u, end);
 		baseline_finish(u);
-		r = keep_trash(u, end, e);
+		keep_trash(u, end);
 	}
 	return r;
 }
 
 /* --- after a kill ------------------------------------------------------------------------- */
 
+/* The steps of a committed journal, unless a publish that came to its end left it for its trash only. */
+static int recover_steps(struct unpack *u, bool carried, uint64_t end, struct err *e)
+{
+	uint64_t before = u->untrashed;
+	int r;
+
+	recall_place(u, end);
+	r = carried ? 0 : carry_all(u, end, e);
+	if (r < 0)
+		return r;
+	if (!carried)
+		sync_dirs(u, end);
+	if (u->run_fd >= 0) {
+		keep_trash(u, end);
+	} else if (carried) { /* once promised, it waits for somebody who names a place */
+		(void)tell(u, UA_NOT_TRASHED, u->st.path, step_fail_rule(ENOENT),
+			   strerror(ENOENT), NULL);
+		u->untrashed++;
+	}
+	return !carried || u->untrashed == before;
+}
+
 /* One staging directory whose maker is dead. 1 carried out, 0 thrown away or left alone, errno. */
 static int recover_one(struct unpack *u, struct err *e)
 {
 	struct stage *s = &u->st;
+	uint64_t end, before = u->untrashed;
+	bool carried = false;
 	struct stat st;
-	uint64_t end;
 	int r;
 
 	s->dir = beneath_open(&s->base, s->path, O_RDONLY | O_DIRECTORY, 0);
@@ -311,20 +385,16 @@ static int recover_one(struct unpack *u, struct err *e)
 		return 0;
 	}
 	s->content = openat(s->dir, "c", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (s->content < 0 && errno == ENOENT) {
+		s->content = openat(s->dir, STAGED_KEPT,
+				    O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		carried = s->content >= 0;
+	}
 	s->trash = openat(s->dir, "t", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	r = journal_committed(s->journal, &end);
-	if (r > 0 && s->content >= 0 && s->trash >= 0) {
-		recall_place(u, end);
-		r = carry_all(u, end, e);
-		if (r == 0) {
-			sync_dirs(u, end);
-			r = u->run_fd >= 0 ? keep_trash(u, end, e) : 0;
-			r = r < 0 ? r : 1;
-		}
-	} else if (r > 0) {
-		r = 0; /* carried out; the kill came while it was being swept */
-	}
-	stage_close(u, r < 0);
+	if (r > 0) /* else carried out; the kill came while it was being swept */
+		r = s->content >= 0 && s->trash >= 0 ? recover_steps(u, carried, end, e) : 0;
+	stage_close(u, r < 0 || u->untrashed > before);
 	return r;
 }
 

@@ -271,7 +271,7 @@ static int do_rmdir(struct unpack *u, const struct intent *in)
 		   : -errno;
 }
 
-static const char *fail_rule(int err)
+const char *step_fail_rule(int err)
 {
 	switch (err) {
 	case EACCES:
@@ -299,7 +299,7 @@ int step_lost(struct unpack *u, const char *path, int r, const char *detail, str
 	if (r == RACED)
 		return tell(u, UA_CONFLICT, path, "changed_meanwhile", detail, e);
 	(void)snprintf(why, sizeof(why), "%s%s%s", detail, *detail ? ": " : "", strerror(-r));
-	return tell(u, UA_FAIL, path, fail_rule(-r), why, e);
+	return tell(u, UA_FAIL, path, step_fail_rule(-r), why, e);
 }
 
 /* Reports a step that did not happen; the sandbox's version is kept beside the run. */

@@ -26,6 +26,9 @@ int step_finish_dir(struct unpack *u, const struct intent *in);
 /* Reports a path whose step ended with r (RACED or negative errno); detail: what was kept of it. */
 int step_lost(struct unpack *u, const char *path, int r, const char *detail, struct err *e);
 
+/* A stable word for an errno of the host's. */
+const char *step_fail_rule(int err);
+
 /* unpack_graft.c: a staged tree becomes the directory of in->path. 0 or negative errno. */
 int tree_graft(struct unpack *u, const struct intent *in, struct err *e);
 

@@ -85,12 +85,16 @@ int main(int argc, char **argv)
 	struct hooks h = {0};
 	struct unpack_opts o = {.stream_fd = STDIN_FILENO, .filter = filter, .filter_arg = &h};
 	struct unpack_report rep = {0};
-	struct err e = ERR_INIT;
+	struct err e = ERR_INIT, left;
 	uint64_t n;
 	int r;
 
-	if ((argc == 3 || argc == 4) && str_eq(argv[1], "recover"))
-		return report(unpack_recover(argv[2], argv[3], &e), &rep, &e);
+	if ((argc == 3 || argc == 4) && str_eq(argv[1], "recover")) {
+		r = unpack_recover(argv[2], argv[3], &left, &e);
+		if (r >= 0 && left.code != ERR_NONE)
+			e = left;
+		return report(r, &rep, &e);
+	}
 	if (argc < 2 || !str_eq(argv[1], "run"))
 		return usage();
 	for (int i = 2; i < argc; i++) {

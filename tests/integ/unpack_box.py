@@ -186,8 +186,8 @@ class Box(unittest.TestCase):
         return {c.get("path", c.get("path_b64")): c["action"] + (":" + c["rule"] if c.get("rule") else "")
                 for c in res["changes"]}
 
-    def recover(self):
-        out = subprocess.run([self.driver, "recover", self.root], stdout=subprocess.PIPE, timeout=60, check=False)
+    def recover(self, *state):
+        out = subprocess.run([self.driver, "recover", self.root, *state], stdout=subprocess.PIPE, timeout=60, check=False)
         return json.loads(out.stdout)
 
     def assert_clean(self):

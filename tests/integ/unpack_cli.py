@@ -367,6 +367,36 @@ class Cli(unittest.TestCase):
                 kept |= {self.read(os.path.join(here, f)) for f in files}
             self.assertLessEqual({b"old gone", b"old d/gone", b"old dir/x", b"old change", b"sandbox both"}, kept)
 
+    def test_S1_10_a_trash_that_takes_nothing_is_said_and_waits(self):
+        """Everything is published and reported; what was there before is named with its place, and no step is done twice."""
+        log = os.path.join(self.top, "log")
+        strace = ["strace", "-f", "-e", "trace=renameat2", "-o"]
+        base, data = self.changed_tree()
+        self.unpack(data, "--baseline", base, status=1, before=[*strace, log])
+        renames = self.read(log).count(b"renameat2(")
+        self.tearDown()
+        self.setUp()
+        base, data = self.changed_tree()
+        # The last four move the trash. The name that says "only the trash is left" cannot be given either.
+        r = self.airlock("unpack", "--into", self.root, "--baseline", base, "-v", data=data,
+                         before=[*strace, "/dev/null", "-e", "inject=renameat2:error=EIO:when=%d+" % (renames - 3)])
+        self.assertEqual(r.returncode, 1, r.stderr)
+        lines = [json.loads(x) for x in r.stdout.splitlines()]
+        end = lines.pop()
+        self.assertEqual((end["outcome"], end["counts"]["not_trashed"], end["counts"]["change"]), ("partial", 4, 2))
+        kept = {x["path"]: x["saved"] for x in lines if x["action"] == "not_trashed"}
+        self.assertEqual({p: self.read(f) for p, f in kept.items() if p != "dir"},
+                         {"change": b"old change", "gone": b"old gone", "d/gone": b"old d/gone"})
+        self.assertEqual(self.read(os.path.join(kept["dir"], "x")), b"old dir/x")
+        where = os.path.join(self.env["XDG_STATE_HOME"], "airlock/unpacks", end["unpack"])
+        self.assertEqual([json.loads(x) for x in self.read(os.path.join(where, "changes.jsonl")).splitlines()],
+                         [{k: v for k, v in x.items() if k != "saved"} for x in lines])
+        r = self.airlock("recover", self.root)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertFalse(os.path.lexists(os.path.join(self.root, ".airlock-staging")))
+        for p in "change", "gone", "d/gone", "dir/x":
+            self.assertEqual(self.read(os.path.join(where, "trash", p)), b"old " + p.encode())
+
     def test_two_streams_at_once_both_arrive(self):
         def stream(k):
             s = Stream()

@@ -1,5 +1,6 @@
 """Door 1 killed at every step (S1-07; cases I5, I6, I10, I11): each file is old or new, nothing is lost."""
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -121,6 +122,38 @@ class Crash(Box):
         t.join()
         self.assert_ok(res)
         self.assertEqual(seen, [0, 1])
+
+    def test_S1_10_a_trash_without_place_waits_and_undoes_no_edit(self):
+        self.before()
+        cmd = self.command("--state", self.top)
+        # Where the trash belongs is a file: nothing can be moved there, by anybody.
+        with open(os.path.join(self.run_dir, "trash"), "w", encoding="ascii"):
+            pass
+        res = self.unpack(self.stream(), cmd=cmd)
+        self.assertEqual((res["ret"], res["counts"]["not_trashed"], res["counts"]["delete"]), (0, 4, 3), res)
+        self.assertEqual(self.read("change0"), "new 0\n")
+        kept = {c["path"]: c["detail"].split(": ")[0] for c in res["changes"] if c["action"] == "not_trashed"}
+        self.assertEqual((set(kept), self.read(kept["gone"])), ({"gone", "d/gone", "dir", "file"}, "old gone"))
+        # A person goes on working: none of it may be done again by whoever looks for the trash.
+        os.chmod(self.path("mode"), 0o600)
+        shutil.rmtree(self.path("new"))
+        os.unlink(self.path("change1"))
+        os.unlink(self.path("dir"))
+        rec = self.recover(self.top)
+        self.assertEqual(rec["ret"], 0, rec)
+        self.assertIn("gone", rec["text"])
+        self.assertIn("airlock recover", rec["text"])
+        # Nor does it hold up the next run, whose own staging place comes and goes.
+        res = self.unpack(Stream().file("next", "n"), "--state", self.top)
+        self.assertEqual((res["ret"], self.read("next"), self.read(kept["gone"])), (0, "n", "old gone"), res)
+        os.unlink(os.path.join(os.path.dirname(self.run_dir), "run0", "trash"))
+        self.assertEqual(self.recover(self.top)["text"], "")
+        self.assert_clean()
+        for p in "gone", "d/gone", "dir/x":
+            with open(os.path.join(self.top, "run0", "trash", p), encoding="ascii") as f:
+                self.assertEqual(f.read(), "old " + p)
+        now = tree(self.root)
+        self.assertEqual((now["mode"][1], {"new", "change1", "dir"} & set(now)), (0o600, set()))
 
     def test_helper_killed_from_outside(self):
         self.before()
