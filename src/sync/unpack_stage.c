@@ -51,6 +51,10 @@ struct intake {
 	int late_r;	  /* what it returned last */
 	uint64_t at;	  /* end of what was hashed */
 	bool staged;	  /* the writer has it in work; else it is small */
+	/* the file before it: the packer sends one again that changed while it was read */
+	char last[PATH_MEMBER_MAX + 1];
+	size_t last_len; /* 0: the member before was no file */
+	uint64_t last_size, last_id;
 	char *small;
 	size_t small_len;
 };
@@ -132,7 +136,8 @@ static int take_data(struct intake *k, const struct tar_out *o, struct err *e)
 	k->bytes += o->data.n;
 	/* What is refused is read all the same, but not without end. */
 	if (k->bytes / 4 > k->u->s.total_max)
-		return reject(k, "limit", "refused files of the stream hold too many bytes",
+		return reject(k, "limit",
+			      "refused files of the stream, and those sent again, hold too many bytes",
 			      (struct view){0}, e);
 	if (!k->wanted)
 		return 0;
@@ -198,7 +203,31 @@ static int end_file(struct intake *k, struct err *e)
 		k->c.id = 0;
 	k->staged = false;
 	k->small_len = 0;
+	memcpy(k->last, k->c.path, k->c.path_len + 1);
+	k->last_len = k->c.path_len;
+	k->last_size = k->c.size;
+	k->last_id = k->c.flags & CH_TREE ? 0 : k->c.id; /* of a tree the name itself is taken again */
 	return r == 0 ? add(k, e) : r;
+}
+
+/*
+ * The same name right after its file: that copy is none of the results any more. Its bytes go before the next are
+ * staged, and they do not count. Whoever sends again without end meets the bound of all bytes (take_data) and of
+ * members.
+ */
+static int forget_last(struct intake *k, struct err *e)
+{
+	size_t n = k->last_len;
+	char name[20];
+
+	k->last_len = 0;
+	if (!n || n != k->c.path_len || memcmp(k->last, k->c.path, n) != 0)
+		return 0;
+	k->total -= k->last_size;
+	if (!k->last_id)
+		return 0;
+	stage_name(k->last_id, name);
+	return writer_unlink(k->u->writer, k->u->st.content, name, k->c.path, e);
 }
 
 static int take_link(struct intake *k, const struct tar_member *m, struct err *e)
@@ -336,7 +365,9 @@ static int take_member(struct intake *k, const struct tar_member *m, struct err 
 	if (k->u->s.only[0] &&
 	    (m->type != TAR_FILE || m->op != TAR_OP_NONE || strcmp(k->c.path, k->u->s.only) != 0))
 		return reject(k, "not_mapped", "only one file may come here", m->path, e);
-	r = find_base(k, e);
+	r = forget_last(k, e);
+	if (r == 0)
+		r = find_base(k, e);
 	if (r < 0)
 		return r;
 	if (verdict == MEMBER_REFUSE)

@@ -153,6 +153,49 @@ class Limits(Box):
         self.assertEqual((res["rule"], set(tree(self.root))), ("limit", {"a"}))
         self.assert_clean()
 
+    def test_S1_04_a_copy_sent_again_takes_the_place_of_the_former(self):
+        """A file that changes while it is packed comes again, and again: only its last copy counts, and only that one lies anywhere."""
+        self.write("log", "old")
+        self.sync_in()
+        mib = 1 << 20
+        fifo = os.path.join(self.top, "fifo")
+        os.mkfifo(fifo)
+        for name in "log", "new", "tree/new":  # one of the manifest, a new one, one in a new tree
+            with self.subTest(name):
+                s = Stream()
+                for i in range(7):
+                    s.file(name, bytes([65 + i]) * mib)
+                s.file("other-" + os.path.basename(name), b"o" * mib)
+                cmd = self.command("--total", str(2 * mib), "--pause", fifo)
+                p = subprocess.Popen(cmd, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                p.stdin.write(s.bytes())
+                p.stdin.close()
+                with open(fifo, "wb"):  # opens once all is staged
+                    staged = sum(os.lstat(os.path.join(here, f)).st_size
+                                 for here, _, files in os.walk(self.path(".airlock-staging")) for f in files
+                                 if os.lstat(os.path.join(here, f)).st_size >= mib)
+                res = self.result(p.stdout.read())
+                p.stdout.close()
+                self.assertEqual(p.wait(60), 0)
+                self.assert_ok(res)
+                self.assertEqual((staged, self.read(name)), (2 * mib, "G" * mib))
+
+    def test_S1_04_copies_sent_again_without_end_meet_a_bound(self):
+        self.write("log", "old")
+        self.sync_in()
+        s = Stream()
+        for i in range(9):
+            s.file("log", bytes([65 + i]) * (1 << 19))
+        res = self.unpack(s, "--total", str(1 << 20))
+        self.assertEqual((res["rejected"], res["rule"], self.read("log")), (True, "limit", "old"))
+
+    def test_S1_04_a_copy_that_could_not_be_read_to_its_end_is_unknown(self):
+        self.write("log", "old")
+        self.sync_in()
+        res = self.unpack(Stream().file("log", "half").file("log", "hal").unreadable("log").file("z", "z" * 100),
+                          "--total", "100")
+        self.assertEqual((res["ret"], self.read("log"), self.read("z")), (0, "old", "z" * 100), res)
+
     def test_A19_sparse_file_keeps_its_holes(self):
         self.sync_in()
         work = os.path.join(self.top, "w")
