@@ -1,8 +1,8 @@
 /*
  * probe.h: tries, for real, what a sandbox is made of.
  *
- * Each trial runs in a forked child in namespaces of its own and under a deadline; the caller's process is
- * never changed, and nothing is left behind: no process, mount, cgroup or file. A trial answers with a
+ * Each trial runs in a forked child in namespaces of its own and under a deadline; that child can be read by every
+ * process of the same user, so who has read a credential uses probe_apart. The caller's process is never changed, and nothing is left behind: no process, mount, cgroup or file. A trial answers with a
  * state and, when something is missing, with the cause that was proved, never with a guess from
  * version numbers.
  */
@@ -53,6 +53,13 @@ struct probe_env {
 void probe_layer(const struct probe_env *env, enum layer l, struct probe_result *r);
 /* All, in the order of enum layer. */
 void probe_all(struct probe_env *env, struct probe_result r[LAYER_COUNT]);
+/*
+ * One trial in a program of its own (airlock-try), for a caller that may hold credentials. 0, or negative errno when
+ * that gave no answer; what env says of programs, version and quick does not count.
+ */
+int probe_apart(const struct probe_env *env, enum layer l, struct probe_result *r);
+/* That program: its exit status. */
+int probe_serve(int argc, char **argv);
 /* True if `airlock run` without --without works as far as this result goes. */
 bool probe_allows_run(const struct probe_result *r);
 

@@ -185,8 +185,8 @@ void probe_in_child(const struct probe_env *env, probe_fn fn, struct probe_resul
 		if (getppid() != parent)
 			_exit(1);
 		/*
-		 * An undumpable process cannot write its own id map. Safe because: who tries layers (airlock doctor,
-		 * a daemon's job for just that) has read no credential, so this copy of it has none.
+		 * An undumpable process cannot write its own id map. Safe because: who tries layers here (airlock
+		 * doctor, a daemon's job for just that, airlock-try) has read no credential, so this copy of it has none.
 		 */
 		(void)prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
 		fn(env, r);
