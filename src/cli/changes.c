@@ -199,7 +199,8 @@ static int from_record(struct changes *c, const json_t *j, const char *path,
 	struct shown *s;
 	int r = 0;
 
-	if (!action || strcmp(action, "ignore") == 0 || strcmp(action, "not_trashed") == 0 || (rule && strcmp(rule, "dir") == 0))
+	if (!action || strcmp(action, "ignore") == 0 || strcmp(action, "not_trashed") == 0 ||
+	    (rule && strcmp(rule, "dir") == 0))
 		return 0;
 	if (review_sent(c->review, path, en) < 0)
 		return 0; /* no usable path: it could not have been written */

@@ -328,8 +328,8 @@ static int status_of(const struct job *j, int r)
 		return EXIT_REJECTED;
 	if (r < 0)
 		return EXIT_FAILED;
-	return j->rep.counts[UA_REFUSE] || j->rep.counts[UA_CONFLICT] ||
-		       j->rep.counts[UA_FAIL] || j->rep.counts[UA_NOT_TRASHED]
+	return j->rep.counts[UA_REFUSE] || j->rep.counts[UA_CONFLICT] || j->rep.counts[UA_FAIL] ||
+		       j->rep.counts[UA_NOT_TRASHED]
 		   ? EXIT_PARTIAL
 		   : 0;
 }

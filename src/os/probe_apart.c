@@ -51,9 +51,9 @@ int probe_apart(const struct probe_env *env, enum layer l, struct probe_result *
 	(void)snprintf(inside, sizeof(inside), "%u", env->id_inside);
 	(void)snprintf(host, sizeof(host), "%u", env->id_host);
 	(void)snprintf(timeout, sizeof(timeout), "%d", ms);
-	const char *const argv[ARGS + 1] = {program, layer, env->state_dir,
-					    env->own_programs ? env->own_programs : "", inside,
-					    host, timeout};
+	const char *const argv[ARGS + 1] = {
+	    program, layer, env->state_dir, env->own_programs ? env->own_programs : "",
+	    inside,  host,  timeout};
 
 	o.argv = argv;
 	o.envp = envp;

@@ -640,10 +640,11 @@ void unpack_report_done(struct unpack_report *r)
 const char *unpack_action_name(enum unpack_action a)
 {
 	static const char *const names[UA_ACTION_COUNT] = {
-	    [UA_ADD] = "add",	    [UA_CHANGE] = "change", [UA_MODE] = "mode",
-	    [UA_DELETE] = "delete", [UA_MERGE] = "merge",   [UA_CONFLICT] = "conflict",
-	    [UA_REFUSE] = "refuse", [UA_IGNORE] = "ignore", [UA_FAIL] = "fail",
-	    [UA_NOT_TRASHED] = "not_trashed",
+	    [UA_ADD] = "add",	    [UA_CHANGE] = "change",
+	    [UA_MODE] = "mode",	    [UA_DELETE] = "delete",
+	    [UA_MERGE] = "merge",   [UA_CONFLICT] = "conflict",
+	    [UA_REFUSE] = "refuse", [UA_IGNORE] = "ignore",
+	    [UA_FAIL] = "fail",	    [UA_NOT_TRASHED] = "not_trashed",
 	};
 
 	return (unsigned)a < UA_ACTION_COUNT ? names[a] : "?";

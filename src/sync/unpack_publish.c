@@ -21,7 +21,7 @@
 
 #define EXT4_MAGIC 0xef53    /* statfs(2) */
 #define XFS_MAGIC 0x58465342 /* statfs(2) */
-#define STAGED_KEPT "k" /* name of c/ once all is carried out and only the trash waits */
+#define STAGED_KEPT "k"	     /* name of c/ once all is carried out and only the trash waits */
 #define WRITE_AND_WAIT \
 	(SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER)
 
@@ -219,8 +219,8 @@ static void tell_untrashed(struct unpack *u, const struct intent *in, int r)
 	const char *c = set_aside(u);
 
 	stage_name(in->id, name);
-	(void)snprintf(where, sizeof(where), "%s/%s/%s: %s", u->st.path,
-		       in->op == IN_PUT ? c : "t", name, strerror(-r));
+	(void)snprintf(where, sizeof(where), "%s/%s/%s: %s", u->st.path, in->op == IN_PUT ? c : "t",
+		       name, strerror(-r));
 	(void)tell(u, UA_NOT_TRASHED, in->path, step_fail_rule(-r), where, NULL);
 	u->untrashed++;
 }
@@ -353,8 +353,8 @@ static int recover_steps(struct unpack *u, bool carried, uint64_t end, struct er
 	if (u->run_fd >= 0) {
 		keep_trash(u, end);
 	} else if (carried) { /* once promised, it waits for somebody who names a place */
-		(void)tell(u, UA_NOT_TRASHED, u->st.path, step_fail_rule(ENOENT),
-			   strerror(ENOENT), NULL);
+		(void)tell(u, UA_NOT_TRASHED, u->st.path, step_fail_rule(ENOENT), strerror(ENOENT),
+			   NULL);
 		u->untrashed++;
 	}
 	return !carried || u->untrashed == before;
@@ -386,8 +386,8 @@ static int recover_one(struct unpack *u, struct err *e)
 	}
 	s->content = openat(s->dir, "c", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (s->content < 0 && errno == ENOENT) {
-		s->content = openat(s->dir, STAGED_KEPT,
-				    O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		s->content =
+		    openat(s->dir, STAGED_KEPT, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		carried = s->content >= 0;
 	}
 	s->trash = openat(s->dir, "t", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -326,7 +326,7 @@ static int run(struct unpack *u, struct err *e)
 	/* A publish that failed after its commit, or whose trash has no place, keeps journal and contents for recovery. */
 	if (u->st.dir >= 0)
 		stage_close(u, (r < 0 && u->publishing) || u->untrashed ||
-				       (r == 0 && u->s.mode == UM_REVIEW));
+				   (r == 0 && u->s.mode == UM_REVIEW));
 	if (r == 0 || u->rejected)
 		return send_done(u, false, e);
 	return r;

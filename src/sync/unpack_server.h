@@ -78,9 +78,9 @@ struct unpack {
 	uint64_t unknown; /* entries of kind MK_UNKNOWN */
 	uint64_t deletes, bytes_written;
 	bool mass_delete, rejected, publishing, fold_case;
-	bool copied;  /* something into the trash */
+	bool copied;	    /* something into the trash */
 	uint64_t untrashed; /* entries that could not go there: the staging place must stay */
-	bool partial; /* what the stream does not bring is unknown, not gone */
+	bool partial;	    /* what the stream does not bring is unknown, not gone */
 	const char *rule;
 	char rule_text[512];
 	char rule_path[PATH_MEMBER_MAX + 1]; /* the member that a rejection is about */

@@ -136,9 +136,10 @@ static int take_data(struct intake *k, const struct tar_out *o, struct err *e)
 	k->bytes += o->data.n;
 	/* What is refused is read all the same, but not without end. */
 	if (k->bytes / 4 > k->u->s.total_max)
-		return reject(k, "limit",
-			      "refused files of the stream, and those sent again, hold too many bytes",
-			      (struct view){0}, e);
+		return reject(
+		    k, "limit",
+		    "refused files of the stream, and those sent again, hold too many bytes",
+		    (struct view){0}, e);
 	if (!k->wanted)
 		return 0;
 	if (o->data_offset < k->at)
@@ -206,7 +207,8 @@ static int end_file(struct intake *k, struct err *e)
 	memcpy(k->last, k->c.path, k->c.path_len + 1);
 	k->last_len = k->c.path_len;
 	k->last_size = k->c.size;
-	k->last_id = k->c.flags & CH_TREE ? 0 : k->c.id; /* of a tree the name itself is taken again */
+	k->last_id =
+	    k->c.flags & CH_TREE ? 0 : k->c.id; /* of a tree the name itself is taken again */
 	return r == 0 ? add(k, e) : r;
 }
 

@@ -84,9 +84,8 @@ static bool find_cause(const struct failure *f, const struct plan *p, struct buf
 {
 	const enum layer *l = layers_of(f->step);
 	_cleanup_free_ char *launch = NULL;
-	struct probe_env env = {.state_dir = p->lease_dir,
-				.id_inside = p->uid_inside,
-				.id_host = p->uid_host};
+	struct probe_env env = {
+	    .state_dir = p->lease_dir, .id_inside = p->uid_inside, .id_host = p->uid_host};
 	struct probe_result r;
 
 	(void)self_helper("airlock-launch", &launch, NULL);
