@@ -51,6 +51,8 @@ int api_open(struct api *a, const struct api_config *cfg, struct err *e)
 	int r;
 
 	*a = (struct api){.cfg = *cfg, .loop.ep = -1, .started_ns = clock_mono_ns()};
+	peer_judge_init(&a->judge, &cfg->trusted);
+	a->list.text = BUF_INIT(API_LIST_KEPT);
 	if (sodium_init() < 0)
 		return err_set(e, ERR_INTERNAL, "libsodium does not start");
 	/* Members of hostile objects must not be made to collide: a random seed, before the first object. */
@@ -75,6 +77,8 @@ int api_open(struct api *a, const struct api_config *cfg, struct err *e)
 
 void api_done(struct api *a)
 {
+	peer_judge_done(&a->judge);
+	buf_done(&a->list.text);
 	seal_done(&a->seal);
 	seal_wipe(&a->master);
 	route_table_done(&a->routes);

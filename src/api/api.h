@@ -13,6 +13,7 @@
 #include "api/seal.h"
 #include "engine/state.h"
 #include "os/loop.h"
+#include "store/store.h"
 
 #define API_DB "server.db"
 
@@ -41,6 +42,14 @@ struct api_note {
 	int64_t at_ns; /* monotonic */
 };
 
+/* The last whole list of environments, for whoever asks for the same one before anything changes. */
+struct api_list {
+	bool there, admin;
+	int64_t limit, offset, total;
+	struct db_mark mark;
+	struct buf text;
+};
+
 struct jobs;
 struct api_server;
 
@@ -55,15 +64,18 @@ struct api {
 	const struct api_route **by_index; /* owned; parallel to routes.v */
 	char *openapi;			   /* owned, made once */
 	size_t openapi_len;
+	struct peer_judge judge;
 	struct loop loop;
 	struct jobs *jobs;
 	struct api_server *server;
 	struct api_counters n;
 	int64_t started_ns; /* monotonic */
 	struct api_note notes[API_NOTES];
+	struct api_list list; /* environments.c */
 	bool ready, stopping;
 	size_t
 	    streams; /* events.c: who watches; then when the next look is due (monotonic), and what was there */
+	struct event_stream *watching; /* all of them */
 	int64_t events_look_ns, events_ping_ns, events_last;
 	bool sweeping, swept; /* sweeper.c: a sweep runs; there was one */
 	int64_t sweep_at_ns;  /* monotonic: when the next one is due */

@@ -252,7 +252,7 @@ int api_authenticate(struct api *a, struct call *c)
 	}
 	if (a->cfg.mode != MODE_LOCAL_TRUSTED)
 		return 0;
-	if (!c->peer || !peer_trusted(c->peer, &a->cfg.trusted))
+	if (!c->peer || !peer_trusted(&a->judge, c->peer))
 		return deny(
 		    c,
 		    "Without a key only processes of the daemon's own user and of root are the local board "

@@ -14,6 +14,7 @@
 #define TEXT_MAX 65536 /* of one batch: an event has some 300 bytes */
 
 struct event_stream {
+	struct event_stream *next;
 	struct call *c;
 	int64_t last; /* number of the last event that was looked at */
 	struct buf out;
@@ -95,6 +96,11 @@ ssize_t events_read(struct event_stream *s, char *out, size_t n)
 
 void events_close(struct event_stream *s)
 {
+	struct event_stream **at = &s->c->api->watching;
+
+	while (*at != s)
+		at = &(*at)->next;
+	*at = s->next;
 	s->c->api->streams--;
 	buf_done(&s->out);
 	free(s);
@@ -120,6 +126,15 @@ int64_t events_look(struct api *a, int64_t now_ns, bool *ret_wake)
 	return a->events_look_ns;
 }
 
+static size_t watched_by(const struct api *a, const char *who)
+{
+	size_t n = 0;
+
+	for (const struct event_stream *s = a->watching; s; s = s->next)
+		n += strcmp(actor_id(&s->c->actor), who) == 0;
+	return n;
+}
+
 int h_events(struct call *c)
 {
 	const char *after = call_query(c, "after") ? call_query(c, "after") : c->head.last_event;
@@ -132,6 +147,9 @@ int h_events(struct call *c)
 		return reply_error(c, 400, "after is the number of an event");
 	if (c->api->streams >= API_STREAMS_MAX)
 		return reply_errorf(c, 503, "%d clients watch already", API_STREAMS_MAX);
+	if (watched_by(c->api, actor_id(&c->actor)) >= API_STREAMS_OWN_MAX)
+		return reply_errorf(c, 503, "You have %d streams open already",
+				    API_STREAMS_OWN_MAX);
 	if (event_range(c->api->db, &first, &last, &e) < 0)
 		return reply_failed(c, &e);
 	if (c->method == METHOD_HEAD)
@@ -147,6 +165,8 @@ int h_events(struct call *c)
 	/* At once, so that the client knows that from here on it misses nothing. */
 	(void)buf_putf(&s->out, "retry: 2000\nid: %lld\n: watching\n\n", (long long)s->last);
 	c->api->streams++;
+	s->next = c->api->watching;
+	c->api->watching = s;
 	c->stream = s;
 	c->status = 200;
 	c->type = "text/event-stream; charset=utf-8";

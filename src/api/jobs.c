@@ -236,6 +236,9 @@ static int begin(struct api *a, struct job *j, const struct waiting *w, struct e
 		return r;
 	r = loop_add(&a->loop, &j->watch, j->fd, EPOLLIN, readable);
 	if (r < 0) {
+		/* It is asked to do what its caller is told was not begun. */
+		(void)kill(-j->pid, SIGKILL);
+		(void)waitpid(j->pid, NULL, 0);
 		(void)close(j->fd);
 		j->fd = -1;
 		return err_sys(e, -r, "watch a job");

@@ -141,6 +141,7 @@ struct wait {
 	char id[UUID_LEN + 1];
 	const char *action; /* of the activity log; NULL: none */
 	unsigned status;
+	bool made; /* the row was made for this: what fails leaves it to the sweep */
 	void (*next)(struct call *c, int64_t n);
 };
 
@@ -164,7 +165,8 @@ static void answer_lease(struct call *c, const struct wait *w, json_t *answer)
 	const char *why = json_string_value(json_object_get(answer, "error"));
 
 	if (!json_is_true(json_object_get(answer, "ok"))) {
-		lease_forsake(c->api, w->id);
+		if (w->made)
+			lease_forsake(c->api, w->id);
 		sweeper_hurry(c->api);
 		(void)fprintf(stderr, "airlockd: lease %s: %s\n", w->id,
 			      why ? why : "the job gave no answer");
@@ -217,7 +219,7 @@ static int later(struct call *c, const struct wait *what, json_t *request)
 	if (r == 0)
 		return API_LATER;
 	free(w);
-	if (what->id[0])
+	if (what->made)
 		lease_forsake(c->api, what->id);
 	sweeper_hurry(c->api);
 	return e.code == ERR_LIMIT
@@ -312,7 +314,7 @@ int h_lease_acquire(struct call *c)
 		view_lease(c, &l);
 		return reply_out(c, 201);
 	}
-	struct wait w = {.action = "environment.lease_acquired", .status = 201};
+	struct wait w = {.action = "environment.lease_acquired", .status = 201, .made = true};
 
 	memcpy(w.id, l.id, sizeof(w.id));
 	return later(c, &w, json_pack("{s:s,s:s}", "op", "acquire", "leaseId", l.id));

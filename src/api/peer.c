@@ -1,12 +1,8 @@
 #include "api/peer.h"
 
-#include <arpa/inet.h>
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
-#include <inttypes.h>
-#include <netinet/in.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,167 +11,200 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/str.h"
 
-/* What the kernel knows of the other end. */
-struct end {
-	uid_t uid;
-	uint64_t inode; /* 0: no process has it any more */
-};
+#define BURST_NS (PEER_BURST_MS * NS_PER_MS)
 
-/* An address as /proc/net/tcp writes it: words of the machine's own order, and the port. */
-static bool put_address(const struct sockaddr_storage *sa, char *out, size_t n)
+void peer_judge_init(struct peer_judge *j, const struct peer_users *more)
 {
-	const struct sockaddr_in *a4 = (const struct sockaddr_in *)sa;
-	const struct sockaddr_in6 *a6 = (const struct sockaddr_in6 *)sa;
-	uint32_t w[4];
-
-	if (sa->ss_family == AF_INET) {
-		(void)snprintf(out, n, "%08X:%04X", a4->sin_addr.s_addr, ntohs(a4->sin_port));
-		return true;
-	}
-	if (sa->ss_family != AF_INET6)
-		return false;
-	memcpy(w, &a6->sin6_addr, sizeof(w));
-	(void)snprintf(out, n, "%08X%08X%08X%08X:%04X", w[0], w[1], w[2], w[3],
-		       ntohs(a6->sin6_port));
-	return true;
+	*j = (struct peer_judge){.more = *more, .asker.fd = -1, .credit_ns = BURST_NS};
 }
 
-/* The line of the connection whose local end is `theirs` and whose remote end is `ours`. */
-static bool find_line(const char *path, const char *theirs, const char *ours, struct end *ret)
+void peer_judge_done(struct peer_judge *j)
 {
-	_cleanup_file_ FILE *f = fopen(path, "re");
-	char line[512], local[48], remote[48];
-	unsigned long uid, inode;
+	sockend_done(&j->asker);
+	free(j->v);
+	j->v = NULL;
+	j->n = j->room = 0;
+}
 
-	while (f && fgets(line, sizeof(line), f)) {
-		if (sscanf(line, " %*u: %47s %47s %*x %*s %*s %*s %lu %*u %lu", local, remote, &uid,
-			   &inode) != 4 ||
-		    strcmp(local, theirs) != 0 || strcmp(remote, ours) != 0)
-			continue;
-		ret->uid = (uid_t)uid;
-		ret->inode = inode;
-		return true;
-	}
+static bool named(const struct peer_judge *j, uid_t uid)
+{
+	for (size_t i = 0; i < j->more.n; i++)
+		if (j->more.uid[i] == uid)
+			return true;
 	return false;
 }
 
-static void map(char *text, size_t n)
-{
-	uint32_t w = htonl(0xffff);
-	char old[48];
+/* --- a look at the processes -------------------------------------------------------------- */
 
-	(void)snprintf(old, sizeof(old), "%s", text);
-	(void)snprintf(text, n, "%016X%08X%.13s", 0, w, old);
+static void remember(struct peer_judge *j, uint64_t inode, bool inside)
+{
+	if (j->n == j->room) {
+		size_t room = j->room ? j->room * 2 : 256;
+		struct peer_socket *v =
+		    room <= PEER_SOCKETS_MAX ? realloc(j->v, room * sizeof(*v)) : NULL;
+
+		if (!v)
+			return;
+		j->v = v;
+		j->room = room;
+	}
+	j->v[j->n++] = (struct peer_socket){inode, inside};
 }
 
-static bool other_end(int fd, struct end *ret)
+static void take_sockets(struct peer_judge *j, int fds, bool inside)
 {
-	struct sockaddr_storage here = {0}, there = {0};
-	socklen_t n = sizeof(here), k = sizeof(there);
-	char ours[48], theirs[48];
-
-	if (getsockname(fd, (struct sockaddr *)&here, &n) < 0 ||
-	    getpeername(fd, (struct sockaddr *)&there, &k) < 0 ||
-	    !put_address(&here, ours, sizeof(ours)) || !put_address(&there, theirs, sizeof(theirs)))
-		return false;
-	if (here.ss_family == AF_INET6)
-		return find_line("/proc/self/net/tcp6", theirs, ours, ret);
-	if (find_line("/proc/self/net/tcp", theirs, ours, ret))
-		return true;
-	/* A client whose socket speaks both has its ends in the other table, as mapped addresses. */
-	map(theirs, sizeof(theirs));
-	map(ours, sizeof(ours));
-	return find_line("/proc/self/net/tcp6", theirs, ours, ret);
-}
-
-/* --- whose process ------------------------------------------------------------------------ */
-
-static bool has_socket(int fds, uint64_t inode)
-{
-	DIR *d = fdopendir(fds);
+	_cleanup_dir_ DIR *d = fdopendir(fds);
 	const struct dirent *at;
-	bool found = false;
-	char want[40], text[40];
+	char text[40];
+	uint64_t inode;
 
-	(void)snprintf(want, sizeof(want), "socket:[%" PRIu64 "]", inode);
 	if (!d) {
 		(void)close(fds);
-		return false;
+		return;
 	}
-	while (!found && (at = readdir(d))) {
+	while ((at = readdir(d))) {
 		ssize_t n = readlinkat(dirfd(d), at->d_name, text, sizeof(text) - 1);
+		size_t k = strlen("socket:[");
 
-		if (n > 0) {
-			text[n] = '\0';
-			found = strcmp(text, want) == 0;
-		}
+		if (n <= (ssize_t)k || text[n - 1] != ']')
+			continue;
+		text[n - 1] = '\0';
+		if (str_starts(text, "socket:[") && str_to_u64(text + k, UINT64_MAX, &inode) == 0)
+			remember(j, inode, inside);
 	}
-	(void)closedir(d);
-	return found;
 }
 
-/* 1: a process of our own user namespace has that socket and none of another one; 0: not so. */
-static bool owner_outside(uint64_t inode, uid_t uid)
+static int by_inode(const void *a, const void *b)
+{
+	const struct peer_socket *x = a, *y = b;
+
+	return x->inode < y->inode ? -1 : x->inode > y->inode;
+}
+
+/* One that a process of another namespace has too is that one's: passing it on makes nobody the board. */
+static void merge(struct peer_judge *j)
+{
+	size_t o = 0;
+
+	if (j->n)
+		qsort(j->v, j->n, sizeof(*j->v), by_inode);
+	for (size_t i = 0; i < j->n; i++) {
+		if (o && j->v[o - 1].inode == j->v[i].inode)
+			j->v[o - 1].inside |= j->v[i].inside;
+		else
+			j->v[o++] = j->v[i];
+	}
+	j->n = o;
+}
+
+static void look(struct peer_judge *j)
 {
 	struct stat own, st;
-	DIR *d = stat("/proc/self/ns/user", &own) == 0 ? opendir("/proc") : NULL;
-	bool outside = false, inside = false;
+	_cleanup_dir_ DIR *d = stat("/proc/self/ns/user", &own) == 0 ? opendir("/proc") : NULL;
+	uid_t self = geteuid();
 	const struct dirent *at;
 	char path[64];
 
-	while (d && !inside && (at = readdir(d))) {
+	j->n = 0;
+	while (d && (at = readdir(d))) {
+		bool inside;
 		int fds;
 
 		if (!isdigit((unsigned char)at->d_name[0]))
 			continue;
 		(void)snprintf(path, sizeof(path), "/proc/%.16s", at->d_name);
-		if (stat(path, &st) < 0 || (st.st_uid != uid && st.st_uid != 0))
+		if (stat(path, &st) < 0 ||
+		    (st.st_uid != self && st.st_uid != 0 && !named(j, st.st_uid)))
 			continue;
 		(void)snprintf(path, sizeof(path), "/proc/%.16s/fd", at->d_name);
 		fds = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		if (fds < 0 || !has_socket(fds, inode))
+		if (fds < 0)
 			continue;
 		(void)snprintf(path, sizeof(path), "/proc/%.16s/ns/user", at->d_name);
-		if (stat(path, &st) == 0 && st.st_dev == own.st_dev && st.st_ino == own.st_ino)
-			outside = true;
-		else
-			inside = true;
+		inside = stat(path, &st) < 0 || st.st_dev != own.st_dev || st.st_ino != own.st_ino;
+		take_sockets(j, fds, inside);
 	}
-	if (d)
-		(void)closedir(d);
-	return outside && !inside;
+	merge(j);
 }
 
-static bool judge(int fd, const struct peer_users *more)
+/* A third of the time that passes, so that looks take a quarter of it all. */
+static void earn(struct peer_judge *j, int64_t now_ns)
+{
+	int64_t more = j->credit_at_ns ? (now_ns - j->credit_at_ns) / 3 : 0;
+
+	j->credit_ns = more > BURST_NS - j->credit_ns ? BURST_NS : j->credit_ns + more;
+	j->credit_at_ns = now_ns;
+}
+
+static const struct peer_socket *seen(const struct peer_judge *j, uint64_t inode, int64_t now_ns)
+{
+	const struct peer_socket key = {.inode = inode};
+
+	if (!j->looked_ns || now_ns - j->looked_ns > PEER_FRESH_MS * NS_PER_MS || !j->n)
+		return NULL;
+	return bsearch(&key, j->v, j->n, sizeof(key), by_inode);
+}
+
+/* 0: judged; else when there may be a look. */
+static int64_t whose(struct peer_judge *j, struct peer *p, int64_t now_ns)
+{
+	const struct peer_socket *s = seen(j, p->end.inode, now_ns);
+
+	if (!s) {
+		int64_t from = clock_mono_ns();
+
+		earn(j, from);
+		if (j->credit_ns <= 0)
+			return from + NS_PER_MS - 3 * j->credit_ns;
+		look(j);
+		j->looks++;
+		j->looked_ns = from;
+		j->credit_ns -= clock_mono_ns() - from;
+		s = seen(j, p->end.inode, from);
+	}
+	p->state = s && !s->inside ? PEER_TRUSTED : PEER_STRANGER;
+	return 0;
+}
+
+/* --- judgement ---------------------------------------------------------------------------- */
+
+/* By the number alone, as far as that goes: PEER_UNKNOWN: it is to be seen whose process it is. */
+static void by_number(struct peer_judge *j, struct peer *p)
 {
 	uid_t self = geteuid();
-	struct end end = {0};
 
-	if (!other_end(fd, &end) || !end.inode)
-		return false;
+	p->state = PEER_STRANGER;
+	if (!sockend_find(&j->asker, p->fd, &p->end) || !p->end.inode)
+		return;
 	/* A sandbox that root started has a number of its own outside, and none of its processes is ever host root. */
-	if (end.uid == 0)
-		return true;
-	if (end.uid == self)
-		return owner_outside(end.inode, self);
-	for (size_t i = 0; i < more->n; i++)
-		if (end.uid == more->uid[i])
-			/* Only root sees which namespace another user's process is in. */
-			return self != 0 || owner_outside(end.inode, end.uid);
-	return false;
+	if (p->end.uid == 0)
+		p->state = PEER_TRUSTED;
+	else if (p->end.uid == self)
+		p->state = PEER_UNKNOWN;
+	else if (named(j, p->end.uid))
+		/* Only root sees which namespace another user's process is in. */
+		p->state = self != 0 ? PEER_TRUSTED : PEER_UNKNOWN;
 }
 
-bool peer_trusted(struct peer *p, const struct peer_users *more)
+int64_t peer_due(struct peer_judge *j, struct peer *p, int64_t now_ns)
 {
 	struct sockaddr_storage sa = {0};
 	socklen_t n = sizeof(sa);
 
-	if (p->state == PEER_UNKNOWN) {
-		if (getsockname(p->fd, (struct sockaddr *)&sa, &n) == 0 && sa.ss_family == AF_UNIX)
-			p->state = PEER_TRUSTED;
-		else
-			p->state = judge(p->fd, more) ? PEER_TRUSTED : PEER_STRANGER;
+	if (p->state != PEER_UNKNOWN)
+		return 0;
+	if (getsockname(p->fd, (struct sockaddr *)&sa, &n) == 0 && sa.ss_family == AF_UNIX) {
+		p->state = PEER_TRUSTED;
+		return 0;
 	}
-	return p->state == PEER_TRUSTED;
+	by_number(j, p);
+	return p->state == PEER_UNKNOWN ? whose(j, p, now_ns) : 0;
+}
+
+bool peer_trusted(struct peer_judge *j, struct peer *p)
+{
+	return peer_due(j, p, clock_mono_ns()) == 0 && p->state == PEER_TRUSTED;
 }

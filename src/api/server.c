@@ -19,6 +19,10 @@ struct conn {
 	struct conn *next, *prev;
 	struct peer peer;
 	int64_t until_ns; /* monotonic; INT64_MAX while a request is being answered */
+	struct MHD_Connection
+	    *waits; /* its first request, until it can be judged who that is; NULL: none does */
+	int64_t judge_ns;      /* when that is */
+	struct transport *now; /* its request; NULL: none */
 	bool cut;
 };
 
@@ -57,6 +61,20 @@ static void header(struct MHD_Response *r, const char *name, const char *value)
 static bool fits(const struct api *a, size_t n)
 {
 	return n <= API_BODY_SMALL || a->server->held == 0 || a->server->held + n <= API_HELD_MAX;
+}
+
+/* A quarter for each: nobody's bodies that do not come keep everybody else's out. */
+static bool fits_own(const struct api *a, const struct transport *t, size_t n)
+{
+	size_t sum = 0;
+
+	if (n <= API_BODY_SMALL)
+		return true;
+	for (const struct conn *c = a->server->conns; c; c = c->next)
+		if (c->now && !c->now->queued &&
+		    strcmp(actor_id(&c->now->call.actor), actor_id(&t->call.actor)) == 0)
+			sum += c->now->held;
+	return !sum || sum + n <= API_HELD_OWN_MAX;
 }
 
 /* Of a transport only one thing is held at a time: its body, then its answer. */
@@ -291,6 +309,8 @@ static void ended(void *cls, struct MHD_Connection *connection, void **con_cls,
 	hold(a, t, 0);
 	end_stream(a, t);
 	allow_ms(t, API_REQUEST_MS);
+	if (t->conn)
+		t->conn->now = NULL;
 	call_done(&t->call);
 	buf_done(&t->body);
 	free(t->target);
@@ -298,21 +318,47 @@ static void ended(void *cls, struct MHD_Connection *connection, void **con_cls,
 	*con_cls = NULL;
 }
 
-static enum MHD_Result first(struct api *a, struct transport *t, const char *method)
+/* Whether who asks is to be seen first, and cannot be yet (peer.h): then the request waits, and the others do not. */
+static bool waits_for_judge(struct api *a, struct transport *t)
 {
 	const union MHD_ConnectionInfo *info =
 	    MHD_get_connection_info(t->mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+	int64_t due;
+
+	t->conn = info ? info->socket_context : NULL;
+	if (!t->conn || t->conn->cut || a->stopping || a->cfg.mode != MODE_LOCAL_TRUSTED ||
+	    MHD_lookup_connection_value(t->mhd, MHD_HEADER_KIND, "Authorization"))
+		return false;
+	due = peer_due(&a->judge, &t->conn->peer, clock_mono_ns());
+	if (!due)
+		return false;
+	t->conn->judge_ns = due;
+	t->conn->waits = t->mhd;
+	MHD_suspend_connection(t->mhd);
+	return true;
+}
+
+static void judge_again(struct api *a, struct conn *c)
+{
+	MHD_resume_connection(c->waits);
+	c->waits = NULL;
+	a->server->more = true;
+}
+
+static enum MHD_Result first(struct api *a, struct transport *t, const char *method)
+{
 	int m = method_parse((struct view){method, strlen(method)});
 	size_t len;
 
 	t->begun = true;
-	t->conn = info ? info->socket_context : NULL;
+	if (t->conn)
+		t->conn->now = t;
 	t->call.peer = t->conn ? &t->conn->peer : NULL;
 	t->call.method = m > 0 ? (enum method)m : 0;
 	(void)MHD_get_connection_values_n(t->mhd, MHD_HEADER_KIND, take_header, &t->call.head);
 	t->refused = !t->target || api_admit(a, &t->call, t->target);
 	len = t->call.body_len;
-	if (!t->refused && !fits(a, len)) {
+	if (!t->refused && (!fits(a, len) || !fits_own(a, t, len))) {
 		(void)reply_error(&t->call, 503, "Too many large requests at once, try again");
 		t->refused = true;
 	}
@@ -344,7 +390,7 @@ static enum MHD_Result step(void *cls, struct MHD_Connection *connection, const 
 	if (!t)
 		return MHD_NO;
 	if (!t->begun)
-		return first(a, t, method);
+		return waits_for_judge(a, t) ? MHD_YES : first(a, t, method);
 	if (*upload_data_size) {
 		if (!t->queued && !t->refused)
 			(void)buf_put(&t->body, upload_data, *upload_data_size);
@@ -489,6 +535,9 @@ void server_stop(struct api *a)
 		loop_del(&a->loop, &s->watch);
 	if (s->mhd) {
 		wake_streams(a);
+		for (struct conn *c = s->conns; c; c = c->next)
+			if (c->waits)
+				judge_again(a, c);
 		/* Answers to those who waited for jobs; it must have no suspended connection at its end. */
 		(void)MHD_run(s->mhd);
 		MHD_stop_daemon(s->mhd);
@@ -509,6 +558,10 @@ int64_t server_tick(struct api *a, int64_t now_ns)
 		wake_streams(a);
 	(void)MHD_run(s->mhd);
 	for (struct conn *c = s->conns; c; c = c->next) {
+		if (c->waits && (c->judge_ns <= now_ns || a->stopping))
+			judge_again(a, c);
+		else if (c->waits && c->judge_ns < next)
+			next = c->judge_ns;
 		if (c->until_ns == INT64_MAX || c->cut)
 			continue;
 		if (c->until_ns <= now_ns) {

@@ -6,7 +6,8 @@
  * connection beyond the bound waits in the kernel's queue.
  *
  * Memory: a body is kept only after its head was admitted (api_admit). Bodies above API_BODY_SMALL and answers that
- * wait for slow readers count against API_HELD_MAX of all connections; what would pass it is 503 with Retry-After. What is
+ * wait for slow readers count against API_HELD_MAX of all connections, bodies that are on their way also against API_HELD_OWN_MAX of who sends
+ * them; what would pass it is 503 with Retry-After. What is
  * refused by its head is read and dropped when it is small, so that the connection goes on, and not read when it is not.
  */
 #ifndef AIRLOCK_API_SERVER_H

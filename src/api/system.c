@@ -84,6 +84,9 @@ int h_metrics(struct call *c)
 	counter(b, "denied_total", "Requests that a guard refused.", n->denied);
 	counter(b, "unauthenticated_total", "Requests with credentials that prove nothing.",
 		n->unauthenticated);
+	counter(b, "peer_looks_total",
+		"Looks at the processes of this machine for who is behind a connection.",
+		c->api->judge.looks);
 	counter(b, "connections_total", "Connections accepted.", n->connections_seen);
 	counter(b, "connections_cut_total", "Connections cut off because a request took too long.",
 		n->cut_off);

@@ -96,6 +96,7 @@
 #define API_BODY_MAX 10485760	  /* bytes of a request body: 413 */
 #define API_BODY_SMALL 16384	  /* bytes of a body that are read before a refusal is answered; larger ones are not read. Most of one where none is needed: 413 */
 #define API_HELD_MAX (40 << 20)	  /* bytes of larger bodies and of answers not yet taken, of all connections at once: 503 */
+#define API_HELD_OWN_MAX (10 << 20) /* of it, larger bodies of one user that are on their way: 503 */
 #define API_HEADER_MAX 32768	  /* bytes of a connection for the head of a request: 431, 414 */
 #define API_CONNECTIONS_MAX 512	  /* connections at once: further ones wait in the kernel's queue */
 #define API_REQUEST_MS 30000	  /* from a connection, or the answer before, to the last byte of a request: cut off */
@@ -108,7 +109,9 @@
 #define API_STALE_MS 2000	  /* a body that came this long after its head: who sent it is asked for again */
 #define API_RESPONSE_MAX (64 << 20) /* bytes of one answer: 500 */
 #define API_STREAMS_MAX 32	  /* clients that watch the event stream: 503 */
+#define API_STREAMS_OWN_MAX 8	  /* of them, of one user: 503 */
 #define API_LIST_MAX 1000	  /* rows of a list unless the query says limit=N; the header X-Total-Count says how many there are */
+#define API_LIST_KEPT 65536	  /* bytes of a list of environments that is kept for who asks for it again; larger ones are made each time */
 #define API_LIST_CEILING 10000	  /* most that limit=N gives */
 #define API_NAME_MAX 200	  /* bytes of an environment's name: 400 */
 #define API_TEXT_MAX 65536	  /* bytes of any other text in a body: 400 */

@@ -22,6 +22,11 @@ bool actor_is_admin(const struct actor *a)
 	return a->type == ACTOR_BOARD && (a->source == SOURCE_LOCAL || a->admin);
 }
 
+const char *actor_id(const struct actor *a)
+{
+	return a->type == ACTOR_AGENT ? a->agent_id : a->type == ACTOR_BOARD ? a->user_id : "";
+}
+
 const char *guard_denies(enum guard g, const struct actor *a)
 {
 	bool board = a->type == ACTOR_BOARD;

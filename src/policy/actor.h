@@ -72,6 +72,8 @@ const char *actor_source_name(enum actor_source s);
 const char *guard_denies(enum guard g, const struct actor *a);
 /* Implicit local board or instance administrator. */
 bool actor_is_admin(const struct actor *a);
+/* The user's or the agent's id, "" nobody: whose share of a bound a request takes. */
+const char *actor_id(const struct actor *a);
 /* A board member, or an agent, of that company. The implicit local board is in every one. */
 bool actor_in_company(const struct actor *a, const char *company_id);
 /* The membership there is a viewer's. */

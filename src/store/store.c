@@ -228,6 +228,14 @@ int sql_run(struct sql *q, struct err *e)
 	return r < 0 ? r : sqlite3_changes(q->s->db);
 }
 
+int db_mark(struct db *s, struct db_mark *ret, struct err *e)
+{
+	int r = sql_number(s, "look for changes", &ret->others, e, "PRAGMA data_version", "");
+
+	ret->own = sqlite3_total_changes64(s->db);
+	return r < 0 ? r : 0;
+}
+
 int db_version(struct db *s, int *ret, struct err *e)
 {
 	_cleanup_sql_ struct sql q = {0};

@@ -36,6 +36,14 @@ void db_closep(struct db **s);
 /* One transaction around several calls: db_begin, ..., r = db_end(s, r, e). */
 int db_begin(struct db *s, struct err *e);
 int db_end(struct db *s, int r, struct err *e);
+/*
+ * Two numbers that are both as they were before only if no row has changed since: what this handle changed, and what
+ * others committed. Not inside a transaction.
+ */
+struct db_mark {
+	int64_t own, others;
+};
+int db_mark(struct db *s, struct db_mark *ret, struct err *e);
 /* Schema version of the open file (tests, doctor). */
 int db_version(struct db *s, int *ret, struct err *e);
 

@@ -160,18 +160,27 @@ class Server(Case):
         self.assertLess(self.resident(), 40)
 
     def test_bodies_beyond_the_bound(self):
-        """API_HELD_MAX: 503 with Retry-After, and small requests are served all the same."""
+        """API_HELD_MAX, and a quarter of it for each: 503 with Retry-After, and small requests are served all the same."""
         path = f"/api/companies/{f.c1}/environments"
         head = (f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                f"Authorization: Bearer {f.token['I']}\r\nContent-Length: 10485760\r\n\r\n").encode()
+                f"Authorization: Bearer %s\r\nContent-Length: %d\r\n\r\n")
+        for i in range(5):
+            d.cli("user", "add", f"holder {i}", "--admin")
+        tokens = [d.cli("token", "create", "--user", f"holder {i}") for i in range(5)]
         held = []
+        # So large that it is no answer of its bytes, but of its head; refused, it is not read.
+        ask = lambda token: d.raw((head % (token, 10485760)).encode(), half_close=True)
         try:
-            for _ in range(4):
+            for token in tokens[:4]:
                 s = socket.create_connection(("127.0.0.1", d.port), timeout=DEADLINE)
-                s.sendall(head + b"{")
+                s.sendall((head % (token, 10485760)).encode() + b"{")
                 held.append(s)
-            wait_for("four to be held", lambda: d.raw(head).startswith(b"HTTP/1.1 503 "))
-            self.assertIn(b"\r\nRetry-After: 1\r\n", d.raw(head))
+                wait_for("it to be held", lambda: ask(token).startswith(b"HTTP/1.1 503 "))  # pylint: disable=cell-var-from-loop
+                if len(held) < 4:
+                    # Another one's is none of its business.
+                    self.assertNotIn(b" 503 ", ask(tokens[4]))
+            wait_for("four to be held", lambda: ask(tokens[4]).startswith(b"HTTP/1.1 503 "))
+            self.assertIn(b"\r\nRetry-After: 1\r\n", ask(tokens[4]))
             self.assertEqual(f.ask("I", "POST", path, {"name": "x" * 9000, "driver": "nope"}).status, 400)
         finally:
             for s in held:
@@ -518,6 +527,27 @@ class Environments(Case):
         newest = f.ask("I", "GET", self.path + "?limit=1").json
         self.assertEqual([x["id"] for x in newest], [e["id"]])
         self.assertEqual(f.ask("I", "GET", self.path + "?limit=0").status, 400)
+
+    def test_a_list_is_what_is_there(self):
+        """A list that is kept is nobody's once anything changed, by whom ever, and never an administrator's for a member."""
+        path = self.path + "?limit=3"
+        ask = lambda who: (lambda r: ([(x["id"], x["name"], bool(x["config"])) for x in r.json], r.headers["x-total-count"]))(f.ask(who, "GET", path))
+        one = f.make("kept 1", "ssh", SSH)
+        self.assertEqual(ask("I")[0][0], (one["id"], "kept 1", True))
+        self.assertEqual(ask("M")[0][0], (one["id"], "kept 1", False))
+        self.assertEqual(ask("I"), ask("I"))
+        total = int(ask("I")[1])
+        two = f.make("kept 2", "ssh", SSH)
+        self.assertEqual((ask("I")[0][0][0], ask("I")[1]), (two["id"], str(total + 1)))
+        self.assertEqual(f.patch(two["id"], {"name": "kept 3"}).status, 200)
+        self.assertEqual(ask("I")[0][0][1], "kept 3")
+        # Another process.
+        con = sqlite3.connect(f"{d.dir}/airlock/server.db", timeout=DEADLINE)
+        con.execute("update envs set name='kept 4' where id=?", (two["id"],))
+        con.commit()
+        self.assertEqual(ask("I")[0][0][1], "kept 4")
+        self.assertEqual(f.ask("I", "DELETE", f"/api/environments/{two['id']}").status, 200)
+        self.assertEqual((ask("I")[0][0][0], ask("I")[1]), (one["id"], str(total)))
 
     def test_case_11_unknown_members(self):
         r = f.ask("I", "POST", self.path, {"name": "x", "driver": "ssh", "config": SSH, "bogus": 1})
@@ -914,6 +944,36 @@ class Modes(Case):
                 os.setuid(uid)
         return subprocess.run([*word, "/usr/bin/python3", "-c", ask], capture_output=True, text=True, timeout=DEADLINE, cwd="/",
                               check=False, preexec_fn=become).stdout.strip()
+
+    def test_one_look_for_many(self):
+        """Whoever connects costs one look at the processes for all that wait, and not one each; none is judged by another."""
+        if os.geteuid():
+            self.skipTest("only root can be several users")
+        box = Daemon(PROGRAMS, mode="local_trusted", uid=OWN)
+        ask = (f"import http.client as h,sys\ncs=[h.HTTPConnection('127.0.0.1',{box.port},timeout={DEADLINE}) for _ in range(60)]\n"
+               "for c in cs: c.request('GET','/api/actor')\n"
+               "print('sent',flush=True)\nprint([c.getresponse().status for c in cs],flush=True)")
+
+        def looks():
+            return int(re.search(rb"airlockd_peer_looks_total (\d+)", box.ask("GET", "/metrics").body).group(1))
+
+        def become():
+            os.setgroups([])
+            os.setgid(OWN)
+            os.setuid(OWN)
+        try:
+            before = looks()
+            os.kill(box.process.pid, signal.SIGSTOP)
+            both = [subprocess.Popen([*word, "/usr/bin/python3", "-c", ask], stdout=subprocess.PIPE, text=True, cwd="/", preexec_fn=become)
+                    for word in ([], ["unshare", "-U"])]
+            for p in both:
+                self.assertEqual(p.stdout.readline(), "sent\n")
+            os.kill(box.process.pid, signal.SIGCONT)
+            self.assertEqual([p.communicate(timeout=DEADLINE)[0] for p in both], [f"{[200] * 60}\n", f"{[401] * 60}\n"])
+            self.assertLess(looks() - before, 40)
+        finally:
+            os.kill(box.process.pid, signal.SIGCONT)
+            box.close()
 
     def test_pages_and_the_local_board(self):
         """A program names no origin; a page does, also for a request without a body, and must be the daemon's own."""

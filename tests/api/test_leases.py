@@ -320,6 +320,25 @@ class Races(Case):
         self.con.commit()
         self.assertEqual(self.destroy(lease).status, 200)
 
+    def test_one_that_waits_is_not_ended_by_who_fails(self):
+        """Its row is the daemon's until its job takes it: a DELETE that comes before is refused and takes it from nobody."""
+        env = f.make("r-waits", "sandbox", NATIVE)
+        lease = self.acquire(env)
+        was = dict(rows("id=?", lease["id"])[0])
+        with open(f"/proc/{d.process.pid}/stat", encoding="ascii") as stat:
+            start = int(stat.read().rsplit(")", 1)[1].split()[19])
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as boot:
+            mine = (d.process.pid, start, boot.read().strip())
+        put = "update env_leases set status=?, failure_reason=?, cleanup=?, owner_pid=?, owner_start=?, owner_boot=? where id=?"
+        self.con.execute(put, ("pending_cleanup", "acquire_in_progress", "pending", *mine, lease["id"]))
+        self.con.commit()
+        self.assertEqual(self.destroy(lease).status, 409)
+        row = rows("id=?", lease["id"])[0]
+        self.assertEqual((row["owner_pid"], row["failure_reason"]), (mine[0], "acquire_in_progress"))
+        self.con.execute(put, ("active", None, None, 0, 0, was["owner_boot"], lease["id"]))
+        self.con.commit()
+        self.assertEqual(self.destroy(lease).status, 200)
+
     def test_destroyed_while_it_is_made(self):
         """The job that makes it has the row: whoever else wants it is told so, and gets it afterwards."""
         env = f.make("r-made", "sandbox", NATIVE)
@@ -709,15 +728,33 @@ class Events(Case):
             if w:
                 w.close()
 
+    @staticmethod
+    def keys_of(*names):
+        for name in names:
+            d.cli("user", "add", name, "--company", "C1")
+            yield d.cli("token", "create", "--user", name)
+
     def test_bound_revocation_and_stop(self):
         """So many, no more; a key that is revoked ends its stream; a daemon that stops ends all."""
         key = d.cli("token", "create", "--user", "member", "--label", "watcher")
         one = Watcher(d, key)
         wait_for("the others to be gone", lambda: "airlockd_streams 1\n" in f.ask("I", "GET", "/metrics").body.decode())
-        many = [Watcher(d, f.token["I"]) for _ in range(31)]
+        # Of one user eight, by whatever key; who else watches is not held up by that.
+        many, tokens = [], [f.token["I"], f.token["V"], *self.keys_of("watcher 1", "watcher 2")]
         try:
-            one_more = Watcher(d, f.token["I"])
+            for token in tokens:
+                many += [Watcher(d, token) for _ in range(8 if len(many) < 24 else 7)]
+            self.assertEqual({w.status for w in many}, {200})
+            for token in (tokens[0], d.cli("token", "create", "--user", "admin", "--label", "second"), key):
+                one_more = Watcher(d, token)
+                self.assertEqual(one_more.status, 503)
+                one_more.close()
+            many.pop().close()
+            many.pop().close()
+            wait_for("two to be gone", lambda: "airlockd_streams 30\n" in f.ask("I", "GET", "/metrics").body.decode())
+            one_more = Watcher(d, tokens[0])
             self.assertEqual(one_more.status, 503)
+            self.assertIn(b"You have 8 streams", one_more.r.read())
             one_more.close()
             self.assertEqual(d.ask("GET", "/api/health").status, 200)
             d.cli("token", "revoke", key.split("_")[1])

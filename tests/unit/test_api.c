@@ -6,15 +6,18 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-#include "api/call.h"
+#include "api/api.h"
 #include "api/credential.h"
+#include "api/jobs.h"
 #include "api/seal.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -296,12 +299,46 @@ static void depth(void **state)
 	assert_non_null(json_too_much(many, 2 * API_JSON_VALUES_MAX));
 }
 
+static void never(struct api *a, void *arg, json_t *answer)
+{
+	(void)a;
+	(void)answer;
+	*(bool *)arg = true;
+}
+
+/* What cannot be watched is not begun: its process is ended and waited for, and its place is free. */
+static void unwatched_job(void **state)
+{
+	static const char text[] = "#!/bin/sh\nexec sleep 600\n";
+	char path[] = "/tmp/airlock-job.XXXXXX";
+	int fd = mkostemp(path, O_CLOEXEC);
+	struct api a = {.loop.ep = -1};
+	struct err e = ERR_INIT;
+	bool told = false;
+
+	(void)state;
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, sizeof(text) - 1), (ssize_t)sizeof(text) - 1);
+	assert_int_equal(fchmod(fd, 0700), 0);
+	assert_int_equal(close(fd), 0);
+	assert_int_equal(jobs_new(&a, path, &e), 0);
+	assert_true(jobs_start(&a, "", json_object(), never, &told, &e) < 0);
+	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+	assert_int_equal(errno, ECHILD);
+	assert_int_equal(jobs_running(&a), 0);
+	jobs_free(&a);
+	assert_false(told);
+	assert_int_equal(unlink(path), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(uuids),	   cmocka_unit_test(times),  cmocka_unit_test(guards),
-	    cmocka_unit_test(transitions), cmocka_unit_test(tokens), cmocka_unit_test(run_tokens),
-	    cmocka_unit_test(sealing),	   cmocka_unit_test(depth),
+	    cmocka_unit_test(uuids),	     cmocka_unit_test(times),
+	    cmocka_unit_test(guards),	     cmocka_unit_test(transitions),
+	    cmocka_unit_test(tokens),	     cmocka_unit_test(run_tokens),
+	    cmocka_unit_test(sealing),	     cmocka_unit_test(depth),
+	    cmocka_unit_test(unwatched_job),
 	};
 
 	if (sodium_init() < 0)
