@@ -157,8 +157,9 @@ int netproxy_warnings(const struct request *q, char ***v)
 
 char *netproxy_flag(const char *place, const char *rule)
 {
+	const char *host_end = place[0] == '[' ? strchr(place, ']') : place;
 	char *flag = NULL;
-	bool port = strchr(place[0] == '[' ? strchr(place, ']') : place, ':');
+	bool port = host_end && strchr(host_end, ':');
 
 	if (strcmp(rule, "net.host") == 0 && asprintf(&flag, "--net allow=%s", place) < 0)
 		return NULL;

@@ -7,9 +7,12 @@
 
 #include "base/cleanup.h"
 
+#ifndef RUN_BYTES /* a test has smaller ones */
 #define RUN_BYTES (512 << 10)
+#endif
 #define FIXED offsetof(struct change, path)
-#define RUNS_MAX (CHANGES_BYTES_MAX / RUN_BYTES + 2)
+/* A run is full when the next record does not fit: less than one record of it is empty. */
+#define RUNS_MAX (CHANGES_BYTES_MAX / (RUN_BYTES - sizeof(struct change)) + 2)
 #define WINDOWS_BYTES (2 << 20) /* of all runs together while they are merged */
 #define WINDOW_MAX (16 << 10)
 
@@ -129,10 +132,11 @@ static int flush_run(struct chlist *l, bool final)
 		r = final ? put_final(l, c) : spool_put(&l->runs, c, record_len(c));
 	}
 	if (r == 0 && !final && spool_len(&l->runs) > start) {
-		struct run *v = reallocarray(l->run, l->run_n + 1, sizeof(*v));
+		struct run *v =
+		    l->run_n < RUNS_MAX ? reallocarray(l->run, l->run_n + 1, sizeof(*v)) : NULL;
 
-		if (!v || l->run_n >= RUNS_MAX)
-			return v ? -E2BIG : -ENOMEM;
+		if (!v)
+			return l->run_n < RUNS_MAX ? -ENOMEM : -E2BIG;
 		l->run = v;
 		l->run[l->run_n++] = (struct run){.at = start, .end = spool_len(&l->runs)};
 	}

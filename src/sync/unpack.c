@@ -243,8 +243,11 @@ static int take_change(struct client *c, struct view v, struct err *e)
 	if (n.detail.n)
 		ch->detail = text_of(n.detail);
 	memcpy(ch->rule, n.rule.p, n.rule.n);
-	if (!ch->path || (n.detail.n && !ch->detail))
+	if (!ch->path || (n.detail.n && !ch->detail)) {
+		free(ch->path);
+		free(ch->detail);
 		return err_set(e, ERR_NOMEM, "out of memory");
+	}
 	ch->host_exec = record_host_exec(ch);
 	rep->changes_len++;
 	return 0;

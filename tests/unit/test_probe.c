@@ -465,7 +465,7 @@ static size_t count_lines(const char *path)
 static void nothing_is_left_behind(void **state)
 {
 	struct probe_result r[LAYER_COUNT];
-	char dir[96], parent[96];
+	char dir[96] = "", parent[96];
 	struct probe_env env = env_of(dir);
 	size_t mounts = count_lines("/proc/self/mountinfo");
 
