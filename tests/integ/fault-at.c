@@ -10,7 +10,9 @@
  *   ERRNO     the call is not made and says ERRNO (ENOSPC, EIO, EDQUOT, EINTR, ENOMEM, EMFILE)
  *   run       PROGRAM of -x is run to its end before the call is made: somebody else acts just then
  *   ERRNO+    so do all later calls of that name; with "full" as CALL: of all that need room on a disk
- * LOG gets a line "INDEX NAME OCCURRENCE" per call. REPORT gets a line per fault that was made, with
+ * LOG gets a line "INDEX NAME OCCURRENCE LASTS SITE" per call: LASTS is 1 for a call that can change what outlives the
+ * process (a file, what another process has read), 0 for one that cannot; SITE names the chain of callers in NAME's
+ * own code, the same for the same place in the program (arm64: of each call its own, since it is not known). REPORT gets a line per fault that was made, with
  * the Seccomp mode of the process at that moment: 2 once it is confined. The confinement stays in
  * force, since a call is cancelled by its number (-1), which the filter sees as any unknown one.
  *
@@ -38,6 +40,7 @@
 #define RUN 4096 /* no errno */
 #define THREADS_MAX 16
 #define CALLS_MAX 1024
+#define SITE_FRAMES 4
 #define OPTIONS                                                                                   \
 	(PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_TRACECLONE | \
 	 PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL)
@@ -61,6 +64,8 @@ struct tracer {
 	pid_t thread[THREADS_MAX]; /* of the target, beside the first */
 	unsigned threads;
 	unsigned long count, occurrence[CALLS_MAX];
+	unsigned long text, text_len; /* NAME's own code, and a copy of it */
+	unsigned char *code;
 	int inject;   /* errno to put into the result at the exit stop; 0: none */
 	pid_t caller; /* whose call that is */
 };
@@ -126,6 +131,159 @@ static bool room_call(const char *name, uint64_t flags)
 			return true;
 	/* A new file needs a directory entry and an inode; opening an old one does not. */
 	return !strcmp(name, "openat") && flags & O_CREAT;
+}
+
+/*
+ * These leave files and other processes as they were, so a process that is killed before one of
+ * them leaves the same as one killed after it. Whatever is not in the list is taken to change
+ * something. The locks of a killed process are gone in any case; so are its mappings.
+ */
+static const char *const leaves_all[] = {"access",
+					 "arch_prctl",
+					 "brk",
+					 "capget",
+					 "clock_gettime",
+					 "clock_nanosleep",
+					 "clone3",
+					 "close",
+					 "close_range",
+					 "dup",
+					 "faccessat",
+					 "faccessat2",
+					 "fadvise64",
+					 "fcntl",
+					 "fdatasync",
+					 "flock",
+					 "fstat",
+					 "fstatfs",
+					 "fsync",
+					 "futex",
+					 "getdents64",
+					 "getegid",
+					 "geteuid",
+					 "getpid",
+					 "getrandom",
+					 "gettid",
+					 "getuid",
+					 "getxattr",
+					 "fgetxattr",
+					 "landlock_add_rule",
+					 "landlock_create_ruleset",
+					 "landlock_restrict_self",
+					 "lseek",
+					 "madvise",
+					 "mmap",
+					 "mprotect",
+					 "munmap",
+					 "newfstatat",
+					 "poll",
+					 "ppoll",
+					 "prctl",
+					 "pread64",
+					 "prlimit64",
+					 "read",
+					 "readlinkat",
+					 "recvmsg",
+					 "rseq",
+					 "rt_sigaction",
+					 "rt_sigprocmask",
+					 "sched_getaffinity",
+					 "seccomp",
+					 "set_robust_list",
+					 "set_tid_address",
+					 "statx",
+					 "statfs",
+					 "sync_file_range",
+					 "syncfs",
+					 "sysinfo",
+					 "umask",
+					 "uname"};
+
+static bool read_at(pid_t pid, unsigned long from, void *to, size_t len)
+{
+	struct iovec here = {to, len}, there = {(void *)from, len};
+
+	return process_vm_readv(pid, &here, 1, &there, 1, 0) == (ssize_t)len;
+}
+
+static bool lasts(pid_t pid, const struct ptrace_syscall_info *in, const char *name)
+{
+	uint64_t flags = in->entry.args[2];
+
+	if (!strcmp(name, "openat2") && !read_at(pid, in->entry.args[2], &flags, sizeof(flags)))
+		return true;
+	if (!strcmp(name, "openat") || !strcmp(name, "openat2"))
+		return flags & (O_CREAT | O_TRUNC | (O_TMPFILE & ~O_DIRECTORY));
+	for (size_t i = 0; i < sizeof(leaves_all) / sizeof(*leaves_all); i++)
+		if (!strcmp(name, leaves_all[i]))
+			return false;
+	return true;
+}
+
+/* Where the program's own code lies, and its bytes. */
+static void learn_code(struct tracer *t)
+{
+	char path[64], line[4352];
+	unsigned long from, to;
+	FILE *f;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/maps", (int)t->target);
+	f = fopen(path, "re");
+	while (f && !t->code && fgets(line, sizeof(line), f)) {
+		char *name = strrchr(line, '/');
+		size_t n = strlen(t->program);
+
+		if (!name || strncmp(name + 1, t->program, n) != 0 || name[n + 1] != '\n' ||
+		    !strstr(line, " r-xp ") || sscanf(line, "%lx-%lx", &from, &to) != 2)
+			continue;
+		t->text = from;
+		t->text_len = to - from;
+		t->code = malloc(t->text_len);
+		if (!t->code || !read_at(t->target, from, t->code, t->text_len))
+			die("read the program's code");
+	}
+	if (f)
+		(void)fclose(f);
+}
+
+#if defined(__x86_64__)
+/* Whether the bytes before this place are a call: relative, or through memory or a register. */
+static bool after_call(const struct tracer *t, unsigned long at)
+{
+	const unsigned char *c = t->code + at;
+
+	return at > 7 && (c[-5] == 0xe8 || (c[-6] == 0xff && (c[-5] & 0x38) == 0x10) ||
+			  (c[-3] == 0xff && (c[-2] & 0x38) == 0x10) ||
+			  (c[-2] == 0xff && (c[-1] & 0x38) == 0x10));
+}
+#endif
+
+/*
+ * The innermost return addresses on the stack that lie in the program's own code. A stale one among
+ * them makes two places of one, which costs a test more and leaves none out.
+ */
+static unsigned long site(struct tracer *t, const struct ptrace_syscall_info *in)
+{
+#if defined(__x86_64__)
+	unsigned long stack[512], hash = 5381, frames = 0;
+
+	if (!t->code)
+		learn_code(t);
+	if (!t->code || !read_at(t->target, in->stack_pointer, stack, sizeof(stack)))
+		return t->count;
+	for (size_t i = 0; i < sizeof(stack) / sizeof(*stack) && frames < SITE_FRAMES; i++) {
+		unsigned long at = stack[i] - t->text;
+
+		if (at >= t->text_len || !after_call(t, at))
+			continue;
+		hash = hash * 1000003 ^ at;
+		frames++;
+	}
+	return hash;
+#else
+	(void)in;
+	return t->count;
+#endif
 }
 
 /* Descriptors that are no files: the channel is a socket and never full of disk. */
@@ -254,8 +412,9 @@ static bool enter(struct tracer *t, pid_t pid, const struct ptrace_syscall_info 
 	if (nr >= 0 && nr < CALLS_MAX)
 		t->occurrence[nr]++;
 	if (t->log)
-		(void)fprintf(t->log, "%lu %s %lu\n", t->count, name ? name : "?",
-			      nr >= 0 && nr < CALLS_MAX ? t->occurrence[nr] : 0);
+		(void)fprintf(t->log, "%lu %s %lu %d %lx\n", t->count, name ? name : "?",
+			      nr >= 0 && nr < CALLS_MAX ? t->occurrence[nr] : 0,
+			      lasts(pid, in, name ? name : "?"), site(t, in));
 	for (size_t i = 0; i < t->specs && lives && !t->inject; i++) {
 		struct spec *s = &t->spec[i];
 
@@ -428,5 +587,6 @@ int main(int argc, char **argv)
 		(void)fclose(t.log);
 	if (t.report)
 		(void)fclose(t.report);
+	free(t.code);
 	return status;
 }

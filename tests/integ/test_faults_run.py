@@ -10,7 +10,7 @@ import subprocess
 import sys
 import unittest
 
-from fault_box import ERRORS, spread
+from fault_box import ERRORS, failures, kills, read_calls, spread
 from run_box import Host
 
 AIRLOCK, FAULT_AT = os.path.realpath(sys.argv[1]), os.path.realpath(sys.argv[2])
@@ -54,13 +54,13 @@ class WholeRun(unittest.TestCase):
                                          cwd=self.host.ws, env=self.host.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=False)
         self.assertEqual(r.returncode, 0, r.stderr)
         self.assertEqual(self.files(), AFTER)
-        with open(log, encoding="ascii") as f:
-            calls = [(n, int(k)) for _, n, k in (line.split() for line in f)]
+        calls = read_calls(log)
         commit = [i for i, (n, _) in enumerate(calls) if n in ("fsync", "syncfs")][0]
-        kills = spread(range(0, commit, 1), 400 if LONG else 3) + spread(range(commit, len(calls) - 3), 400 if LONG else 4)
-        points = [("any:%d=kill" % (i + 1), "kill") for i in kills]
-        points += spread([("%s:%d=%s" % (n, k, err), err) for err in ("ENOSPC", "EIO", "EDQUOT") for n, k in calls
-                          if n in ERRORS[err]], 400 if LONG else 5)
+        # After its last word a kill is no failure of the run.
+        points = [kills(calls[:commit]), kills(calls[commit:-3])]
+        points.append(failures(calls, {err: ERRORS[err] for err in ("ENOSPC", "EIO", "EDQUOT")}, True))
+        points = sum((spread(p, None if LONG else n) for p, n in zip(points, (3, 4, 5))), [])
+        print("%d points" % len(points), flush=True)
         for spec, fault in points:
             with self.subTest(spec):
                 self.point(spec, fault)

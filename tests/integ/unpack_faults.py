@@ -3,7 +3,7 @@ import os
 import subprocess
 import sys
 
-from fault_box import TREE_LINKS, TREES, FaultBox, flat, spread, tree_stream
+from fault_box import TREE_LINKS, TREES, FaultBox, copy_tree, flat, spread, tree_stream
 from unpack_box import Stream, main, tree
 
 LONG = "--long" in sys.argv
@@ -19,7 +19,11 @@ SHM = "/dev/shm" if os.path.isdir("/dev/shm") and os.access("/dev/shm", os.W_OK)
 
 
 class Publish(FaultBox):
-    """Workspace, staging (below .git) and state on one file system, a disk where TMPDIR is one."""
+    """Workspace, staging (below .git) and state on one file system: where TMPDIR is, a disk; for all points in memory,
+    since what a killed process leaves does not depend on when the disk has it, and each point waits for five fsyncs."""
+
+    def place(self):
+        return SHM if LONG else None
 
     def test_E7_kill_at_system_calls(self):
         points = self.kill_points(self.calls(), some(40))
@@ -99,6 +103,7 @@ class Mass(FaultBox):
     """More than half of the workspace deleted: the trash is part of the promise, whoever finishes the publish."""
     git = False
     keeps_trash = True
+    alike = True
 
     def place(self):
         self.__class__.state = os.environ.get("TMPDIR", "/tmp") if SHM else None
@@ -141,7 +146,7 @@ class Apply(FaultBox):
     def command(self, *args, root=None):
         cmd = super().command(*args, root=root)
         if "--apply" in cmd:
-            subprocess.run(["cp", "-a", os.path.join(self.kept, "pending"), self.run_dir], check=True)
+            copy_tree(os.path.join(self.kept, "pending"), os.path.join(self.run_dir, "pending"))
         return cmd
 
     def test_S1_07_apply_killed(self):

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 
-from fault_box import TREE_LINKS, TREES, FaultBox, flat, tree_stream
+from fault_box import EVERY, TREE_LINKS, TREES, UNSEEN, FaultBox, edges, flat, remove_tree, spread, tree_stream
 from unpack_box import Stream, main, tree
 
 LONG = "--long" in sys.argv
@@ -57,22 +57,25 @@ class Races(FaultBox):
         os.chmod(act, 0o755)
         self.fresh()
         for d in "moved", "elsewhere":
-            subprocess.run(["rm", "-rf", os.path.join(self.top, d)], check=True)
+            remove_tree(os.path.join(self.top, d))
         wrap = self.fault("%s:%d=run" % (call, at))
         return self.go(wrap[0], "-x", act, *wrap[1:], args=args)
 
     def places(self, n):
-        """From the first look at the workspace to the end; every one in the long suite."""
-        calls = [name for name, _ in self.calls()]
-        first, last = calls.index("faccessat2") if "faccessat2" in calls else 200, len(calls) - 2
-        if LONG:
-            return range(first, last + 1)
-        return [first + (last - first) * i // (n - 1) for i in range(n)]
+        """Calls from the first look at the workspace to the end. In the long suite all that change or see something; of
+        those from one place in the program the first two and the last."""
+        calls = self.calls()
+        names = [name for name, _ in calls]
+        calls = [c for c in calls[names.index("faccessat2") if "faccessat2" in names else 200:-1] if c[0] not in UNSEEN]
+        if LONG and not EVERY:
+            kept = edges(calls, lambda c: (c[0], c.site))
+            calls = [c for c in calls if c in kept]
+        return spread(calls, None if LONG else n)
 
     def each(self, script, n, check, *args):
-        for at in self.places(n):
-            with self.subTest("at call %d" % at):
-                res = self.with_act(script, at, *args)
+        for call, at in self.places(n):
+            with self.subTest("at %s:%d" % (call, at)):
+                res = self.with_act(script, at, *args, call=call)
                 if not self.hits():
                     continue
                 self.assertEqual(self.look_outside(), self.outer, "something outside the workspace changed")
