@@ -22,7 +22,7 @@ usage: ./do VERB [options]
   run      without arguments: the guided tour; with arguments: airlock run ARGS
   test     the whole normal suite; last line: N passed, N failed, N skipped
              --suite NAME   only that suite of the release build (see meson.build files)
-             --long         also valgrind, -fanalyzer, fuzzing, every crash point
+             --long         also -fanalyzer, valgrind, every crash point, fuzzing (LONG_PARTS="analyzer memcheck points fuzzing")
              --coverage     coverage build and report (build-cov/report/index.html)
   bench    the measures of the design against their named anchors   [NAME...]
              minutes long, only when named: huge-file, bulk (10 GiB both ways), million (files), peer-sync
@@ -199,21 +199,40 @@ sanitize() {
 	unset ASAN_OPTIONS UBSAN_OPTIONS
 }
 
-test_long() {
+# Built anew: only then the log has every warning (ccache keeps them with the objects).
+analyzer() {
 	say 'test: gcc -fanalyzer'
-	test_build build-analyzer --buildtype=debugoptimized -Db_lto=false -Dtests=false \
-		-Dc_args='-fanalyzer -Wno-error=analyzer-fd-leak'
-	if test_build build-debug --buildtype=debugoptimized -Db_lto=false; then
-		suite_run build-debug valgrind --suite unit \
-			--wrap 'valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite --child-silent-after-fork=yes'
-	fi
-	suite_run build long --suite long
-	fuzz || failed_builds=$((failed_builds + 1))
+	rm -rf build-analyzer
+	test_build build-analyzer --buildtype=debugoptimized -Db_lto=false -Dtests=false -Dwerror=false -Dc_args=-fanalyzer || return
+	tools/check-analyzer build-analyzer/compile.log || failed_builds=$((failed_builds + 1))
+}
+
+memcheck() {
+	test_build build-debug --buildtype=debugoptimized -Db_lto=false || return
+	export UNDER_VALGRIND=1
+	TIMEOUT_FACTOR=20 suite_run build-debug valgrind --suite unit \
+		--wrap 'valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite --child-silent-after-fork=yes'
+	unset UNDER_VALGRIND
+}
+
+# LONG_PARTS names some of them; docs/testing.md says what each does and how long it takes.
+test_long() {
+	local part
+	for part in ${LONG_PARTS:-analyzer memcheck points fuzzing}; do
+		case $part in
+		analyzer | memcheck) $part ;;
+		points) suite_run build long --suite long ;;
+		fuzzing) fuzz || failed_builds=$((failed_builds + 1)) ;;
+		*) die "test: LONG_PARTS has no part $part: analyzer memcheck points fuzzing" ;;
+		esac
+	done
 }
 
 coverage() {
 	have gcovr || die 'coverage: gcovr is missing: run ./do setup'
-	test_build build-cov --buildtype=debug -Db_coverage=true -Db_lto=false || return
+	# A confined helper cannot write its figures: they are measured with confinement off, and what shows that it is in
+	# force is left to the other builds.
+	test_build build-cov --buildtype=debug -Db_coverage=true -Db_lto=false -Dinsecure_no_confinement=true || return
 	suite_run build-cov coverage --no-suite long --no-suite bench --no-suite agents --no-suite project
 	mkdir -p build-cov/report
 	gcovr --root . --object-directory build-cov --filter src/ --html-details build-cov/report/index.html --print-summary build-cov

@@ -245,7 +245,8 @@ static int advance(struct chlist *l, struct run *u)
 	r = next_record(l, u, &c);
 	if (r < 0)
 		return r;
-	u->head = malloc(FIXED + c.path_len + 8);
+	/* Zeroed: the rounding of the record is written as well. */
+	u->head = calloc(1, FIXED + c.path_len + 8);
 	if (!u->head)
 		return -ENOMEM;
 	memcpy(u->head, &c, FIXED + c.path_len + 1);

@@ -213,7 +213,8 @@ class FaultBox(Box):
 
     def fault(self, spec, program=1):
         self.report = os.path.join(self.top, "report")
-        return [os.environ["FAULT_AT"], "-i", str(program), "-r", self.report, "-f", spec, "--"]
+        named = [] if spec.startswith(("any:", "full:")) else ["-s"]
+        return [os.environ["FAULT_AT"], *named, "-i", str(program), "-r", self.report, "-f", spec, "--"]
 
     def hits(self):
         with open(self.report, encoding="ascii") as f:

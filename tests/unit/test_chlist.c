@@ -6,6 +6,7 @@
 #include <cmocka.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -98,7 +99,9 @@ static void test_spilled(void **state)
 		assert_true(c.seq >= N / 2); /* the second of the two */
 	}
 	(void)getrusage(RUSAGE_SELF, &after);
-	assert_true(after.ru_maxrss - before.ru_maxrss < 4096); /* KiB; the list itself has 9 MiB */
+	/* KiB; the list itself has 9 MiB. valgrind keeps three bytes of its own for each of ours. */
+	if (!getenv("UNDER_VALGRIND"))
+		assert_true(after.ru_maxrss - before.ru_maxrss < 4096);
 	chlist_free(l);
 }
 
