@@ -2,6 +2,7 @@
 #include "policy/hostexec.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -131,10 +132,31 @@ static bool at_segments(const char *path, size_t n, const char *name, size_t k)
 	return false;
 }
 
+/* One bit a letter, however it is written; other bytes share theirs. */
+static uint32_t letter_bit(char c)
+{
+	return UINT32_C(1) << ((unsigned char)c & 31);
+}
+
+/* The letters that segments of path begin with. Most names of the table are ruled out by their first. */
+static uint32_t first_letters(const char *path, size_t n)
+{
+	uint32_t seen = n ? letter_bit(path[0]) : 0;
+
+	for (size_t i = 1; i < n; i++)
+		if (path[i - 1] == '/')
+			seen |= letter_bit(path[i]);
+	return seen;
+}
+
 static bool matches(const char *path, size_t n, size_t base, enum match match, const char *name)
 {
-	size_t k = strlen(name), len = n - base;
+	size_t k, len = n - base;
 
+	if ((match == NAME || match == PREFIX) && len &&
+	    letter_bit(path[base]) != letter_bit(name[0]))
+		return false;
+	k = strlen(name);
 	switch (match) {
 	case AT:
 		return at_segments(path, n, name, k);
@@ -149,6 +171,7 @@ static bool matches(const char *path, size_t n, size_t base, enum match match, c
 
 unsigned hostexec_flags(const char *path, size_t n)
 {
+	uint32_t seen = first_letters(path, n);
 	size_t base = n;
 	unsigned flags = 0;
 
@@ -156,6 +179,7 @@ unsigned hostexec_flags(const char *path, size_t n)
 		base--;
 	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
 		if (!(flags & table[i].flag) &&
+		    (table[i].match != AT || seen & letter_bit(table[i].name[0])) &&
 		    matches(path, n, base, table[i].match, table[i].name))
 			flags |= table[i].flag;
 	return flags;

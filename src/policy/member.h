@@ -109,5 +109,7 @@ const char *member_name_rule(const char *path, size_t n);
 bool member_is_dot_git(const char *segment, size_t n);
 /* True if some file system takes the segment for `name`, small ASCII letters. */
 bool member_is_folded(const char *segment, size_t n, const char *name);
+/* The same of several, NULL-ended: which of them, or -1. */
+int member_is_folded_of(const char *segment, size_t n, const char *const *names);
 
 #endif

@@ -135,6 +135,17 @@ bool member_is_folded(const char *segment, size_t n, const char *name)
 	return len == strlen(name) && memcmp(t, name, len) == 0;
 }
 
+int member_is_folded_of(const char *segment, size_t n, const char *const *names)
+{
+	char t[FOLDED_MAX];
+	size_t len = fold(segment, n, t);
+
+	for (int i = 0; names[i]; i++)
+		if (len == strlen(names[i]) && memcmp(t, names[i], len) == 0)
+			return i;
+	return -1;
+}
+
 static bool is_reserved(const char *segment, size_t n)
 {
 	char t[FOLDED_MAX];

@@ -45,14 +45,6 @@ static int on_either(struct place *p, const char *name)
 	return r > 0 ? p->scratch->kind != MK_ABSENT : r;
 }
 
-static bool is_name(const char *s, size_t n, const char *const *names)
-{
-	for (; *names; names++)
-		if (member_is_folded(s, n, *names))
-			return true;
-	return false;
-}
-
 /* 1: HEAD beside what makes its directory a repository. */
 static int is_layout(struct place *p)
 {
@@ -76,13 +68,13 @@ static bool host_is_layout(struct place *p)
 /* Is the segment of `n` bytes at `s`, in the directory p, one that may not come in? 1, 0, errno. */
 static int judge(struct place *p, const char *s, size_t n)
 {
-	static const char *const orders[] = {"config", "config.worktree", "hooks", "commondir",
-					     NULL};
-	static const char *const parts[] = {"head", "objects", "refs", NULL}; /* folded */
-	bool order = is_name(s, n, orders);
-	int r;
+	enum { ORDERS = 4 }; /* the first of them; folded all */
+	static const char *const names[] = {"config", "config.worktree", "hooks", "commondir",
+					    "head",   "objects",	 "refs",  NULL};
+	int which = member_is_folded_of(s, n, names), r;
+	bool order = which < ORDERS;
 
-	if (!order && !is_name(s, n, parts))
+	if (which < 0)
 		return 0;
 	r = is_layout(p);
 	if (r <= 0 || order)

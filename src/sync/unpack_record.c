@@ -50,14 +50,18 @@ void record_put_string(struct buf *b, const char *s)
 {
 	(void)buf_putc(b, '"');
 	for (; *s; s++) {
-		unsigned char c = (unsigned char)*s;
+		const char *from = s;
+		unsigned char c;
 
+		while ((c = (unsigned char)*s) >= 0x20 && c != '"' && c != '\\' && c != 0x7f)
+			s++;
+		(void)buf_put(b, from, (size_t)(s - from));
+		if (!c)
+			break;
 		if (c == '"' || c == '\\')
 			(void)buf_putf(b, "\\%c", c);
-		else if (c < 0x20 || c == 0x7f)
-			(void)buf_putf(b, "\\u%04x", c);
 		else
-			(void)buf_putc(b, (char)c);
+			(void)buf_putf(b, "\\u%04x", c);
 	}
 	(void)buf_putc(b, '"');
 }
@@ -68,7 +72,9 @@ void record_put_bytes(struct buf *b, const char *key, const char *s)
 	char *to;
 
 	if (is_utf8(s)) {
-		(void)buf_putf(b, "\"%s\":", key);
+		(void)buf_putc(b, '"');
+		(void)buf_puts(b, key);
+		(void)buf_puts(b, "\":");
 		record_put_string(b, s);
 		return;
 	}
@@ -85,7 +91,9 @@ void record_put_bytes(struct buf *b, const char *key, const char *s)
 
 void record_put(struct buf *b, const struct unpack_change *c, const char *saved)
 {
-	(void)buf_putf(b, "{\"action\":\"%s\",", unpack_action_name(c->action));
+	(void)buf_puts(b, "{\"action\":\"");
+	(void)buf_puts(b, unpack_action_name(c->action));
+	(void)buf_puts(b, "\",");
 	record_put_bytes(b, "path", c->path);
 	if (c->rule[0]) {
 		(void)buf_puts(b, ",\"rule\":");
@@ -154,7 +162,12 @@ static int by_path(const void *x, const void *y)
 
 void record_sort(struct unpack_report *r)
 {
-	if (r->changes_len)
+	size_t i = 1;
+
+	/* Most come in this order. */
+	while (i < r->changes_len && by_path(&r->changes[i - 1], &r->changes[i]) <= 0)
+		i++;
+	if (i < r->changes_len)
 		qsort(r->changes, r->changes_len, sizeof(*r->changes), by_path);
 }
 

@@ -28,6 +28,8 @@
 #define PIECE_LEAST 4096	/* a batch with less room than that is full */
 #define STACK_BYTES (128 << 10) /* no recursion; largest frame: a path */
 #define PUSH_BYTES (1 << 20) /* from here on a file's write-back is started whatever came before */
+#define PUSH_FIRST \
+	128 /* of the first files too: a few are waited for one by one; of many each start costs as much as the file */
 #define SYNC_EVERY \
 	12288 /* files; each early sync costs a commit of the file system's journal, during which it stalls */
 
@@ -130,7 +132,7 @@ static int end_file(struct writer *w, const struct order *o)
 	 * Starts the write-back now; the sync before the commit then finds little left to do. Many small files
 	 * are left to the kernel, which does them together.
 	 */
-	if (r == 0 && (o->at >= PUSH_BYTES || w->files < PUSH_EACH_MAX))
+	if (r == 0 && (o->at >= PUSH_BYTES || w->files < PUSH_FIRST))
 		(void)sync_file_range(w->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
 	w->files++;
 	cleanup_fd(&w->fd);
