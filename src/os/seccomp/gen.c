@@ -2,8 +2,9 @@
  * gen.c: prints the seccomp programs as C arrays. A build-time tool: it links libseccomp, so that
  * airlock-launch, which installs the programs, links nothing.
  *
- * A program is a prelude of argument rules, assembled here, and behind it the list of numbers,
- * compiled by libseccomp. The prelude compares the low 32 bits of an argument, because that is what
+ * A program is a prelude of argument rules, assembled here, and behind it the list of numbers, as libseccomp
+ * judges them: its program says of each run of neighbouring numbers what their verdict is, and ours searches the
+ * runs. That is a third of libseccomp's instructions, which the kernel compiles anew at each start. The prelude compares the low 32 bits of an argument, because that is what
  * the kernel looks at for these calls; libseccomp compares 64, and `TIOCSTI | 1 << 32` would pass a
  * "not equal" rule.
  */
@@ -40,7 +41,7 @@
 	(CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | \
 	 CLONE_NEWPID | CLONE_NEWNET)
 
-#define PRELUDE_MAX 128
+#define PROG_MAX 512
 #define EXPORT_MAX 4096
 
 #define DATA(f) ((uint32_t)offsetof(struct seccomp_data, f))
@@ -48,13 +49,13 @@
 #define REFUSE(err) (SECCOMP_RET_ERRNO | (err))
 
 struct prog {
-	struct sock_filter f[PRELUDE_MAX];
+	struct sock_filter f[PROG_MAX];
 	unsigned n;
 };
 
 static void emit(struct prog *p, uint16_t code, uint32_t k, uint8_t jt, uint8_t jf)
 {
-	if (p->n == PRELUDE_MAX)
+	if (p->n == PROG_MAX)
 		abort();
 	p->f[p->n++] = (struct sock_filter){.code = code, .k = k, .jt = jt, .jf = jf};
 }
@@ -163,10 +164,126 @@ static void print(const char *name, const struct sock_filter *f, size_t n)
 	(void)name;
 }
 
+/* Runs a program that looks at nothing but number and architecture; anything else is a fault of this tool. */
+static uint32_t judge(const struct sock_filter *f, size_t n, uint32_t arch, uint32_t nr)
+{
+	uint32_t a = 0;
+
+	for (size_t pc = 0; pc < n; pc++) {
+		bool yes = false;
+
+		switch (f[pc].code) {
+		case BPF_LD | BPF_W | BPF_ABS:
+			if (f[pc].k != DATA(nr) && f[pc].k != DATA(arch))
+				abort();
+			a = f[pc].k == DATA(nr) ? nr : arch;
+			continue;
+		case BPF_RET | BPF_K:
+			return f[pc].k;
+		case BPF_JMP | BPF_JA:
+			pc += f[pc].k;
+			continue;
+		case BPF_JMP | BPF_JEQ | BPF_K:
+			yes = a == f[pc].k;
+			break;
+		case BPF_JMP | BPF_JGE | BPF_K:
+			yes = a >= f[pc].k;
+			break;
+		case BPF_JMP | BPF_JGT | BPF_K:
+			yes = a > f[pc].k;
+			break;
+		default:
+			abort();
+		}
+		pc += yes ? f[pc].jt : f[pc].jf;
+	}
+	abort();
+}
+
+/* Numbers from `from` to the next run's have one verdict. */
+struct run {
+	uint32_t from, verdict;
+};
+
+static int compare_u32(const void *x, const void *y)
+{
+	uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
+
+	return (a > b) - (a < b);
+}
+
+/* A verdict changes only where a jump compares: at its constant and behind it. */
+static size_t find_runs(const struct sock_filter *f, size_t n, struct run *ret)
+{
+	static uint32_t edges[2 * EXPORT_MAX + 1];
+	size_t len = 0, runs = 0;
+
+	edges[len++] = 0;
+	for (size_t i = 0; i < n; i++) {
+		if (BPF_CLASS(f[i].code) != BPF_JMP)
+			continue;
+		edges[len++] = f[i].k;
+		if (f[i].k != UINT32_MAX)
+			edges[len++] = f[i].k + 1;
+	}
+	qsort(edges, len, sizeof(edges[0]), compare_u32);
+	for (size_t i = 0; i < len; i++) {
+		uint32_t v = judge(f, n, ARCH, edges[i]);
+
+		if (runs == 0 || ret[runs - 1].verdict != v)
+			ret[runs++] = (struct run){edges[i], v};
+	}
+	return runs;
+}
+
+/* The search for one of the runs, then the verdict, behind its jump. */
+static void search(struct prog *p, const struct run *r, size_t n)
+{
+	size_t mid = n / 2;
+	unsigned at = p->n;
+
+	if (n == 1) {
+		emit(p, BPF_RET | BPF_K, r[0].verdict, 0, 0);
+		return;
+	}
+	emit(p, BPF_JMP | BPF_JGE | BPF_K, r[mid].from, 0, 0);
+	search(p, r, mid);
+	if (p->n - at - 1 > UINT8_MAX)
+		abort();
+	p->f[at].jt = (uint8_t)(p->n - at - 1);
+	search(p, r + mid, n - mid);
+}
+
+/* The same verdict for every number, on either side of each edge, and for other architectures. */
+static bool same(const struct prog *p, const struct sock_filter *f, size_t n, const struct run *r,
+		 size_t runs)
+{
+	const uint32_t archs[] = {ARCH, AUDIT_ARCH_I386, AUDIT_ARCH_ARM, 0, UINT32_MAX};
+
+	for (size_t a = 0; a < ARRAY_LEN(archs); a++) {
+		for (uint32_t nr = 0; nr < 8192; nr++)
+			if (judge(p->f, p->n, archs[a], nr) != judge(f, n, archs[a], nr))
+				return false;
+		for (size_t i = 0; i < runs; i++)
+			for (uint32_t d = 0; d < 3; d++) {
+				uint32_t nr = r[i].from - 1 + d;
+
+				if (judge(p->f, p->n, archs[a], nr) != judge(f, n, archs[a], nr))
+					return false;
+			}
+		if (judge(p->f, p->n, archs[a], UINT32_MAX) != judge(f, n, archs[a], UINT32_MAX))
+			return false;
+	}
+	return true;
+}
+
 static int export(const char *name, scmp_filter_ctx ctx, const struct prog *prelude)
 {
 	static struct sock_filter f[EXPORT_MAX];
+	static struct run runs[2 * EXPORT_MAX + 1];
 	_cleanup_fd_ int fd = memfd_create(name, MFD_CLOEXEC);
+	struct prog p = {.n = 0};
+	size_t nruns, len;
 	ssize_t n;
 
 	if (fd < 0 || seccomp_export_bpf(ctx, fd) < 0)
@@ -174,9 +291,21 @@ static int export(const char *name, scmp_filter_ctx ctx, const struct prog *prel
 	n = pread(fd, f, sizeof(f), 0);
 	if (n <= 0 || (size_t)n == sizeof(f) || (size_t)n % sizeof(f[0]))
 		return -EIO;
+	len = (size_t)n / sizeof(f[0]);
+	nruns = find_runs(f, len, runs);
+	emit(&p, BPF_LD | BPF_W | BPF_ABS, DATA(arch), 0, 0);
+	emit(&p, BPF_JMP | BPF_JEQ | BPF_K, ARCH, 1, 0);
+	emit(&p, BPF_RET | BPF_K, judge(f, len, 0, 0), 0, 0);
+	emit(&p, BPF_LD | BPF_W | BPF_ABS, DATA(nr), 0, 0);
+	search(&p, runs, nruns);
+	if (!same(&p, f, len, runs, nruns)) {
+		(void)fprintf(stderr, "seccomp profile: %s: the search differs from the list\n",
+			      name);
+		return -EINVAL;
+	}
 	(void)printf("static const struct sock_filter %s[] = {\n", name);
 	print(name, prelude->f, prelude->n);
-	print(name, f, (size_t)n / sizeof(f[0]));
+	print(name, p.f, p.n);
 	(void)printf("};\n\n");
 	return 0;
 }
