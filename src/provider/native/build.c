@@ -174,26 +174,37 @@ static int place_writable(const struct image *im, int root, struct failure *f)
 	return 0;
 }
 
-/* The old root lands on top of the new one's "/" and is detached with everything below it. */
-static int pivot(int root, struct failure *f)
+/* The old root lands on top of the new one's "/"; beside.c detaches it with everything below it. */
+static int pivot(struct image *im, struct failure *f)
 {
-	struct stat here, there;
+	int root = im->root;
+	struct stat st;
 
 	if (fchdir(root) < 0)
 		return fail(f, STEP_PIVOT, errno, "fchdir");
 	if (syscall(SYS_pivot_root, ".", ".") < 0)
 		return fail(f, STEP_PIVOT, errno, "pivot_root");
-	if (umount2(".", MNT_DETACH) < 0)
-		return fail(f, STEP_PIVOT, errno, "detach the old root");
+	/* For image_prove: the descriptor's number may be another's by then. */
+	if (fstat(root, &st) < 0)
+		return fail(f, STEP_PIVOT, errno, "fstat");
+	im->root_dev = st.st_dev;
+	im->root_ino = st.st_ino;
+	return 0;
+}
+
+int image_prove(const struct image *im, struct failure *f)
+{
+	struct stat there;
+
 	if (chdir("/") < 0)
 		return fail(f, STEP_PIVOT, errno, "chdir");
 	/*
 	 * Safe because: proved, not assumed. A walk up from a mount and down again sees whatever still lies
 	 * over the root; it must find the root itself.
 	 */
-	if (fstat(root, &here) < 0 || stat("/proc/..", &there) < 0)
+	if (stat("/proc/..", &there) < 0)
 		return fail(f, STEP_PIVOT, errno, "/proc/..");
-	if (here.st_dev != there.st_dev || here.st_ino != there.st_ino)
+	if (there.st_dev != im->root_dev || there.st_ino != im->root_ino)
 		return fail(f, STEP_PIVOT, EXDEV, "the old root is still there");
 	return 0;
 }
@@ -239,5 +250,5 @@ int image_build(struct image *im, const struct plan *p, struct failure *f)
 				MOUNT_ATTR_NOEXEC);
 	if (r < 0)
 		return fail(f, STEP_STORAGE, -r, "upper");
-	return pivot(root, f);
+	return pivot(im, f);
 }

@@ -8,11 +8,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
-#include <net/if.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -24,6 +22,7 @@
 #include "os/caps.h"
 #include "os/landlock.h"
 #include "os/seccomp.h"
+#include "provider/native/beside.h"
 #include "wire/guest.h"
 
 /* Descriptors are moved here first, above every place that the guest expects one at. */
@@ -43,17 +42,6 @@ static int become_mapped(const struct plan *p, struct failure *f)
 	if (setresuid(p->uid_inside, p->uid_inside, p->uid_inside) < 0)
 		return fail(f, STEP_IDS, errno, "setresuid");
 	return 0;
-}
-
-static int loopback_up(struct failure *f)
-{
-	_cleanup_fd_ int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	struct ifreq r = {.ifr_flags = IFF_UP};
-
-	if (fd < 0)
-		return fail(f, STEP_LOOPBACK, errno, "socket");
-	memcpy(r.ifr_name, "lo", sizeof("lo"));
-	return ioctl(fd, SIOCSIFFLAGS, &r) < 0 ? fail(f, STEP_LOOPBACK, errno, "lo") : 0;
 }
 
 /* Lowers, never raises: a host limit that is lower already stays. */
@@ -140,8 +128,6 @@ static int prepare(const struct plan *p, struct failure *f)
 {
 	int r;
 
-	if (p->net == NET_NONE && loopback_up(f) < 0)
-		return -1;
 	if (sethostname(p->hostname, strlen(p->hostname)) < 0)
 		return fail(f, STEP_HOSTNAME, errno, p->hostname);
 	r = caps_drop_bounding();
@@ -196,18 +182,34 @@ static int build(struct child *c, struct failure *f)
 	return image_build(c->image, c->plan, f);
 }
 
+/*
+ * With the second task at work: no step of the policy is left out, and none that the guest depends on is under way
+ * still when it starts.
+ */
+static int become_sandbox(struct child *c, struct beside *b, int *sync, struct failure *f)
+{
+	if (build(c, f) < 0)
+		return -1;
+	beside_pivoted(b);
+	if (beside_enter_net(b, f) < 0 || limits(c->plan, f) < 0 || arrange_fds(c, sync, f) < 0 ||
+	    give_up(c->plan, f) < 0)
+		return -1;
+	return beside_end(b, f) < 0 ? -1 : image_prove(c->image, f);
+}
+
 int child_main(void *arg)
 {
 	struct child *c = arg;
 	static char name[] = "airlock-guest";
 	char *argv[] = {name, NULL}, *env[] = {NULL};
 	struct failure f = {0};
-	int sync = c->sync;
+	struct beside b;
+	int sync = c->sync, r;
 
+	r = beside_start(&b, c->plan->net == NET_NONE, c->stack_beside, &f);
 	/* Its own copy of launch's end would hide launch's death from it. */
 	(void)close(c->peer);
-	if (build(c, &f) < 0 || limits(c->plan, &f) < 0 || arrange_fds(c, &sync, &f) < 0 ||
-	    give_up(c->plan, &f) < 0)
+	if (r < 0 || become_sandbox(c, &b, &sync, &f) < 0)
 		report(sync, &f);
 	if (orphaned(sync))
 		_exit(1);

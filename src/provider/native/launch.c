@@ -26,9 +26,12 @@
 #include "os/seccomp.h"
 #include "wire/guest.h"
 
+/* The network namespace, where one is asked for, is made beside the rest (beside.h). */
 #define SANDBOX_NAMESPACES \
 	(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP)
+#define BESIDE_STACK 65536
 #define CHILD_STACK 262144 /* only what is touched becomes memory */
+#define STACKS (BESIDE_STACK + CHILD_STACK)
 #define CHILD_GUARD 4096
 #define CHILD_ARGS 64 /* room for a struct child, keeps the stack aligned */
 
@@ -69,17 +72,17 @@ static int write_maps(pid_t pid, const struct plan *p, struct failure *f)
 static pid_t clone_child(struct launch *l, const struct child *c)
 {
 	int flags = SANDBOX_NAMESPACES | CLONE_PIDFD | CLONE_VM | SIGCHLD;
-	char *stack = mmap(NULL, CHILD_STACK, PROT_READ | PROT_WRITE,
+	char *stack = mmap(NULL, STACKS, PROT_READ | PROT_WRITE,
 			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK | MAP_NORESERVE, -1, 0);
 	struct child *mine;
 
-	if (stack == MAP_FAILED || mprotect(stack, CHILD_GUARD, PROT_NONE) < 0)
+	if (stack == MAP_FAILED || mprotect(stack, CHILD_GUARD, PROT_NONE) < 0 ||
+	    mprotect(stack + BESIDE_STACK, CHILD_GUARD, PROT_NONE) < 0)
 		return -1;
 	/* Above its stack, where no frame of ours can come to lie. */
-	mine = (struct child *)(void *)(stack + CHILD_STACK - CHILD_ARGS);
+	mine = (struct child *)(void *)(stack + STACKS - CHILD_ARGS);
 	*mine = *c;
-	if (l->plan.net == NET_NONE)
-		flags |= CLONE_NEWNET;
+	mine->stack_beside = stack + BESIDE_STACK;
 	return clone(child_main, mine, flags, mine, &l->pidfd);
 }
 

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "provider/native/step.h"
 #include "provider/plan.h"
@@ -35,6 +36,8 @@ struct image {
 	int lease;		     /* upper and work, below one mount as overlay demands */
 	int home, tmp, upper_ro, aside;
 	int root; /* the new one */
+	dev_t root_dev;
+	ino_t root_ino;
 };
 
 void image_init(struct image *im);
@@ -43,8 +46,13 @@ void image_init(struct image *im);
  * mapped already: a file without an owner cannot be made. Leaves the current directory at the new root.
  */
 int image_base(struct image *im, const struct plan *p, struct failure *f);
-/* Adds what the plan names, and makes the tree the root. Leaves the current directory at "/". */
+/*
+ * Adds what the plan names, and makes the tree the root. The old one lies over the current directory still, and nothing
+ * but that leads to it.
+ */
 int image_build(struct image *im, const struct plan *p, struct failure *f);
+/* Fails unless the old root is gone. Changes the current directory to "/". Needs no rights. */
+int image_prove(const struct image *im, struct failure *f);
 /* Programs, libraries and the chosen names of /etc, writable still. The current directory is root, here and below. */
 int image_system(int root, struct failure *f);
 /* /etc's own files: generated, never the host's. */
@@ -89,6 +97,7 @@ struct child {
 	int sync; /* to launch: waits for id maps, then for storage; reports a failure */
 	int peer; /* launch's end of that: closed at once */
 	int guest_sock;
+	void *stack_beside; /* top of a stack for beside.h */
 	bool opens; /* what the plan names, with ids it has only before it takes the mapped ones */
 };
 

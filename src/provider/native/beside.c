@@ -1,0 +1,129 @@
+/*
+ * Policy: a second task of the child's for the two calls that make the kernel wait, the network namespace and the
+ * end of the old root. It has the child's rights over the sandbox's own namespaces and no others, runs nothing but
+ * this file, and has ended before the child becomes the guest (beside_end): no foreign code ever runs beside it.
+ * Not done here: to enter the namespace and to prove that the old root is gone, which the child does itself.
+ */
+#include "provider/native/beside.h"
+
+#include <errno.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "wire/guest.h"
+
+/*
+ * Safe because: the new namespace belongs to the sandbox's own user namespace, the only one this task has rights in;
+ * its one interface is its own loopback.
+ */
+static int make_net(struct beside *b)
+{
+	_cleanup_fd_ int fd = -1;
+	struct ifreq r = {.ifr_flags = IFF_UP};
+
+	if (unshare(CLONE_NEWNET) < 0)
+		return fail(&b->failure, STEP_NAMESPACES, errno, "network");
+	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return fail(&b->failure, STEP_LOOPBACK, errno, "socket");
+	memcpy(r.ifr_name, "lo", sizeof("lo"));
+	if (ioctl(fd, SIOCSIFFLAGS, &r) < 0)
+		return fail(&b->failure, STEP_LOOPBACK, errno, "lo");
+	/* The socket's own namespace, close-on-exec: no path, which the child is busy changing. */
+	b->net = ioctl(fd, SIOCGSKNS);
+	return b->net < 0 ? fail(&b->failure, STEP_NAMESPACES, errno, "network") : 0;
+}
+
+static void tell(int fd)
+{
+	const uint64_t one = 1;
+
+	/* Never: the counter is far from full. Who waits in vain is ended when the time for a start is over. */
+	if (write(fd, &one, sizeof(one)) != sizeof(one))
+		_exit(1);
+}
+
+static int await(int fd)
+{
+	uint64_t n;
+
+	return read(fd, &n, sizeof(n)) == sizeof(n) ? 0 : -1;
+}
+
+static int beside_main(void *arg)
+{
+	struct beside *b = arg;
+	int r = b->wants_net ? make_net(b) : 0;
+
+	tell(b->made);
+	if (r < 0)
+		_exit(1);
+	if (await(b->pivoted) < 0) {
+		(void)fail(&b->failure, STEP_PIVOT, errno, "event");
+		_exit(1);
+	}
+	/* Out of every path's reach at once; what takes long is a grace period of the kernel after that. */
+	if (umount2(".", MNT_DETACH) < 0) {
+		(void)fail(&b->failure, STEP_PIVOT, errno, "detach the old root");
+		_exit(1);
+	}
+	_exit(0);
+}
+
+int beside_start(struct beside *b, bool wants_net, void *stack, struct failure *f)
+{
+	*b = (struct beside){.wants_net = wants_net, .net = -1};
+	b->made = eventfd(0, EFD_CLOEXEC);
+	b->pivoted = eventfd(0, EFD_CLOEXEC);
+	/* The places of the guest's descriptors are taken, so these outlive the arranging of those. */
+	if (b->made <= GUEST_FD_UPPER || b->pivoted <= GUEST_FD_UPPER)
+		return fail(f, STEP_EXEC, b->made < 0 || b->pivoted < 0 ? errno : EBADF, "event");
+	b->pid = clone(beside_main, stack, CLONE_VM | CLONE_FS | CLONE_FILES | SIGCHLD, b);
+	return b->pid < 0 ? fail(f, STEP_NAMESPACES, errno, "clone") : 0;
+}
+
+int beside_enter_net(struct beside *b, struct failure *f)
+{
+	if (await(b->made) < 0)
+		return fail(f, STEP_NAMESPACES, errno, "event");
+	if (b->failure.step != STEP_NONE) {
+		*f = b->failure;
+		return -1;
+	}
+	if (b->wants_net && setns(b->net, CLONE_NEWNET) < 0)
+		return fail(f, STEP_NAMESPACES, errno, "network");
+	return 0;
+}
+
+void beside_pivoted(struct beside *b)
+{
+	tell(b->pivoted);
+}
+
+int beside_end(struct beside *b, struct failure *f)
+{
+	siginfo_t si = {0};
+	int r;
+
+	do {
+		r = waitid(P_PID, (id_t)b->pid, &si, WEXITED | __WALL);
+	} while (r < 0 && errno == EINTR);
+	if (r < 0)
+		return fail(f, STEP_PIVOT, errno, "waitid");
+	if (si.si_code == CLD_EXITED && si.si_status == 0)
+		return 0;
+	if (b->failure.step == STEP_NONE)
+		return fail(f, STEP_PIVOT, ECHILD, "detach the old root");
+	*f = b->failure;
+	return -1;
+}

@@ -1,0 +1,37 @@
+/*
+ * beside.h: what of a start the kernel keeps waiting, done beside the rest.
+ *
+ * A network namespace with its loopback is half of what all namespaces cost, and a root that is detached waits for a
+ * grace period (0.3 ms, on a busy machine ten times that). Both are the work of a second task that shares the child's
+ * memory, descriptors and directories; the child meanwhile builds the tree, then sets its limits and loads its filter.
+ * errno is shared as well: no call of the second task is expected to fail.
+ */
+#ifndef AIRLOCK_PROVIDER_NATIVE_BESIDE_H
+#define AIRLOCK_PROVIDER_NATIVE_BESIDE_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "provider/native/step.h"
+
+struct beside {
+	bool wants_net;
+	int made, pivoted; /* events; like net close-on-exec, and never closed before */
+	int net;	   /* the namespace */
+	pid_t pid;
+	struct failure failure; /* the second task's */
+};
+
+/*
+ * stack: top of one for the second task, in memory that lives as long as the child. Must be called while the descriptors
+ * up to GUEST_FD_UPPER are taken. This and what follows: 0, or -1 and f filled.
+ */
+int beside_start(struct beside *b, bool wants_net, void *stack, struct failure *f);
+/* Waits for the namespace and enters it. */
+int beside_enter_net(struct beside *b, struct failure *f);
+/* The old root lies over the current directory, which stays where it is: detach it. */
+void beside_pivoted(struct beside *b);
+/* Waits until the second task is gone; fails unless it has done all. */
+int beside_end(struct beside *b, struct failure *f);
+
+#endif
