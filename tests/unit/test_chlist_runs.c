@@ -24,7 +24,7 @@
 static void a_list_of_long_paths_fills_its_runs_to_the_limit(void **state)
 {
 	struct change c = {.kind = MK_FILE, .path_len = PATH_MEMBER_MAX}, got;
-	struct chlist *l;
+	struct chlist *l = NULL;
 	uint64_t n = 0;
 	int dir = open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r;
 
