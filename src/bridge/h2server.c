@@ -16,6 +16,8 @@
 
 /* Bytes that a header costs beyond its own (RFC 9113, 6.5.2). */
 #define PAIR_COST 32
+#define FIELDS_MOST 32	   /* headers of nearly every request */
+#define TEXT_MOST 500	   /* and their bytes */
 #define NO_REQUEST_COST 12 /* tokens (h2chan.h): those of a request, and those of a reset */
 
 struct field { /* offsets: the text moves while it grows */
@@ -28,7 +30,7 @@ struct stream {
 	int32_t id;
 	struct buf text; /* names and values of the request */
 	struct field *field;
-	size_t fields;
+	size_t fields, fields_cap;
 	struct header *headers; /* views into text, once it is whole */
 	struct view method, path;
 	int64_t content_length; /* -1: not said */
@@ -111,11 +113,12 @@ static void answer_head(void *arg, int status, const struct header *h, size_t n)
 	struct stream *st = arg;
 	nghttp2_nv nv[POLICY_HEADERS_MAX + 8];
 	nghttp2_data_provider body = {.source.ptr = st, .read_callback = read_answer};
-	char code[8];
+	/* 200 to 599 (guard.h) */
+	const char code[] = {(char)('0' + status / 100 % 10), (char)('0' + status / 10 % 10),
+			     (char)('0' + status % 10)};
 	size_t k = 0;
 
-	(void)snprintf(code, sizeof(code), "%d", status);
-	nv[k++] = h2_pair(":status", 7, code, strlen(code));
+	nv[k++] = h2_pair(":status", 7, code, sizeof(code));
 	for (size_t i = 0; i < n && k < ARRAY_LEN(nv); i++)
 		nv[k++] = h2_pair(h[i].name.p, h[i].name.n, h[i].value.p, h[i].value.n);
 	if (nghttp2_submit_response(st->s->ch.s, st->id, nv, k, is_head(st) ? NULL : &body) < 0)
@@ -262,6 +265,19 @@ static int on_begin(nghttp2_session *session, const nghttp2_frame *f, void *arg)
 	return nghttp2_session_set_stream_user_data(session, st->id, st);
 }
 
+/* What nearly every request has, then as many as there may be. */
+static int more_fields(struct stream *st)
+{
+	size_t cap = st->fields_cap ? BRIDGE_HEADERS_MAX + 8 : FIELDS_MOST;
+	struct field *f = realloc(st->field, cap * sizeof(*f));
+
+	if (!f)
+		return -ENOMEM;
+	st->field = f;
+	st->fields_cap = cap;
+	return st->text.data || buf_room(&st->text, TEXT_MOST) ? 0 : -ENOMEM;
+}
+
 static int on_header(nghttp2_session *session, const nghttp2_frame *f, const uint8_t *name,
 		     size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags,
 		     void *arg)
@@ -275,14 +291,12 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *f, const uin
 	/* A trailer is heard by nobody. */
 	if (!st || st->judged || f->headers.cat != NGHTTP2_HCAT_REQUEST)
 		return 0;
-	if (!st->field)
-		st->field = malloc((BRIDGE_HEADERS_MAX + 8) * sizeof(*st->field));
-	if (!st->field)
-		return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
 	if (st->fields == BRIDGE_HEADERS_MAX + 8) {
 		st->oversize = true;
 		return 0;
 	}
+	if (st->fields == st->fields_cap && more_fields(st) < 0)
+		return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
 	to = &st->field[st->fields];
 	*to = (struct field){(uint32_t)st->text.len, (uint32_t)name_len,
 			     (uint32_t)(st->text.len + name_len), (uint32_t)value_len};
@@ -381,6 +395,9 @@ static void judge(struct stream *st, bool no_body)
 		st->x = exchange_begin(s->b, &req, &answers, st);
 	}
 	if (!st->x) {
+		/* Out of memory: counted, as whatever else is not forwarded. */
+		if (!st->oversize)
+			exchange_refused(s->b, 0, "bridge.memory");
 		if (!st->oversize)
 			(void)nghttp2_submit_rst_stream(s->ch.s, NGHTTP2_FLAG_NONE, st->id,
 							NGHTTP2_REFUSED_STREAM);

@@ -52,6 +52,7 @@ static void retire(struct conn *k)
 
 	k->call = NULL;
 	k->idle_ns = clock_mono_ns();
+	k->look = u->loop->looks;
 	k->next = u->idle;
 	k->prev = &u->idle;
 	if (k->next)
@@ -60,17 +61,36 @@ static void retire(struct conn *k)
 	upstream_http_soon(u, k->idle_ns + BRIDGE_KEEPALIVE_MS * NS_PER_MS);
 }
 
-struct conn *upstream_conn_reusable(struct upstream *u, int64_t now)
+/* Nothing came that nobody asked for: neither bytes, which would be taken for the next answer, nor an end. */
+static bool quiet(struct conn *k)
 {
-	struct conn *k;
+	/* The loop has looked at it since, and all it saw in this turn has been dealt with: one system call less. */
+	if (!k->wire && k->look != k->u->loop->looks)
+		return true;
+	return wire_quiet(k->wire, k->fd);
+}
 
-	while ((k = u->idle)) {
-		if (now - k->idle_ns < BRIDGE_KEEPALIVE_MS * NS_PER_MS &&
-		    wire_quiet(k->wire, k->fd))
+bool upstream_conn_reuse(struct upstream_call *c, int64_t now)
+{
+	struct upstream *u = c->u;
+	struct conn *k = u->idle;
+
+	/* The one that was used last of those that the loop has looked at; where there is none, the last. */
+	while (k && k->look == u->loop->looks && k->next)
+		k = k->next;
+	for (; k; k = u->idle) {
+		if (now - k->idle_ns < BRIDGE_KEEPALIVE_MS * NS_PER_MS && quiet(k))
 			break;
 		upstream_conn_hang_up(k);
 	}
-	return k;
+	if (!k)
+		return false;
+	upstream_conn_unlist(k);
+	k->call = c;
+	k->heard = false;
+	c->conn = k;
+	http1_next_answer(&k->p, c->to_head);
+	return true;
 }
 
 /* Begins to connect to c->at. 0, or a negative errno: that address is no good. */

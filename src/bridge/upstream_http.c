@@ -18,6 +18,7 @@
 #include "base/clock.h"
 
 #define HEAD_OUT_MAX 65536
+#define HEAD_MOST 500
 
 void upstream_http_soon(struct upstream *u, int64_t when)
 {
@@ -53,6 +54,8 @@ static int put_head(struct upstream_call *c, const struct upstream_request *q)
 {
 	struct buf *b = &c->head;
 
+	/* Most fit: one allocation. */
+	(void)buf_room(b, HEAD_MOST);
 	(void)buf_puts(b, q->method);
 	(void)buf_putc(b, ' ');
 	(void)buf_put(b, q->target.p, q->target.n);
@@ -72,7 +75,6 @@ static int put_head(struct upstream_call *c, const struct upstream_request *q)
 struct upstream_call *upstream_start(struct upstream *u, const struct upstream_request *q)
 {
 	struct upstream_call *c = calloc(1, sizeof(*c));
-	struct conn *k;
 
 	if (!c)
 		return NULL;
@@ -96,15 +98,7 @@ struct upstream_call *upstream_start(struct upstream *u, const struct upstream_r
 	if (c->next)
 		c->next->prev = &c->next;
 	u->calls = c;
-	k = upstream_conn_reusable(u, c->started_ns);
-	if (k) {
-		upstream_conn_unlist(k);
-		k->call = c;
-		k->heard = false;
-		c->conn = k;
-		http1_next_answer(&k->p, c->to_head);
-	}
-	/* Not from here: callbacks come from loop turns. */
+	/* Not from here: callbacks come from loop turns, and an idle connection may have an event in this one. */
 	c->waits = true;
 	u->due_ns = 0;
 	return c;
@@ -152,7 +146,9 @@ static bool advance(struct upstream_call *c, int64_t now)
 	}
 	if (c->waits && now >= c->again_ns) {
 		c->waits = false;
-		return c->conn ? upstream_conn_send_more(c) : upstream_conn_begin(c);
+		return c->conn || (c->at == 0 && upstream_conn_reuse(c, now))
+			   ? upstream_conn_send_more(c)
+			   : upstream_conn_begin(c);
 	}
 	if (c->resume) {
 		c->moved_ns = now;

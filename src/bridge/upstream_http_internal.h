@@ -33,6 +33,7 @@ struct conn {
 	struct buf rest; /* what came behind a piece that was not taken */
 	size_t piece;	 /* that many bytes of it are body already */
 	int64_t idle_ns; /* since then */
+	uint64_t look;	 /* of the loop, when it became idle */
 	bool connecting; /* or greeting */
 	bool greeting, used, heard, eof;
 	bool read_writes; /* to read, something of TLS must be written first */
@@ -75,10 +76,10 @@ void upstream_http_finish(struct upstream_call *c, enum upstream_end end);
 void upstream_conn_unlist(struct conn *k);
 void upstream_conn_hang_up(struct conn *k);
 /*
- * One that nothing has come on since its last answer: neither an end, nor an answer that nobody asked for, which would be taken for the
- * next request's. The loop may know it only after the request.
+ * Gives the call one that nothing has come on since its last answer: neither an end, nor an answer that nobody asked for. To be called
+ * when the events of the turn have been dealt with. False: there is none.
  */
-struct conn *upstream_conn_reusable(struct upstream *u, int64_t now);
+bool upstream_conn_reuse(struct upstream_call *c, int64_t now);
 /* Dials, or sends on what is there. False: the call is over. */
 bool upstream_conn_begin(struct upstream_call *c);
 /* False: the call is over. */

@@ -60,6 +60,8 @@ int loop_run(struct loop *l, void (*tick)(void *arg, int64_t now_ns), void *arg,
 		if (n < 0 && errno != EINTR)
 			return err_sys(e, errno, "event loop");
 		l->batch_len = n < 0 ? 0 : n;
+		/* A full batch leaves the rest to the next turn. */
+		l->looks += n >= 0 && n < LOOP_BATCH;
 		for (l->batch_at = 0; l->batch_at < l->batch_len;) {
 			struct epoll_event *ev = &l->batch[l->batch_at++];
 			struct loop_watch *w = ev->data.ptr;

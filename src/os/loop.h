@@ -26,6 +26,7 @@ struct loop {
 	int ep;
 	bool stop;
 	int64_t wake_ns; /* tick is called then at the latest; INT64_MAX: only after events */
+	uint64_t looks;	 /* turns that told all that was to be told, so far */
 	struct epoll_event batch[LOOP_BATCH];
 	int batch_at, batch_len;
 };

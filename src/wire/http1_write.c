@@ -1,7 +1,6 @@
 #include "wire/http1.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <string.h>
 
 static const char *reason(int status)
@@ -51,6 +50,18 @@ static const char *reason(int status)
 	return "Status";
 }
 
+/* Of every answer: a tenth of the time that making a head takes, were it printf's. */
+static int put_number(struct buf *out, uint64_t v)
+{
+	char digits[20];
+	size_t at = sizeof(digits);
+
+	do
+		digits[--at] = (char)('0' + v % 10);
+	while (v /= 10);
+	return buf_put(out, digits + at, sizeof(digits) - at);
+}
+
 /* Made here from what is known, whatever the other side said about them. */
 static bool framing_name(struct view name)
 {
@@ -83,7 +94,11 @@ int http1_put_head(struct buf *out, const struct http1 *p, int status, const str
 	/* HTTP/1.0 and no length: the end of the connection is the end of the body. */
 	if (!w->sized && !w->chunked && !w->no_body)
 		w->close = true;
-	(void)buf_putf(out, "HTTP/1.1 %d %s\r\n", status, reason(status));
+	(void)buf_puts(out, "HTTP/1.1 ");
+	(void)put_number(out, (uint64_t)status);
+	(void)buf_putc(out, ' ');
+	(void)buf_puts(out, reason(status));
+	(void)buf_puts(out, "\r\n");
 	for (size_t i = 0; i < n; i++) {
 		if (framing_name(headers[i].name))
 			continue;
@@ -92,10 +107,13 @@ int http1_put_head(struct buf *out, const struct http1 *p, int status, const str
 		(void)buf_put(out, headers[i].value.p, headers[i].value.n);
 		(void)buf_puts(out, "\r\n");
 	}
-	if (!empty && w->sized)
-		(void)buf_putf(out, "content-length: %" PRId64 "\r\n", body_len);
-	else if (!empty && w->chunked)
+	if (!empty && w->sized) {
+		(void)buf_puts(out, "content-length: ");
+		(void)put_number(out, (uint64_t)body_len);
+		(void)buf_puts(out, "\r\n");
+	} else if (!empty && w->chunked) {
 		(void)buf_puts(out, "transfer-encoding: chunked\r\n");
+	}
 	if (w->close)
 		(void)buf_puts(out, "connection: close\r\n");
 	else if (p->minor == 0)
