@@ -1,10 +1,11 @@
-#include "base/buf.h"
+#include "base/buf_write.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 void buf_init(struct buf *b, size_t max)
 {
@@ -102,13 +103,21 @@ int buf_putc(struct buf *b, char c)
 
 int buf_putf(struct buf *b, const char *fmt, ...)
 {
+	size_t left = b->err || !b->data ? 0 : b->cap - b->len;
 	va_list ap;
 	char *to;
 	int n;
 
+	/* Mostly it fits: then it is not made twice. */
 	va_start(ap, fmt);
-	n = vsnprintf(NULL, 0, fmt, ap);
+	n = vsnprintf(left ? b->data + b->len : NULL, left, fmt, ap);
 	va_end(ap);
+	if (n >= 0 && (size_t)n < left) {
+		b->len += (size_t)n;
+		return 0;
+	}
+	if (left)
+		b->data[b->len] = '\0';
 	if (n < 0) {
 		b->err = -EINVAL;
 		return b->err;
@@ -169,4 +178,21 @@ void buf_drop(struct buf *b, size_t n)
 const char *buf_text(const struct buf *b)
 {
 	return b->data ? b->data : "";
+}
+
+int buf_write(struct buf *b, int fd)
+{
+	size_t at = 0;
+	int r = 0;
+
+	while (r == 0 && at < b->len) {
+		ssize_t n = write(fd, b->data + at, b->len - at);
+
+		if (n > 0)
+			at += (size_t)n;
+		else if (n == 0 || errno != EINTR)
+			r = n == 0 ? -EIO : -errno;
+	}
+	buf_reset(b);
+	return r;
 }

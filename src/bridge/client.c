@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "bridge/hear.h"
 #include "bridge/policy_load.h"
 #include "policy/bridge_policy.h"
 
@@ -167,8 +168,10 @@ void bridge_inputs_done(struct bridge_inputs *in)
 
 /* The helper. ------------------------------------------------------------------------------ */
 
-static void lose(struct bridge_client *c, const char *why)
+static void lose(void *client, const char *why)
 {
+	struct bridge_client *c = client;
+
 	if (c->lost)
 		return;
 	c->lost = true;
@@ -198,8 +201,9 @@ static void take_policy_text(struct bridge_client *c, struct view v)
 	(void)snprintf(c->policy_why, sizeof(c->policy_why), "%s", text ? text : "it was refused");
 }
 
-static void take(struct bridge_client *c, const struct frame *f)
+static void take(void *client, const struct frame *f)
 {
+	struct bridge_client *c = client;
 	switch (f->type) {
 	case BF_CONFINED:
 		c->confined = true;
@@ -231,18 +235,9 @@ static void take(struct bridge_client *c, const struct frame *f)
 	}
 }
 
-/* One frame, or the end. False: nothing until the deadline. */
-static bool wait_frame(struct bridge_client *c, int64_t deadline, struct frame *f)
+static struct hear ear(struct bridge_client *c)
 {
-	int r = chan_recv(&c->ch, deadline, f, NULL, NULL);
-
-	if (r == -EAGAIN)
-		return false;
-	if (r > 0)
-		take(c, f);
-	else
-		lose(c, "airlock-bridge ended");
-	return r > 0;
+	return (struct hear){&c->ch, "airlock-bridge", c, take, lose, &c->ready, &c->lost};
 }
 
 /* The one for https alone carries a TLS library. */
@@ -289,9 +284,10 @@ int bridge_client_spawn(struct bridge_client *c, const struct bridge_setup *setu
 int bridge_client_confined(struct bridge_client *c, struct err *e)
 {
 	int64_t deadline = clock_mono_ns() + START_MS * NS_PER_MS;
+	const struct hear ears = ear(c);
 	struct frame f;
 
-	if (!wait_frame(c, deadline, &f) && !c->lost)
+	if (!hear_frame(&ears, deadline, &f) && !c->lost)
 		return err_set(e, ERR_TIMEOUT, "airlock-bridge was not ready within %d ms",
 			       START_MS);
 	if (c->lost)
@@ -305,12 +301,11 @@ int bridge_client_confined(struct bridge_client *c, struct err *e)
 int bridge_client_ready(struct bridge_client *c, struct err *e)
 {
 	int64_t deadline = clock_mono_ns() + (BRIDGE_READY_MS + 5000) * NS_PER_MS;
-	struct frame f;
+	const struct hear ears = ear(c);
 
-	while (!c->ready && !c->lost)
-		if (!wait_frame(c, deadline, &f) && !c->lost)
-			lose(c, "the gateway was not ready in time");
-	return c->ready && !c->lost ? 0 : err_set(e, ERR_UNAVAILABLE, "bridge: %s", c->why);
+	return hear_ready(&ears, deadline, "the gateway was not ready in time")
+		   ? 0
+		   : err_set(e, ERR_UNAVAILABLE, "bridge: %s", c->why);
 }
 
 int bridge_client_fd(const struct bridge_client *c)
@@ -320,9 +315,10 @@ int bridge_client_fd(const struct bridge_client *c)
 
 void bridge_client_poll(struct bridge_client *c)
 {
+	const struct hear ears = ear(c);
 	struct frame f;
 
-	while (c->helper.started && wait_frame(c, 0, &f))
+	while (c->helper.started && hear_frame(&ears, 0, &f))
 		;
 }
 
@@ -356,12 +352,13 @@ void bridge_client_kill(struct bridge_client *c)
 void bridge_client_stop(struct bridge_client *c)
 {
 	int64_t deadline = clock_mono_ns() + STOP_MS * NS_PER_MS;
+	const struct hear ears = ear(c);
 	struct frame f;
 
 	if (!c->helper.started)
 		return;
 	if (chan_send(&c->ch, BF_STOP, NULL, 0, NULL, 0, deadline, NULL) == 0)
-		while (!c->done && wait_frame(c, deadline, &f))
+		while (!c->done && hear_frame(&ears, deadline, &f))
 			;
 	bridge_client_kill(c);
 }

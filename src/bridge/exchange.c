@@ -16,7 +16,6 @@ struct exchange {
 	const struct exchange_ops *ops;
 	void *arg;
 	struct guard_request req; /* views of the transport's */
-	struct guard_verdict v;
 	struct buf body;
 	uint64_t in, out;
 	struct upstream_call *call;
@@ -28,6 +27,7 @@ struct exchange {
 	enum guard_cause why; /* why we gave the answer up; GUARD_CAUSE_COUNT: we did not */
 	const char *rule;     /* of the audit line */
 	int64_t began_real_ns, began_ns, moved_ns;
+	struct guard_verdict v; /* last: it is large, and guard_judge fills what counts */
 };
 
 static struct exchange_audit decision(const struct exchange *x)
@@ -124,10 +124,12 @@ static void bound_whole(struct bridge_limits *l, uint64_t max)
 struct exchange *exchange_begin(struct bridge *b, const struct guard_request *req,
 				const struct exchange_ops *ops, void *arg)
 {
-	struct exchange *x = calloc(1, sizeof(*x));
+	struct exchange *x = malloc(sizeof(*x));
+	bool only;
 
 	if (!x)
 		return NULL;
+	memset(x, 0, offsetof(struct exchange, v));
 	x->b = b;
 	x->ops = ops;
 	x->arg = arg;
@@ -136,8 +138,10 @@ struct exchange *exchange_begin(struct bridge *b, const struct guard_request *re
 	x->began_real_ns = clock_real_ns();
 	x->began_ns = x->moved_ns = clock_mono_ns();
 	b->counts->requests++;
-	x->start_ns =
-	    pace_request(&b->pace, guard_policy(b->guard)->pace, b->in_hand++ == 0, x->began_ns);
+	/* Not "only" are those that come together, though each is refused before the next is looked at. */
+	only = b->in_hand++ == 0 && b->begun_look != b->loop->looks;
+	b->begun_look = b->loop->looks;
+	x->start_ns = pace_request(&b->pace, guard_policy(b->guard)->pace, only, x->began_ns);
 	guard_judge(b->guard, req, &x->v);
 	if (b->whole_max)
 		bound_whole(&x->v.limits, b->whole_max);

@@ -50,6 +50,7 @@ struct bridge {
 	struct pace pace;
 	struct exchange *held; /* by their pace */
 	unsigned in_hand;      /* begun and not ended */
+	uint64_t begun_look;   /* of the loop, when the last one began */
 	/* One decision, for the audit file. May be NULL. */
 	void (*audit)(void *arg, const struct exchange_audit *a);
 	/* A request goes out now: a->flight comes back to audit(). False: it could not be recorded, and does not. NULL: it need not. */

@@ -46,7 +46,8 @@ int pace_board_open(void);
 void pace_init(struct pace *p, int fd, struct view run_id);
 /*
  * One request more: when it may begin, in the time of now. rate: requests a second. only: the run has no other in hand, under
- * way or held back; then it is not held: whoever asks one at a time keeps one processor busy at most.
+ * way or held back, and none came together with it; then it is not held: whoever asks one at a time keeps one processor busy at
+ * most, however fast.
  */
 int64_t pace_request(struct pace *p, unsigned rate, bool only, int64_t now);
 /* So many bytes of a body passed; returns when further ones may. */

@@ -10,12 +10,15 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "bridge/hear.h"
 
 #define WAIT_MS 15000
 #define STOP_MS 3000
 
-static void lose(struct proxy_client *c, const char *why)
+static void lose(void *client, const char *why)
 {
+	struct proxy_client *c = client;
+
 	if (c->lost)
 		return;
 	c->lost = true;
@@ -31,8 +34,9 @@ static void take_refused(struct proxy_client *c, struct cursor cur)
 		(void)strv_add(&c->refused, rule);
 }
 
-static void take(struct proxy_client *c, const struct frame *f)
+static void take(void *client, const struct frame *f)
 {
+	struct proxy_client *c = client;
 	_cleanup_free_ char *text = NULL;
 	struct cursor cur;
 
@@ -52,18 +56,9 @@ static void take(struct proxy_client *c, const struct frame *f)
 	}
 }
 
-/* One frame, or the end. False: nothing until the deadline. */
-static bool wait_frame(struct proxy_client *c, int64_t deadline, struct frame *f)
+static struct hear ear(struct proxy_client *c)
 {
-	int r = chan_recv(&c->ch, deadline, f, NULL, NULL);
-
-	if (r == -EAGAIN)
-		return false;
-	if (r > 0)
-		take(c, f);
-	else
-		lose(c, "airlock-proxy ended");
-	return r > 0;
+	return (struct hear){&c->ch, "airlock-proxy", c, take, lose, &c->ready, &c->lost};
 }
 
 int proxy_client_start(struct proxy_client *c, const struct proxy_setup *s, int channel, int audit,
@@ -72,6 +67,7 @@ int proxy_client_start(struct proxy_client *c, const struct proxy_setup *s, int 
 	_cleanup_buf_ struct buf b = BUF_INIT(FRAME_MAX);
 	const int fds[2] = {channel, audit};
 	int64_t deadline = clock_mono_ns() + WAIT_MS * NS_PER_MS;
+	const struct hear ears = ear(c);
 	struct frame f;
 	int r;
 
@@ -85,7 +81,7 @@ int proxy_client_start(struct proxy_client *c, const struct proxy_setup *s, int 
 			      e);
 	if (r < 0)
 		return r;
-	if (!wait_frame(c, deadline, &f) && !c->lost)
+	if (!hear_frame(&ears, deadline, &f) && !c->lost)
 		return err_set(e, ERR_TIMEOUT, "airlock-proxy was not ready within %d ms", WAIT_MS);
 	if (c->lost)
 		return err_set(e, ERR_UNAVAILABLE, "network proxy: %s", c->why);
@@ -98,31 +94,32 @@ int proxy_client_start(struct proxy_client *c, const struct proxy_setup *s, int 
 int proxy_client_ready(struct proxy_client *c, struct err *e)
 {
 	int64_t deadline = clock_mono_ns() + WAIT_MS * NS_PER_MS;
-	struct frame f;
+	const struct hear ears = ear(c);
 
-	while (!c->ready && !c->lost)
-		if (!wait_frame(c, deadline, &f) && !c->lost)
-			lose(c, "the port inside was not ready in time");
-	return c->ready && !c->lost ? 0 : err_set(e, ERR_UNAVAILABLE, "network proxy: %s", c->why);
+	return hear_ready(&ears, deadline, "the port inside was not ready in time")
+		   ? 0
+		   : err_set(e, ERR_UNAVAILABLE, "network proxy: %s", c->why);
 }
 
 void proxy_client_poll(struct proxy_client *c)
 {
+	const struct hear ears = ear(c);
 	struct frame f;
 
-	while (c->helper.started && wait_frame(c, 0, &f))
+	while (c->helper.started && hear_frame(&ears, 0, &f))
 		;
 }
 
 void proxy_client_stop(struct proxy_client *c)
 {
 	int64_t deadline = clock_mono_ns() + STOP_MS * NS_PER_MS;
+	const struct hear ears = ear(c);
 	struct frame f;
 
 	if (!c->helper.started)
 		return;
 	if (chan_send(&c->ch, PF_STOP, NULL, 0, NULL, 0, deadline, NULL) == 0)
-		while (!c->done && wait_frame(c, deadline, &f))
+		while (!c->done && hear_frame(&ears, deadline, &f))
 			;
 	chan_done(&c->ch);
 	helper_kill(&c->helper);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/buf_write.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "bridge/queueserver_internal.h"
@@ -24,6 +25,7 @@ struct job {
 	struct queue_envelope q;
 	struct exchange *x;
 	uint64_t held; /* bytes that count against s->held */
+	bool refused;  /* it counts in s->refusing */
 	int fd;	       /* of the answer; -1: none yet */
 	struct buf out;
 	struct queue_body_put b64;
@@ -36,17 +38,11 @@ struct job {
 
 static void flush(struct job *j)
 {
-	size_t at = 0;
-
-	while (!j->broken && at < j->out.len) {
-		ssize_t n = write(j->fd, j->out.data + at, j->out.len - at);
-
-		if (n < 0 && errno != EINTR)
-			j->broken = true;
-		else if (n > 0)
-			at += (size_t)n;
-	}
-	buf_reset(&j->out);
+	/* Not into a file of which a piece is missing already. */
+	if (j->broken)
+		buf_reset(&j->out);
+	else if (buf_write(&j->out, j->fd) < 0)
+		j->broken = true;
 }
 
 static void forget_answer(struct job *j)
@@ -171,7 +167,7 @@ static void retry(struct job *j)
 
 /* Requests. -------------------------------------------------------------------------------- */
 
-static struct job *new_job(struct queueserver *s, const char *id)
+static struct job *new_job(struct queueserver *s, const char *id, enum job_kind kind)
 {
 	struct job *j = calloc(1, sizeof(*j));
 
@@ -186,7 +182,11 @@ static struct job *new_job(struct queueserver *s, const char *id)
 	if (j->next)
 		j->next->prev = &j->next;
 	s->jobs = j;
-	s->under_way++;
+	j->refused = kind == JOB_TOO_MANY;
+	if (j->refused)
+		s->refusing++;
+	else
+		s->under_way++;
 	return j;
 }
 
@@ -198,7 +198,10 @@ static void free_job(struct job *j)
 	*j->prev = j->next;
 	if (j->next)
 		j->next->prev = j->prev;
-	j->s->under_way--;
+	if (j->refused)
+		j->s->refusing--;
+	else
+		j->s->under_way--;
 	j->s->unpublished -= j->waits;
 	j->s->held -= j->held;
 	queue_envelope_done(&j->q);
@@ -284,6 +287,7 @@ uint64_t queuejob_take(struct queueserver *s, const char *id, enum job_kind kind
 	_cleanup_buf_ struct buf raw = BUF_INIT(max + 2);
 	const char *why = "";
 	struct job *j;
+	uint64_t n;
 	int r;
 
 	/* Answered already, by a process that did not live to clear its claim away. */
@@ -296,8 +300,10 @@ uint64_t queuejob_take(struct queueserver *s, const char *id, enum job_kind kind
 		exchange_refused(s->b, 0, r == -EEXIST ? "queue.replay" : "queue.file");
 	if (r == -EBADMSG || r == -EEXIST || r == -ENOENT)
 		return 0;
-	j = new_job(s, id);
+	j = new_job(s, id, kind);
 	if (!j) {
+		exchange_refused(s->b, 0, "bridge.memory");
+		s->b->counts->unanswered++;
 		queuedir_release(&s->d, id);
 		return raw.len;
 	}
@@ -312,10 +318,12 @@ uint64_t queuejob_take(struct queueserver *s, const char *id, enum job_kind kind
 		malformed(j, r == -E2BIG ? 413 : 400, why);
 		return raw.len;
 	}
-	j->held = raw.len;
-	s->held += raw.len;
+	/* Of the refused, their number is bounded and none is large. */
+	j->held = j->refused ? 0 : raw.len;
+	s->held += j->held;
+	n = raw.len;
 	run(j, &raw, kind);
-	return j->held;
+	return n;
 }
 
 int64_t queuejob_tick(struct queueserver *s, int64_t now)

@@ -64,6 +64,15 @@ static unsigned waiting(const struct queueserver *s)
 	return s->wait.n + s->large.n;
 }
 
+/* May wait: as many as the policy says, and those that begin with this turn. */
+static unsigned places(const struct queueserver *s)
+{
+	const struct bridge_policy *p = guard_policy(s->b->guard);
+	unsigned taken = s->under_way + s->claimed.n;
+
+	return p->queue_max + (p->streams_max > taken ? p->streams_max - taken : 0);
+}
+
 static void consider(void *arg, const char *id)
 {
 	struct queueserver *s = arg;
@@ -74,8 +83,7 @@ static void consider(void *arg, const char *id)
 	    ids_has(&s->refuse, id))
 		return;
 	large = queuedir_size(&s->d, id, false) > LARGE;
-	if (waiting(s) < guard_policy(s->b->guard)->queue_max &&
-	    ids_put(large ? &s->large : &s->wait, UINT_MAX, id))
+	if (waiting(s) < places(s) && ids_put(large ? &s->large : &s->wait, UINT_MAX, id))
 		return;
 	/* It lies well where it is, and is found again, or its gateway takes it back: to be read only to be refused it is too large. */
 	if (large)
@@ -92,6 +100,12 @@ static void recover(void *arg, const char *id)
 		s->b->counts->unanswered++;
 }
 
+/* Those to be refused as well: a pace may hold back what the guard refuses, and each keeps its envelope until then. */
+static bool may_refuse(const struct queueserver *s)
+{
+	return s->refuse.n && s->refusing < REFUSE_MAX;
+}
+
 static bool may_begin(const struct queueserver *s, const struct queue_ids *q, bool claimed)
 {
 	if (q->n == 0 || s->under_way >= guard_policy(s->b->guard)->streams_max)
@@ -105,7 +119,7 @@ static bool begin_some(struct queueserver *s)
 	uint64_t bytes = 0;
 
 	for (unsigned i = 0; i < FILES_TURN && bytes < BYTES_TURN; i++) {
-		if (s->refuse.n)
+		if (may_refuse(s))
 			bytes += take_first(s, &s->refuse, JOB_TOO_MANY);
 		else if (may_begin(s, &s->claimed, true))
 			bytes += take_first(s, &s->claimed, JOB_CLAIMED);
@@ -116,7 +130,7 @@ static bool begin_some(struct queueserver *s)
 	}
 	if (may_begin(s, &s->large, false))
 		(void)take_first(s, &s->large, JOB_NEW);
-	return s->refuse.n || may_begin(s, &s->large, false) || may_begin(s, &s->claimed, true) ||
+	return may_refuse(s) || may_begin(s, &s->large, false) || may_begin(s, &s->claimed, true) ||
 	       may_begin(s, &s->wait, false);
 }
 
@@ -274,7 +288,8 @@ int64_t queueserver_tick(struct queueserver *s, int64_t now)
 	/* Those that were answered at once are done with at once. */
 	next = queuejob_tick(s, now);
 	alive(s, now);
-	if (again || s->stale || s->more)
+	/* As list(): where that waits for room, whoever is held back by a pace is waited for. */
+	if (again || ((s->stale || s->more) && s->refuse.n < REFUSE_MAX))
 		return now;
 	if (due < next)
 		next = due;
@@ -293,7 +308,7 @@ void queueserver_stop(struct queueserver *s)
 
 unsigned queueserver_under_way(const struct queueserver *s)
 {
-	return s->under_way + s->claimed.n + waiting(s) + s->refuse.n;
+	return s->under_way + s->refusing + s->claimed.n + waiting(s) + s->refuse.n;
 }
 
 void queueserver_free(struct queueserver *s)

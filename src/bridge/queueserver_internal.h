@@ -29,9 +29,10 @@ struct queueserver {
 	struct bridge_shared *shared;
 	struct loop_watch watch;
 	struct job *jobs;
-	unsigned under_way;
+	unsigned under_way;   /* but for those refused because they were too many, */
+	unsigned refusing;    /* which are these */
 	unsigned unpublished; /* jobs whose answer found no place, and is tried again */
-	uint64_t held;
+	uint64_t held;	      /* bytes of the envelopes of those under way */
 	struct queue_ids claimed, wait, large, refuse;
 	bool stale; /* a listing is to begin from the start, */
 	bool more;  /* or to go on */

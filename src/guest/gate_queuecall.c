@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/buf_write.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "guest/gate_queue_internal.h"
@@ -24,17 +25,11 @@ void gate_queuecall_name(const char *id, char out[GATE_QUEUE_NAME])
 
 static void flush(struct gate_call *k)
 {
-	size_t at = 0;
-
-	while (!k->broken && at < k->out.len) {
-		ssize_t n = write(k->fd, k->out.data + at, k->out.len - at);
-
-		if (n < 0 && errno != EINTR)
-			k->broken = true;
-		else if (n > 0)
-			at += (size_t)n;
-	}
-	buf_reset(&k->out);
+	/* Not into a file of which a piece is missing already. */
+	if (k->broken)
+		buf_reset(&k->out);
+	else if (buf_write(&k->out, k->fd) < 0)
+		k->broken = true;
 }
 
 void gate_queuecall_away(int dir, const char *name)

@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -390,6 +391,38 @@ class Files(Box):
         self.assertIn(self.q.answer(small)[0], (200, 503))
         self.assertEqual([self.q.answer(i)[0] for i in large], [200] * len(large))
         self.assertGreaterEqual(len(self.api.take()), len(large))
+
+    def test_Q08_S2_09_those_refused_because_they_are_too_many_are_bounded_too(self):
+        """A pace holds back refusals as well: what waits for that is no more than may be under way."""
+        board, over = os.memfd_create("board"), threading.Event()
+        os.ftruncate(board, 4096)
+
+        def others():
+            """Another run is at work all the time."""
+            while not over.wait(0.01):
+                for slot in 0, 1:
+                    os.pwrite(board, struct.pack("=Qq", 7, time.monotonic_ns()), slot * 64)
+        beside = threading.Thread(target=others)
+        beside.start()
+        policy = json.dumps({"version": 1, "name": "t", "routes": ["GET /api/agents/{id}"], "limits": {"pace": 60}}).encode()
+        q = Queue(self.api, policy="t", policy_text=policy, board=board)
+        try:
+            os.kill(q.host.p.pid, signal.SIGSTOP)
+            for _ in range(500):
+                q.send(auth="another-token-of-32-characters-xx", bearer=None)
+            os.kill(q.host.p.pid, signal.SIGCONT)
+
+            def answered():
+                self.assertLessEqual(len(os.listdir(q.dir + "/claims")), 128)
+                return len(os.listdir(q.dir + "/responses")) == 500
+            until("all answers", answered)
+            counts = q.host.stop()
+            self.assertEqual((counts["forwarded"], counts["requests"], counts["refused"]), (0, 500, 500))
+        finally:
+            over.set()
+            beside.join()
+            q.close()
+            os.close(board)
 
     def test_Q08_junk_names_by_the_thousand(self):
         for i in range(1500):
