@@ -323,7 +323,12 @@ class FaultBox(Box):
         begin = time.monotonic()
         for spec, fault in points:
             with self.subTest(spec):
-                got = self.point(spec, fault)
+                try:
+                    got = self.point(spec, fault)
+                except AssertionError as e:
+                    # Now, not at the end of a thousand points.
+                    print("%s: %s: %.300s" % (self.id(), spec, e), flush=True)
+                    raise
                 if got:
                     made += 1
                     published += got[1]
