@@ -53,7 +53,11 @@ static int make_journal(struct stage *s)
 	    openat(s->dir, "journal", O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (s->journal < 0)
 		return errno == ENOENT ? -EAGAIN : -errno;
-	if (flock(s->journal, LOCK_EX) < 0 || fstat(s->journal, &st) < 0)
+	/* Recovery holds it for a moment where it looks into the new directory: waiting may be cut by a signal. */
+	while (flock(s->journal, LOCK_EX) < 0)
+		if (errno != EINTR)
+			return -errno;
+	if (fstat(s->journal, &st) < 0)
 		return -errno;
 	return st.st_nlink ? 0 : -EAGAIN;
 }

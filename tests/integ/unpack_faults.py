@@ -66,6 +66,13 @@ class Looks(FaultBox):
                 self.assertEqual(now["other-name"], self.old["other-name"])
                 self.assertEqual({p for p in self.old if p != failed and now.get(p) != self.new.get(p)}, set())
 
+    def test_E7_a_signal_while_the_journal_is_being_locked(self):
+        self.fresh()
+        res = self.go(*self.fault("flock:1=EINTR"))
+        self.assertTrue(self.hits())
+        self.assertEqual(res["ret"], 0, res["text"])
+        self.assertTrue(flat(tree(self.root)) == self.new)
+
 
 class Apart(FaultBox):
     """The workspace has no .git and lies in memory, the state directory on another file system: the trash is copied there."""
