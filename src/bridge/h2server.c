@@ -3,7 +3,7 @@
  * upstream. Bounded: streams at once, header bytes, body bytes in memory, cheap frames, silence. Trailers, pushes and
  * priorities of the sandbox are not heard. Not done here: any decision about a request (guard.h).
  */
-#include "bridge/h2server.h"
+#include "bridge/h2server_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -19,212 +19,6 @@
 #define FIELDS_MOST 32	   /* headers of nearly every request */
 #define TEXT_MOST 500	   /* and their bytes */
 #define NO_REQUEST_COST 12 /* tokens (h2chan.h): those of a request, and those of a reset */
-
-struct field { /* offsets: the text moves while it grows */
-	uint32_t name, name_len, value, value_len;
-};
-
-struct stream {
-	struct h2server *s;
-	struct stream *next, **prev;
-	int32_t id;
-	struct buf text; /* names and values of the request */
-	struct field *field;
-	size_t fields, fields_cap;
-	struct header *headers; /* views into text, once it is whole */
-	struct view method, path;
-	int64_t content_length; /* -1: not said */
-	bool oversize, malformed, judged, request_done, answered, cut;
-	struct exchange *x;
-	uint64_t got, consumed; /* body bytes that came; those whose room was given back */
-	size_t granted;		/* room given beyond H2_WINDOW; counts against s->held */
-	bool wants_room;
-	int64_t wanted_ns; /* when it asked first */
-	struct buf out;	   /* the answer's body, waiting for the session */
-	size_t out_off;
-	bool out_end, out_broken, deferred, waiting;
-	int64_t moved_ns; /* last progress of the answer */
-};
-
-struct h2server {
-	struct bridge *b;
-	struct h2chan ch;
-	struct stream *streams;
-	unsigned under_way;
-	size_t held;
-	bool room_wanted, goaway, more;
-	int64_t now_ns; /* of the last turn; what is measured with it is seconds */
-	enum h2_loss loss;
-};
-
-/* Answers. --------------------------------------------------------------------------------- */
-
-static ssize_t read_answer(nghttp2_session *session, int32_t id, uint8_t *to, size_t n,
-			   uint32_t *flags, nghttp2_data_source *source, void *arg)
-{
-	struct stream *st = source->ptr;
-	size_t left = st->out.len - st->out_off;
-
-	(void)session;
-	(void)id;
-	(void)arg;
-	if (left == 0 && !st->out_end) {
-		st->deferred = true;
-		return NGHTTP2_ERR_DEFERRED;
-	}
-	if (left == 0 && st->out_broken)
-		return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-	if (n > left)
-		n = left;
-	st->moved_ns = st->s->now_ns;
-	if (n)
-		memcpy(to, st->out.data + st->out_off, n);
-	st->out_off += n;
-	if (st->out_off == st->out.len) {
-		buf_reset(&st->out);
-		st->out_off = 0;
-		if (st->out_end && !st->out_broken)
-			*flags |= NGHTTP2_DATA_FLAG_EOF;
-	}
-	if (st->waiting && st->out.len - st->out_off < BRIDGE_OUT_MAX / 2) {
-		st->waiting = false;
-		exchange_resume(st->x);
-	}
-	return (ssize_t)n;
-}
-
-static void kick(struct stream *st)
-{
-	if (!st->deferred)
-		return;
-	st->deferred = false;
-	(void)nghttp2_session_resume_data(st->s->ch.s, st->id);
-	st->s->more = true;
-}
-
-/* An answer to HEAD has no body, however it was made. */
-static bool is_head(const struct stream *st)
-{
-	return st->method.n == 4 && memcmp(st->method.p, "HEAD", 4) == 0;
-}
-
-static void answer_head(void *arg, int status, const struct header *h, size_t n)
-{
-	struct stream *st = arg;
-	nghttp2_nv nv[POLICY_HEADERS_MAX + 8];
-	nghttp2_data_provider body = {.source.ptr = st, .read_callback = read_answer};
-	/* 200 to 599 (guard.h) */
-	const char code[] = {(char)('0' + status / 100 % 10), (char)('0' + status / 10 % 10),
-			     (char)('0' + status % 10)};
-	size_t k = 0;
-
-	nv[k++] = h2_pair(":status", 7, code, sizeof(code));
-	for (size_t i = 0; i < n && k < ARRAY_LEN(nv); i++)
-		nv[k++] = h2_pair(h[i].name.p, h[i].name.n, h[i].value.p, h[i].value.n);
-	if (nghttp2_submit_response(st->s->ch.s, st->id, nv, k, is_head(st) ? NULL : &body) < 0)
-		(void)nghttp2_submit_rst_stream(st->s->ch.s, NGHTTP2_FLAG_NONE, st->id,
-						NGHTTP2_INTERNAL_ERROR);
-	st->s->more = true;
-}
-
-static bool answer_room(void *arg, size_t n)
-{
-	struct stream *st = arg;
-
-	if (st->out.len - st->out_off + n <= BRIDGE_OUT_MAX)
-		return true;
-	st->waiting = true;
-	return false;
-}
-
-static void answer_data(void *arg, const char *p, size_t n)
-{
-	struct stream *st = arg;
-
-	if (is_head(st))
-		return;
-	if (st->out_off > BRIDGE_OUT_MAX) {
-		buf_drop(&st->out, st->out_off);
-		st->out_off = 0;
-	}
-	if (st->out.len == st->out_off)
-		st->moved_ns = st->s->now_ns;
-	if (buf_put(&st->out, p, n) < 0)
-		st->out_end = st->out_broken = true;
-	kick(st);
-}
-
-static void answer_end(void *arg, bool whole)
-{
-	struct stream *st = arg;
-
-	st->answered = st->out_end = true;
-	st->moved_ns = st->s->now_ns;
-	st->out_broken = st->out_broken || !whole;
-	kick(st);
-	st->s->more = true;
-}
-
-static const struct exchange_ops answers = {
-    .head = answer_head, .room = answer_room, .data = answer_data, .end = answer_end};
-
-/* Room for bodies. ------------------------------------------------------------------------- */
-
-static void return_room(struct stream *st)
-{
-	st->s->held -= st->granted;
-	if (st->granted)
-		st->s->room_wanted = true;
-	st->granted = 0;
-	st->wants_room = false;
-}
-
-static void give_room(struct stream *st)
-{
-	struct h2server *s = st->s;
-	uint64_t max = exchange_body_max(st->x);
-	/* One byte more than is allowed: an upload that is too large must be seen to be. */
-	uint64_t need = st->content_length >= 0 && (uint64_t)st->content_length < max
-			    ? (uint64_t)st->content_length
-			    : max + 1;
-	uint64_t room = need > H2_WINDOW ? need - H2_WINDOW : 0;
-
-	st->wants_room = true;
-	if (!st->wanted_ns)
-		st->wanted_ns = clock_mono_ns();
-	/* The only upload may always have its room, whatever a policy allows. */
-	if (s->held && s->held + room > BRIDGE_HELD_MAX) {
-		s->room_wanted = true;
-		return;
-	}
-	st->wants_room = false;
-	st->granted = room;
-	s->held += room;
-	(void)nghttp2_session_set_local_window_size(
-	    s->ch.s, NGHTTP2_FLAG_NONE, st->id,
-	    (int32_t)(room + H2_WINDOW > INT32_MAX ? INT32_MAX : room + H2_WINDOW));
-	s->more = true;
-}
-
-/* Those who asked first are served first, and nobody is passed over: a large upload is not starved by small ones. */
-static void share_room(struct h2server *s)
-{
-	while (s->room_wanted) {
-		struct stream *first = NULL;
-
-		for (struct stream *st = s->streams; st; st = st->next)
-			if (st->wants_room && (!first || st->wanted_ns < first->wanted_ns))
-				first = st;
-		s->room_wanted = false;
-		if (first)
-			give_room(first);
-		if (!first || first->wants_room) {
-			s->room_wanted = false;
-			return;
-		}
-		s->room_wanted = true;
-	}
-}
 
 /* Requests. -------------------------------------------------------------------------------- */
 
@@ -392,7 +186,7 @@ static void judge(struct stream *st, bool no_body)
 		(void)nghttp2_submit_rst_stream(s->ch.s, NGHTTP2_FLAG_NONE, st->id,
 						NGHTTP2_ENHANCE_YOUR_CALM);
 	} else {
-		st->x = exchange_begin(s->b, &req, &answers, st);
+		st->x = exchange_begin(s->b, &req, &h2stream_answers, st);
 	}
 	if (!st->x) {
 		/* Out of memory: counted, as whatever else is not forwarded. */
@@ -404,7 +198,7 @@ static void judge(struct stream *st, bool no_body)
 		return;
 	}
 	if (exchange_wants_body(st->x) && st->content_length > H2_WINDOW)
-		give_room(st);
+		h2stream_give_room(st);
 }
 
 static void request_done(struct stream *st)
@@ -441,21 +235,6 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *f, void *arg)
 	return 0;
 }
 
-/* After a refusal the rest is let in and dropped, so that the answer is read; up to a bound. */
-static void drop_rest(struct stream *st)
-{
-	nghttp2_session *session = st->s->ch.s;
-
-	return_room(st);
-	if (st->got > 2 * (uint64_t)BRIDGE_BODY_MAX)
-		(void)nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, st->id,
-						NGHTTP2_NO_ERROR);
-	else
-		(void)nghttp2_session_consume_stream(session, st->id,
-						     (size_t)(st->got - st->consumed));
-	st->consumed = st->got;
-}
-
 static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *p, size_t n,
 		   void *arg)
 {
@@ -473,10 +252,10 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
 		/* Nobody said how long it is, and it is longer than the first window. */
 		if (exchange_wants_body(st->x) && !st->granted && !st->wants_room &&
 		    st->got >= H2_WINDOW / 2)
-			give_room(st);
+			h2stream_give_room(st);
 	}
 	if (!st->x || !exchange_wants_body(st->x))
-		drop_rest(st);
+		h2stream_drop_rest(st);
 	return 0;
 }
 
@@ -484,7 +263,7 @@ static void free_stream(struct stream *st)
 {
 	struct h2server *s = st->s;
 
-	return_room(st);
+	h2stream_return_room(st);
 	if (st->x)
 		exchange_free(st->x);
 	*st->prev = st->next;
@@ -590,43 +369,18 @@ void h2server_feed(struct h2server *s, const void *early, size_t n)
 	h2chan_feed(&s->ch, early, n);
 }
 
-/* A stream may be neither half done nor unread for ever: each is one of few. */
-static int64_t tick_stream(struct stream *st, int64_t now)
-{
-	int64_t due, slow = INT64_MAX;
-
-	if (st->x && st->wants_room)
-		exchange_body_waits(st->x, now);
-	due = st->x ? exchange_tick(st->x, now) : INT64_MAX;
-
-	if (st->cut)
-		return due;
-	if (st->answered && !st->request_done)
-		slow = st->moved_ns + BRIDGE_DROP_MS * NS_PER_MS;
-	else if (st->out.len > st->out_off)
-		slow = st->moved_ns + BRIDGE_IDLE_MS * NS_PER_MS;
-	if (slow <= now) {
-		st->cut = st->s->more = true;
-		(void)nghttp2_submit_rst_stream(st->s->ch.s, NGHTTP2_FLAG_NONE, st->id,
-						st->request_done ? NGHTTP2_CANCEL
-								 : NGHTTP2_NO_ERROR);
-		slow = INT64_MAX;
-	}
-	return slow < due ? slow : due;
-}
-
 int64_t h2server_tick(struct h2server *s, int64_t now)
 {
 	int64_t next = INT64_MAX, due;
 
 	s->now_ns = now;
 	for (struct stream *st = s->streams; st; st = st->next) {
-		due = tick_stream(st, now);
+		due = h2stream_tick(st, now);
 		if (due < next)
 			next = due;
 	}
 	if (s->room_wanted)
-		share_room(s);
+		h2stream_share_room(s);
 	if (s->more) {
 		s->more = false;
 		h2chan_flush(&s->ch);
