@@ -222,8 +222,8 @@ int cmd_stop(int argc, char **argv)
 		r = end_kept(&st, &l, &run, &e);
 		if (r == 0)
 			cli_say(
-			    "the sandbox of run %s is stopped; 'airlock recover %s' brings back what it holds, 'airlock rm %s' "
-			    "removes it",
+			    "the sandbox of run %s is stopped; 'airlock recover %s' brings back what it holds, 'airlock rm "
+			    "--force %s' gives it up",
 			    run.id, run.id, run.id);
 	} else if (r == 0) {
 		cli_say("run %s is not going on (%s)", run.id, run_state_name(run.state));

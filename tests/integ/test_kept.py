@@ -254,6 +254,15 @@ class Baseline(unittest.TestCase):
         self.assertEqual(r.returncode, 0, r.stderr)
         self.assertEqual((box.read("f"), box.read("g"), box.read("n")), (b"mine\n", b"again\n", b"n\n"))
 
+    def test_a_stopped_sandbox_is_given_up_as_stop_says(self):
+        box = self.box({"f": b"a\n"})
+        r = box.airlock("stop", box.run)
+        self.assertEqual(r.returncode, 0)
+        # What ran in it on its own may have written since the last publish: no rm without force.
+        self.assertIn(("airlock rm --force %s'" % box.run).encode(), r.stderr)
+        self.assertEqual(box.airlock("rm", box.run).returncode, 125)
+        self.assertEqual(box.airlock("rm", "--force", box.run).returncode, 0)
+
 
 class Shared(unittest.TestCase):
     """Several at once in one sandbox: each brings what is there when its turn comes."""
