@@ -360,6 +360,9 @@ _airlock() {
 	serve:--trust-user)
 		return
 		;;
+	serve:--workspace-root)
+		return
+		;;
 	user:--company)
 		return
 		;;
@@ -420,7 +423,7 @@ _airlock() {
 	env) words="--force --help create list show rm" ;;
 	bridge) words="--upstream --credential-file --policy --listen --transport --token-file --run-id --quiet --help" ;;
 	policy) words="--policy --header --body-size --help list show check explain" ;;
-	serve) words="--listen --mode --public-url --host --trust-user --secrets-strict --cloud-managed --help" ;;
+	serve) words="--listen --mode --public-url --host --trust-user --workspace-root --secrets-strict --cloud-managed --help" ;;
 	company) words="--help" ;;
 	user) words="--admin --company --role --help" ;;
 	agent) words="--company --adapter --user --configure --status --help" ;;

@@ -11,6 +11,7 @@
 #include "api/credential.h"
 #include "api/peer.h"
 #include "api/seal.h"
+#include "base/limits.h"
 #include "engine/state.h"
 #include "os/loop.h"
 #include "store/store.h"
@@ -19,7 +20,16 @@
 
 enum api_mode { MODE_LOCAL_TRUSTED, MODE_AUTHENTICATED };
 
+/* Below which directories workspaces of runs may lie (runs.h): the operator's word, by options only. */
+struct api_root {
+	char company[UUID_LEN + 1]; /* "": every one */
+	char name[64];
+	const char *path;
+};
+
 struct api_config {
+	struct api_root roots[API_ROOTS_MAX];
+	size_t roots_len;
 	enum api_mode mode;
 	const char *public_url;	  /* scheme://host[:port] that browsers use, or NULL */
 	const char *const *hosts; /* further names for Host in local_trusted; NULL-ended, or NULL */
@@ -75,7 +85,8 @@ struct api {
 	bool ready, stopping;
 	size_t
 	    streams; /* events.c: who watches; then when the next look is due (monotonic), and what was there */
-	struct event_stream *watching; /* all of them */
+	struct call_stream *watching; /* all of them */
+	size_t following;	      /* of them, those that no event wakes */
 	int64_t events_look_ns, events_ping_ns, events_last;
 	bool sweeping, swept; /* sweeper.c: a sweep runs; there was one */
 	int64_t sweep_at_ns;  /* monotonic: when the next one is due */
@@ -127,6 +138,12 @@ int h_env_blast(struct call *c);
 int h_env_secret_refs(struct call *c);
 int h_env_leases(struct call *c);
 int h_env_capabilities(struct call *c);
+int h_run_start(struct call *c);
+int h_run_list(struct call *c);
+int h_run_get(struct call *c);
+int h_run_log(struct call *c);
+int h_run_cancel(struct call *c);
+int h_run_report(struct call *c);
 int h_lease_get(struct call *c);
 int h_lease_acquire(struct call *c);
 int h_lease_resume(struct call *c);

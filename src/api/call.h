@@ -11,6 +11,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "base/buf.h"
 #include "base/id.h"
@@ -20,7 +21,15 @@
 
 struct api;
 struct call;
-struct event_stream;
+
+/* What an answer that comes bit by bit is read from (events.h); begins what is behind it. */
+struct call_stream {
+	struct call_stream *next; /* of all */
+	struct call *c;
+	/* The next bytes, 0 nothing now, -1 the end. */
+	ssize_t (*read)(struct call_stream *s, char *out, size_t n);
+	void (*free)(struct call_stream *s);
+};
 struct peer;
 
 #define API_LATER 1  /* a handler's answer comes through call_finish */
@@ -98,11 +107,11 @@ struct call {
 	int64_t admitted_ns; /* monotonic: when the actor was resolved */
 	/* the answer */
 	unsigned status;
-	const char *type;	     /* static */
-	char allow[96];		     /* header Allow, "" none */
-	char cookie[200];	     /* header Set-Cookie, "" none */
-	int64_t total;		     /* header X-Total-Count, -1 none */
-	struct event_stream *stream; /* API_STREAM: api/server.c closes it */
+	const char *type;	    /* static */
+	char allow[96];		    /* header Allow, "" none */
+	char cookie[200];	    /* header Set-Cookie, "" none */
+	int64_t total;		    /* header X-Total-Count, -1 none */
+	struct call_stream *stream; /* API_STREAM: api/server.c closes it */
 	struct buf out;
 	/* api/server.c */
 	void *transport;

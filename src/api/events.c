@@ -14,9 +14,8 @@
 #define TEXT_MAX 65536 /* of one batch: an event has some 300 bytes */
 
 struct event_stream {
-	struct event_stream *next;
-	struct call *c;
-	int64_t last; /* number of the last event that was looked at */
+	struct call_stream base; /* first */
+	int64_t last;		 /* number of the last event that was looked at */
 	struct buf out;
 	size_t taken; /* of out */
 	int64_t ping_ns;
@@ -37,7 +36,7 @@ static void put(struct buf *b, const struct event_row *v)
 static int take(void *arg, const struct event_row *v)
 {
 	struct event_stream *s = arg;
-	const struct actor *a = &s->c->actor;
+	const struct actor *a = &s->base.c->actor;
 
 	s->last = v->id;
 	if (!v->company_id || actor_is_admin(a) || actor_in_company(a, v->company_id))
@@ -48,7 +47,7 @@ static int take(void *arg, const struct event_row *v)
 /* The next batch, or a sign of life when that is due; nothing else. Negative: the end. */
 static int fill(struct event_stream *s)
 {
-	struct api *a = s->c->api;
+	struct api *a = s->base.c->api;
 	int64_t first, last, now = clock_mono_ns();
 	struct err e = ERR_INIT;
 	int r;
@@ -57,7 +56,7 @@ static int fill(struct event_stream *s)
 	s->taken = 0;
 	if (now >= s->ping_ns) {
 		/* Also as long as nothing happens: who may not watch any more does not. */
-		if (api_authorise(a, s->c) || s->c->denied)
+		if (api_authorise(a, s->base.c) || s->base.c->denied)
 			return -1;
 		s->ping_ns = now + EVENTS_PING_MS * NS_PER_MS;
 		buf_reset(&s->out);
@@ -77,11 +76,12 @@ static int fill(struct event_stream *s)
 	return r < 0 || s->out.err ? -1 : 0;
 }
 
-ssize_t events_read(struct event_stream *s, char *out, size_t n)
+static ssize_t read_events(struct call_stream *base, char *out, size_t n)
 {
+	struct event_stream *s = (struct event_stream *)base;
 	size_t left;
 
-	if (s->c->api->stopping)
+	if (base->c->api->stopping)
 		return -1;
 	if (s->taken == s->out.len && fill(s) < 0)
 		return -1;
@@ -94,16 +94,57 @@ ssize_t events_read(struct event_stream *s, char *out, size_t n)
 	return (ssize_t)n;
 }
 
-void events_close(struct event_stream *s)
+static void free_events(struct call_stream *base)
 {
-	struct event_stream **at = &s->c->api->watching;
+	struct event_stream *s = (struct event_stream *)base;
+
+	buf_done(&s->out);
+	free(s);
+}
+
+/* --- all streams -------------------------------------------------------------------------- */
+
+static size_t watched_by(const struct api *a, const char *who)
+{
+	size_t n = 0;
+
+	for (const struct call_stream *s = a->watching; s; s = s->next)
+		n += strcmp(actor_id(&s->c->actor), who) == 0;
+	return n;
+}
+
+bool stream_admit(struct call *c)
+{
+	if (c->api->streams >= API_STREAMS_MAX)
+		(void)reply_errorf(c, 503, "%d clients watch already", API_STREAMS_MAX);
+	else if (watched_by(c->api, actor_id(&c->actor)) >= API_STREAMS_OWN_MAX)
+		(void)reply_errorf(c, 503, "You have %d streams open already", API_STREAMS_OWN_MAX);
+	else
+		return true;
+	return false;
+}
+
+int stream_begin(struct call *c, struct call_stream *s)
+{
+	s->c = c;
+	s->next = c->api->watching;
+	c->api->watching = s;
+	c->api->streams++;
+	c->stream = s;
+	c->status = 200;
+	c->type = "text/event-stream; charset=utf-8";
+	return API_STREAM;
+}
+
+void stream_end(struct call_stream *s)
+{
+	struct call_stream **at = &s->c->api->watching;
 
 	while (*at != s)
 		at = &(*at)->next;
 	*at = s->next;
 	s->c->api->streams--;
-	buf_done(&s->out);
-	free(s);
+	s->free(s);
 }
 
 int64_t events_look(struct api *a, int64_t now_ns, bool *ret_wake)
@@ -119,20 +160,12 @@ int64_t events_look(struct api *a, int64_t now_ns, bool *ret_wake)
 	a->events_look_ns = now_ns + EVENTS_LOOK_MS * NS_PER_MS;
 	if (event_range(a->db, &first, &last, &e) < 0)
 		return a->events_look_ns;
-	*ret_wake = a->stopping || last != a->events_last || now_ns >= a->events_ping_ns;
+	*ret_wake =
+	    a->stopping || a->following || last != a->events_last || now_ns >= a->events_ping_ns;
 	a->events_last = last;
 	if (now_ns >= a->events_ping_ns)
 		a->events_ping_ns = now_ns + EVENTS_PING_MS / 4 * NS_PER_MS;
 	return a->events_look_ns;
-}
-
-static size_t watched_by(const struct api *a, const char *who)
-{
-	size_t n = 0;
-
-	for (const struct event_stream *s = a->watching; s; s = s->next)
-		n += strcmp(actor_id(&s->c->actor), who) == 0;
-	return n;
 }
 
 int h_events(struct call *c)
@@ -145,11 +178,8 @@ int h_events(struct call *c)
 
 	if (after && after[0] && str_to_u64(after, INT64_MAX, &from) < 0)
 		return reply_error(c, 400, "after is the number of an event");
-	if (c->api->streams >= API_STREAMS_MAX)
-		return reply_errorf(c, 503, "%d clients watch already", API_STREAMS_MAX);
-	if (watched_by(c->api, actor_id(&c->actor)) >= API_STREAMS_OWN_MAX)
-		return reply_errorf(c, 503, "You have %d streams open already",
-				    API_STREAMS_OWN_MAX);
+	if (!stream_admit(c))
+		return 0;
 	if (event_range(c->api->db, &first, &last, &e) < 0)
 		return reply_failed(c, &e);
 	if (c->method == METHOD_HEAD)
@@ -157,18 +187,13 @@ int h_events(struct call *c)
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return reply_error(c, 503, "Out of memory, try again");
-	s->c = c;
+	s->base.read = read_events;
+	s->base.free = free_events;
 	s->out = BUF_INIT(TEXT_MAX);
 	/* A number that was never given is of another database: from now on, then. */
 	s->last = after && after[0] && (int64_t)from <= last ? (int64_t)from : last;
 	s->ping_ns = clock_mono_ns() + EVENTS_PING_MS * NS_PER_MS;
 	/* At once, so that the client knows that from here on it misses nothing. */
 	(void)buf_putf(&s->out, "retry: 2000\nid: %lld\n: watching\n\n", (long long)s->last);
-	c->api->streams++;
-	s->next = c->api->watching;
-	c->api->watching = s;
-	c->stream = s;
-	c->status = 200;
-	c->type = "text/event-stream; charset=utf-8";
-	return API_STREAM;
+	return stream_begin(c, &s->base);
 }

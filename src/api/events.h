@@ -16,14 +16,11 @@
 #define EVENTS_LOOK_MS \
 	200 /* how often the database is asked while somebody watches: other processes write to it */
 
-struct event_stream;
-
-/*
- * Begun by the handler, pumped by api/server.c: events_read gives the next bytes, 0 nothing now (events_due says when to
- * ask again), -1 the end.
- */
-ssize_t events_read(struct event_stream *s, char *out, size_t n);
-void events_close(struct event_stream *s);
+/* Whether one more may be begun by that actor; false: answered. */
+bool stream_admit(struct call *c);
+/* s is taken over: read by api/server.c as it is asked for, freed at the end. API_STREAM. */
+int stream_begin(struct call *c, struct call_stream *s);
+void stream_end(struct call_stream *s);
 /* Looks, if it is time: *ret_wake true when streams that wait should be read. The next time to look; INT64_MAX. */
 int64_t events_look(struct api *a, int64_t now_ns, bool *ret_wake);
 

@@ -8,6 +8,7 @@
 
 #include "api/jobs.h"
 #include "api/leases.h"
+#include "api/runs.h"
 #include "base/cleanup.h"
 #include "os/files.h"
 
@@ -17,7 +18,7 @@ static const struct {
 } ops[] = {
     {"acquire", job_acquire},	      {"resume", job_resume}, {"release", job_release},
     {"destroy", job_destroy},	      {"sweep", job_sweep},   {"probe", job_probe},
-    {"probe_draft", job_probe_draft},
+    {"probe_draft", job_probe_draft}, {"run", job_run},
 };
 
 static json_t *run(const json_t *request)

@@ -15,6 +15,7 @@
 #include "base/limits.h"
 
 #define ANSWER_MAX (1 << 20)
+#define PLACES (API_JOBS_MAX + API_RUNS_MAX) /* the runs' places come last */
 #define REQUEST_MAX 65536 /* what a pipe takes at once: the daemon never waits for a job to read */
 
 struct job {
@@ -36,14 +37,15 @@ struct waiting {
 	char *text; /* owned: its request */
 	job_done done;
 	void *arg;
+	bool run;
 	char who[UUID_LEN + 1];
 };
 
 struct jobs {
 	char *program;
-	struct job v[API_JOBS_MAX];
+	struct job v[PLACES];
 	struct waiting *first; /* oldest first */
-	size_t running, waiting;
+	size_t running, runs, waiting;
 };
 
 int jobs_new(struct api *a, const char *program, struct err *e)
@@ -54,7 +56,7 @@ int jobs_new(struct api *a, const char *program, struct err *e)
 		free(j);
 		return err_set(e, ERR_NOMEM, "jobs: out of memory");
 	}
-	for (size_t i = 0; i < API_JOBS_MAX; i++)
+	for (size_t i = 0; i < PLACES; i++)
 		j->v[i].fd = -1;
 	a->jobs = j;
 	return 0;
@@ -64,7 +66,7 @@ void jobs_free(struct api *a)
 {
 	struct jobs *j = a->jobs;
 
-	for (size_t i = 0; j && i < API_JOBS_MAX; i++) {
+	for (size_t i = 0; j && i < PLACES; i++) {
 		if (j->v[i].fd < 0)
 			continue;
 		loop_del(&a->loop, &j->v[i].watch);
@@ -90,6 +92,11 @@ size_t jobs_running(const struct api *a)
 	return a->jobs ? a->jobs->running : 0;
 }
 
+size_t jobs_runs(const struct api *a)
+{
+	return a->jobs ? a->jobs->runs : 0;
+}
+
 size_t jobs_waiting(const struct api *a)
 {
 	return a->jobs ? a->jobs->waiting : 0;
@@ -99,7 +106,7 @@ int64_t jobs_deadline(const struct api *a)
 {
 	int64_t at = INT64_MAX;
 
-	for (size_t i = 0; a->jobs && i < API_JOBS_MAX; i++)
+	for (size_t i = 0; a->jobs && i < PLACES; i++)
 		if (a->jobs->v[i].fd >= 0 && !a->jobs->v[i].killed &&
 		    a->jobs->v[i].deadline_ns < at)
 			at = a->jobs->v[i].deadline_ns;
@@ -108,7 +115,7 @@ int64_t jobs_deadline(const struct api *a)
 
 void jobs_tick(struct api *a, int64_t now_ns)
 {
-	for (size_t i = 0; a->jobs && i < API_JOBS_MAX; i++) {
+	for (size_t i = 0; a->jobs && i < PLACES; i++) {
 		struct job *j = &a->jobs->v[i];
 
 		if (j->fd < 0 || j->killed || j->deadline_ns > now_ns)
@@ -122,6 +129,16 @@ void jobs_tick(struct api *a, int64_t now_ns)
 
 static void pump(struct api *a);
 
+static bool is_run(const struct jobs *all, const struct job *j)
+{
+	return j - all->v >= API_JOBS_MAX;
+}
+
+static size_t *counter_of(struct jobs *all, const struct job *j)
+{
+	return is_run(all, j) ? &all->runs : &all->running;
+}
+
 static void end(struct job *j)
 {
 	struct api *a = j->api;
@@ -133,7 +150,7 @@ static void end(struct job *j)
 	loop_del(&a->loop, &j->watch);
 	(void)close(j->fd);
 	j->fd = -1;
-	a->jobs->running--;
+	*counter_of(a->jobs, j) -= 1;
 	/* Its output is closed, so it is at its end; a job that is not is ended. */
 	if (waitpid(j->pid, &status, WNOHANG) == 0) {
 		struct timespec little = {.tv_nsec = NS_PER_MS};
@@ -227,7 +244,8 @@ static int begin(struct api *a, struct job *j, const struct waiting *w, struct e
 	*j = (struct job){.api = a,
 			  .fd = -1,
 			  .answer = BUF_INIT(ANSWER_MAX),
-			  .deadline_ns = clock_mono_ns() + API_JOB_MS * NS_PER_MS,
+			  .deadline_ns =
+			      w->run ? INT64_MAX : clock_mono_ns() + API_JOB_MS * NS_PER_MS,
 			  .done = w->done,
 			  .arg = w->arg};
 	memcpy(j->who, w->who, sizeof(j->who));
@@ -243,36 +261,36 @@ static int begin(struct api *a, struct job *j, const struct waiting *w, struct e
 		j->fd = -1;
 		return err_sys(e, -r, "watch a job");
 	}
-	a->jobs->running++;
+	*counter_of(a->jobs, j) += 1;
 	a->n.jobs_started++;
 	return 0;
 }
 
-static struct job *free_place(struct jobs *all)
+static struct job *free_place(struct jobs *all, bool run)
 {
-	for (size_t i = 0; i < API_JOBS_MAX; i++)
+	for (size_t i = run ? API_JOBS_MAX : 0; i < (run ? PLACES : API_JOBS_MAX); i++)
 		if (all->v[i].fd < 0)
 			return &all->v[i];
 	return NULL;
 }
 
-static size_t running_of(const struct jobs *all, const char *who)
+static size_t running_of(const struct jobs *all, const char *who, bool run)
 {
 	size_t n = 0;
 
-	for (size_t i = 0; i < API_JOBS_MAX; i++)
+	for (size_t i = run ? API_JOBS_MAX : 0; i < (run ? PLACES : API_JOBS_MAX); i++)
 		n += all->v[i].fd >= 0 && strcmp(all->v[i].who, who) == 0;
 	return n;
 }
 
 /* Unlinks the one whose turn it is; NULL: none waits. */
-static struct waiting *next_turn(struct jobs *all)
+static struct waiting *next_turn(struct jobs *all, bool run)
 {
 	struct waiting **best = NULL, *w;
 	size_t fewest = SIZE_MAX;
 
 	for (struct waiting **at = &all->first; *at; at = &(*at)->next) {
-		size_t n = running_of(all, (*at)->who);
+		size_t n = (*at)->run == run ? running_of(all, (*at)->who, run) : SIZE_MAX;
 
 		if (n < fewest) {
 			fewest = n;
@@ -287,12 +305,12 @@ static struct waiting *next_turn(struct jobs *all)
 	return w;
 }
 
-static void pump(struct api *a)
+static void pump_kind(struct api *a, bool run)
 {
 	struct job *j;
 	struct waiting *w;
 
-	while (a->jobs && (j = free_place(a->jobs)) && (w = next_turn(a->jobs))) {
+	while (a->jobs && (j = free_place(a->jobs, run)) && (w = next_turn(a->jobs, run))) {
 		struct err e = ERR_INIT;
 
 		if (begin(a, j, w, &e) < 0) {
@@ -304,21 +322,41 @@ static void pump(struct api *a)
 	}
 }
 
+static void pump(struct api *a)
+{
+	pump_kind(a, false);
+	pump_kind(a, true);
+}
+
+static bool full(const struct jobs *all, const char *who, bool run)
+{
+	size_t most = run ? API_RUNS_WAITING_MAX : API_JOBS_WAITING_MAX, n = 0, own = 0;
+
+	for (const struct waiting *w = all->first; w; w = w->next) {
+		n += w->run == run;
+		own += w->run == run && strcmp(w->who, who) == 0;
+	}
+	return n >= most || own >= most / 2;
+}
+
 bool jobs_full(const struct api *a, const char *who)
 {
-	size_t n = 0;
+	return full(a->jobs, who, false);
+}
 
-	for (const struct waiting *w = a->jobs->first; w; w = w->next)
-		n += strcmp(w->who, who) == 0;
-	return a->jobs->waiting >= API_JOBS_WAITING_MAX || n >= API_JOBS_WAITING_MAX / 2;
+bool jobs_runs_full(const struct api *a, const char *who)
+{
+	return !free_place(a->jobs, true) && full(a->jobs, who, true);
 }
 
 int jobs_start(struct api *a, const char *who, json_t *request, job_done done, void *arg,
 	       struct err *e)
 {
+	const char *op = json_string_value(json_object_get(request, "op"));
+	bool run = op && strcmp(op, "run") == 0;
 	_cleanup_free_ char *text = request ? json_dumps(request, JSON_COMPACT) : NULL;
 	struct waiting *w = calloc(1, sizeof(*w)), **at = &a->jobs->first;
-	struct job *j = free_place(a->jobs);
+	struct job *j = free_place(a->jobs, run);
 	int r = 0;
 
 	json_decref(request);
@@ -330,12 +368,13 @@ int jobs_start(struct api *a, const char *who, json_t *request, job_done done, v
 	w->arg = arg;
 	(void)snprintf(w->who, sizeof(w->who), "%s", who);
 	w->text = text;
+	w->run = run;
 	if (j) {
 		r = begin(a, j, w, e);
-	} else if (jobs_full(a, who)) {
+	} else if (full(a->jobs, who, run)) {
 		r = err_set(e, ERR_LIMIT,
-			    "%d sandboxes wait to be made or ended already (API_JOBS_WAITING_MAX)",
-			    API_JOBS_WAITING_MAX);
+			    "%d wait for their turn already, or half as many of one user",
+			    run ? API_RUNS_WAITING_MAX : API_JOBS_WAITING_MAX);
 	} else {
 		while (*at)
 			at = &(*at)->next;

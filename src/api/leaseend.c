@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "api/leases.h"
+#include "api/runs.h"
 #include "api/place.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -61,7 +62,7 @@ static int destroy_one(struct job_ctx *x, const char *id, const char *reason, st
 	set(l.cleanup, sizeof(l.cleanup), "failed");
 	l.released_ns = l.released_ns ? l.released_ns : clock_real_ns();
 	if (l.status != EL_PENDING)
-		r = lease_claim(x, &l, EL_PENDING, MOVED_DELETE_CLAIMED, e);
+		r = lease_seize(x, &l, EL_PENDING, MOVED_DELETE_CLAIMED, e);
 	else
 		r = lease_own(x, &l, e);
 	return r < 0 ? r : lease_tear_down(x, &l, reason, e);
@@ -130,7 +131,7 @@ static int sweep_active(struct job_ctx *x, struct envlease_row *l, struct err *e
 		l->released_ns = clock_real_ns();
 		return lease_step(x->db, l, EL_EXPIRED, MOVED_RUN_CANCELLED, e);
 	}
-	r = lease_claim(x, l, EL_PENDING, MOVED_CLEANUP_FAILED, e);
+	r = lease_seize(x, l, EL_PENDING, MOVED_CLEANUP_FAILED, e);
 	return r < 0 ? r : lease_tear_down(x, l, why, e);
 }
 
@@ -262,6 +263,7 @@ json_t *job_sweep(struct job_ctx *x, const json_t *request)
 	for (size_t i = 0; i < d.n; i++)
 		done += sweep_one(x, d.ids[i]) == 0;
 	done += sweep_places(x);
+	(void)job_sweep_runs(x);
 	return json_pack("{s:b,s:I,s:I}", "ok", 1, "swept", (json_int_t)d.n, "destroyed",
 			 (json_int_t)done);
 }

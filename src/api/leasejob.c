@@ -64,7 +64,7 @@ int lease_step(struct db *db, struct envlease_row *l, enum envlease_status to, e
 	return move(db, l, to, why, &nobody, e);
 }
 
-int lease_claim(struct job_ctx *x, struct envlease_row *l, enum envlease_status to,
+int lease_seize(struct job_ctx *x, struct envlease_row *l, enum envlease_status to,
 		enum lease_cause why, struct err *e)
 {
 	return move(x->db, l, to, why, &x->st->self, e);

@@ -51,7 +51,7 @@ json_t *job_failed(const struct err *e);
 int lease_step(struct db *db, struct envlease_row *l, enum envlease_status to, enum lease_cause why,
 	       struct err *e);
 /* Moved on and this process's own. */
-int lease_claim(struct job_ctx *x, struct envlease_row *l, enum envlease_status to,
+int lease_seize(struct job_ctx *x, struct envlease_row *l, enum envlease_status to,
 		enum lease_cause why, struct err *e);
 /* This process's own, and nobody's. */
 int lease_own(struct job_ctx *x, struct envlease_row *l, struct err *e);

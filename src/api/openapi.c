@@ -35,6 +35,11 @@ static const struct {
      "heartbeatRunId:string? status:string leasePolicy:string provider:string? providerLeaseId:string? "
      "acquiredAt:string lastUsedAt:string expiresAt:string? releasedAt:string? failureReason:string? "
      "cleanupStatus:string? metadata:object? createdAt:string updatedAt:string"},
+    {"Run",
+     "id:string companyId:string environmentId:string? workspaceRoot:string workspacePath:string "
+     "command:string review:boolean timeoutSeconds:integer status:string exitStatus:integer? "
+     "reason:string? workKept:boolean createdAt:string startedAt:string? endedAt:string?"},
+    {"RunReport", "run:string"},
     {"BlastRadius",
      "environmentId:string canDelete:boolean deleteBlockedReasons:array "
      "pendingCleanupLeaseCount:integer reusableSandboxLeaseCount:integer "

@@ -59,6 +59,16 @@ static const struct field lease_release[] = {
     {"disposition", FIELD_WORD, 0, 0, 0, dispositions,
      "of a reusable lease; see the operator's guide"},
     END};
+static const struct field run_start[] = {
+    {"workspaceRoot", FIELD_TEXT, FIELD_REQUIRED, 1, 63, NULL,
+     "name of a root that the operator gave with --workspace-root"},
+    {"workspacePath", FIELD_TEXT, 0, 0, 1023, NULL, "directory below that root; default: the root"},
+    {"command", FIELD_TEXT, FIELD_REQUIRED, 1, API_RUN_COMMAND_MAX, NULL,
+     "for sh -c, in the workspace"},
+    {"timeoutSeconds", FIELD_INT, 0, 1, API_RUN_SECONDS_MAX, NULL, "default: API_RUN_SECONDS"},
+    {"review", FIELD_BOOL, 0, 0, 0, NULL, "results wait for airlock apply"},
+    {"companyId", FIELD_UUID, 0, 0, 0, NULL, "whose run it is; the only company when there is one"},
+    END};
 static const struct field settings_update[] = {
     {"defaultEnvironmentId", FIELD_UUID, FIELD_NULL, 0, 0, NULL, NULL}, END};
 static const struct field agent_update[] = {
@@ -88,7 +98,7 @@ static const struct schema s_environment_create = {"EnvironmentCreate", environm
 			   s_project = {"ProjectUpdate", project_update},
 			   s_secret_create = {"SecretCreate", secret_create},
 			   s_secret_renew = {"SecretRenew", secret_version},
-			   s_nothing = {"Nothing", nothing};
+			   s_run_start = {"RunStart", run_start}, s_nothing = {"Nothing", nothing};
 
 #define GET METHOD_GET
 #define POST METHOD_POST
@@ -96,6 +106,7 @@ static const struct schema s_environment_create = {"EnvironmentCreate", environm
 #define DELETE METHOD_DELETE
 #define COMPANY "/api/companies/{companyId}"
 #define ENV "/api/environments/{id}"
+#define RUN "/api/runs/{runId}"
 #define LEASE "/api/environment-leases/{leaseId}"
 
 const struct api_route api_routes[] = {
@@ -148,6 +159,20 @@ const struct api_route api_routes[] = {
      "status,limit,offset", "CF-01"},
     {POST, ENV "/leases", GUARD_ADMIN, h_lease_acquire, "acquireLease",
      "Makes a sandbox and leases it", &s_lease_acquire, "Lease", 201, "companyId", NULL},
+    {GET, ENV "/runs", GUARD_READ, h_run_list, "listRuns",
+     "Its runs, newest first; a member sees those of the own companies", NULL, "Run[]", 200,
+     "limit,offset", NULL},
+    {POST, ENV "/runs", GUARD_ADMIN, h_run_start, "startRun",
+     "Runs a command in a sandbox with a workspace; it waits for its turn", &s_run_start, "Run",
+     202, "companyId", "B-05"},
+    {GET, RUN, GUARD_READ, h_run_get, "getRun", "One run", NULL, "Run", 200, NULL, NULL},
+    {GET, RUN "/log", GUARD_READ, h_run_log, "runLog",
+     "What it prints, from its beginning to its end, as it comes (text/event-stream)", NULL, "Text",
+     200, "after", NULL},
+    {GET, RUN "/report", GUARD_ADMIN, h_run_report, "runReport", "The record of a run that is over",
+     NULL, "RunReport", 200, NULL, NULL},
+    {POST, RUN "/cancel", GUARD_ADMIN, h_run_cancel, "cancelRun",
+     "Ends its command; what it did comes back all the same", &s_nothing, "Run", 200, NULL, NULL},
     {POST, ENV "/probe", GUARD_ADMIN, h_env_probe, "probeEnvironment",
      "Makes a fresh sandbox, looks inside, ends it; a failed probe is ok false", &s_nothing,
      "ProbeResult", 200, "companyId", "PR-01,PR-02,PR-08,B-09"},

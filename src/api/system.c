@@ -84,6 +84,10 @@ int h_metrics(struct call *c)
 	counter(b, "denied_total", "Requests that a guard refused.", n->denied);
 	counter(b, "unauthenticated_total", "Requests with credentials that prove nothing.",
 		n->unauthenticated);
+	(void)buf_putf(b,
+		       "# HELP airlockd_runs Runs through the API that go on.\n"
+		       "# TYPE airlockd_runs gauge\nairlockd_runs %zu\n",
+		       jobs_runs(c->api));
 	counter(b, "peer_looks_total",
 		"Looks at the processes of this machine for who is behind a connection.",
 		c->api->judge.looks);

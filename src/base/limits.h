@@ -120,6 +120,12 @@
 #define API_JOBS_MAX 8		  /* sandboxes that are made or ended at once; further ones wait */
 #define API_JOBS_WAITING_MAX 64	  /* further ones that wait for their turn; of one actor half as many: 503 */
 #define API_JOB_MS 90000	  /* one of them: given up, the sweep cleans up */
+#define API_RUNS_MAX 8		  /* runs through the API that go on at once; further ones wait */
+#define API_RUNS_WAITING_MAX 64	  /* further ones that wait for their turn; of one user half as many: 503 */
+#define API_RUN_COMMAND_MAX 16384 /* bytes of the command of a run: 400 */
+#define API_RUN_SECONDS 3600	  /* a run without a limit of its own */
+#define API_RUN_SECONDS_MAX 86400 /* and most that it may ask for: 400 */
+#define API_ROOTS_MAX 16	  /* options --workspace-root */
 #define API_LEASES_MAX 256	  /* active leases of the native provider: 409 */
 #define API_SWEEP_MS 30000	  /* between two sweeps of leases */
 #define API_SWEEP_BACKOFF_S 300	  /* seconds before a failed clean-up is tried again */

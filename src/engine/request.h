@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/id.h"
 #include "base/limits.h"
 #include "base/str.h"
 #include "provider/provider.h"
@@ -42,6 +43,7 @@ struct request {
 	char subdir[PATH_MAX];	 /* of the workspace, where the command starts; "" */
 	char workspace_why[128]; /* "the enclosing git work tree", ... */
 	char env_name[NAME_MAX_LEN + 1];
+	char run_id[ID_LEN + 1]; /* that the run shall have; "": a new one */
 	const struct provider_ops *provider;
 	enum net_mode net;
 	char net_source[SOURCE_MAX];

@@ -51,7 +51,12 @@ static int still_kept(const struct runner *r, struct err *e)
 
 int runner_add_rows(struct runner *r, struct err *e)
 {
-	int k = id_new(r->run.id);
+	int k = 0;
+
+	if (r->q->run_id[0])
+		memcpy(r->run.id, r->q->run_id, sizeof(r->run.id));
+	else
+		k = id_new(r->run.id);
 
 	if (k < 0)
 		return err_sys(e, -k, "make a run id");

@@ -14,6 +14,7 @@
 
 #include "api/api.h"
 #include "api/jobs.h"
+#include "api/runs.h"
 #include "api/server.h"
 #include "api/sweeper.h"
 #include "base/cleanup.h"
@@ -56,6 +57,9 @@ static const char usage[] =
     "  --host NAME          further name that a Host header may have (local_trusted; repeatable)\n"
     "  --trust-user USER    name or number of a further user whose processes are the local board\n"
     "                       (local_trusted over TCP; repeatable)\n"
+    "  --workspace-root NAME=/DIRECTORY\n"
+    "                       directories below it may be workspaces of runs through the API, for every\n"
+    "                       company, or with COMPANY-ID/NAME for one (repeatable); none: no such runs\n"
     "  --secrets-strict     credentials among envVars must be secret references\n"
     "  --cloud-managed      rows with a platform marker are the platform's\n"
     "  --openapi            print the OpenAPI document and end\n"
@@ -138,7 +142,7 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
 		if (!v && i + 1 < argc)
 			v = argv[++i];
 		if (!IS("--listen") && !IS("--mode") && !IS("--public-url") && !IS("--host") &&
-		    !IS("--trust-user"))
+		    !IS("--trust-user") && !IS("--workspace-root"))
 			return err_set(e, ERR_USAGE,
 				       "there is no option %.60s: 'airlockd --help' lists them", a);
 		if (!v)
@@ -149,6 +153,8 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
 			r = set_mode(o, v, e);
 		else if (IS("--public-url"))
 			r = set_public(o, v, e);
+		else if (IS("--workspace-root"))
+			r = runs_add_root(&o->cfg, v, e);
 		else if (IS("--trust-user"))
 			r = add_trusted(o, v, e);
 		else

@@ -154,6 +154,24 @@ static const char *const server_steps[] = {
     "CREATE TRIGGER env_leases_moved AFTER UPDATE OF status ON env_leases WHEN old.status <> new.status BEGIN"
     " INSERT INTO events(at_ns,company_id,kind,entity_id,environment_id,status)"
     " VALUES(new.updated_ns,new.company_id,'lease',new.id,new.environment_id,new.status); END;",
+    /* Runs through the API (envrun.h). */
+    "CREATE TABLE env_runs("
+    " id TEXT PRIMARY KEY, company_id TEXT NOT NULL REFERENCES companies(id) ON DELETE CASCADE,"
+    " environment_id TEXT REFERENCES envs(id) ON DELETE SET NULL, root TEXT NOT NULL, path TEXT NOT NULL,"
+    " command TEXT NOT NULL, review INTEGER NOT NULL, kept INTEGER NOT NULL DEFAULT 0, timeout_s INTEGER NOT NULL,"
+    " status TEXT NOT NULL CHECK(status IN"
+    "  ('queued','running','succeeded','failed','timed_out','cancelled','interrupted')),"
+    " exit_status INTEGER NOT NULL DEFAULT -1, reason TEXT, owner_pid INTEGER NOT NULL DEFAULT 0,"
+    " owner_start INTEGER NOT NULL DEFAULT 0, owner_boot TEXT NOT NULL DEFAULT '', created_ns INTEGER NOT NULL,"
+    " started_ns INTEGER NOT NULL DEFAULT 0, ended_ns INTEGER NOT NULL DEFAULT 0) STRICT;"
+    "CREATE INDEX env_runs_env ON env_runs(environment_id, created_ns DESC);"
+    "CREATE INDEX env_runs_open ON env_runs(status) WHERE status IN ('queued','running');"
+    "CREATE TRIGGER env_runs_begun AFTER INSERT ON env_runs BEGIN"
+    " INSERT INTO events(at_ns,company_id,kind,entity_id,environment_id,status)"
+    " VALUES(new.created_ns,new.company_id,'run',new.id,new.environment_id,new.status); END;"
+    "CREATE TRIGGER env_runs_moved AFTER UPDATE OF status ON env_runs WHEN old.status <> new.status BEGIN"
+    " INSERT INTO events(at_ns,company_id,kind,entity_id,environment_id,status)"
+    " VALUES(max(new.started_ns,new.ended_ns),new.company_id,'run',new.id,new.environment_id,new.status); END;",
 };
 
 static const struct {

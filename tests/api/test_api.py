@@ -337,9 +337,10 @@ class Actors(Case):
             "known": {"N": "Authentication required"}, "open": {},
         }
         env = f.make("guarded", "ssh", SSH)
-        ids = {"companyId": f.c1, "id": env["id"], "leaseId": NOBODY}
+        ids = {"companyId": f.c1, "id": env["id"], "leaseId": NOBODY, "runId": "0" * 16}
         bodies = {"EnvironmentCreate": {"name": "n", "driver": "local"}, "ProbeConfig": {"driver": "local"},
-                  "SecretCreate": {"name": "n", "value": "v"}, "SecretRenew": {"value": "v"}}
+                  "SecretCreate": {"name": "n", "value": "v"}, "SecretRenew": {"value": "v"},
+                  "RunStart": {"workspaceRoot": "x", "command": "true"}}
         doc, n = d.ask("GET", "/api/openapi.json").json, 0
         for pattern, methods in doc["paths"].items():
             for method, op in methods.items():

@@ -1,0 +1,106 @@
+#include "api/runhost.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "engine/interrupt.h"
+#include "engine/runner.h"
+#include "engine/sweep.h"
+#include "store/lease.h"
+
+int runhost_prepare(struct err *e)
+{
+	return interrupt_setup(e);
+}
+
+static void set(struct setting *s, uint64_t v, const char *source)
+{
+	s->v = v;
+	(void)snprintf(s->source, sizeof(s->source), "%s", source);
+}
+
+static int fill(struct request *q, const struct runhost_want *w, struct err *e)
+{
+	const char *words[] = {"sh", "-c", w->command};
+
+	(void)snprintf(q->workspace, sizeof(q->workspace), "%s", w->workspace);
+	(void)snprintf(q->workspace_why, sizeof(q->workspace_why), "a workspace root of airlockd");
+	(void)snprintf(q->run_id, sizeof(q->run_id), "%s", w->run_id);
+	(void)snprintf(q->env_name, sizeof(q->env_name), "native");
+	q->provider = provider_find("native");
+	if (!q->provider)
+		return err_set(e, ERR_UNAVAILABLE, "this build has no native provider");
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		if (strv_add(&q->argv, words[i]) < 0)
+			return err_set(e, ERR_NOMEM, "run: out of memory");
+	for (size_t i = 0; i < strv_len(w->vars); i++)
+		if (strv_add(&q->vars, w->vars[i]) < 0)
+			return err_set(e, ERR_NOMEM, "run: out of memory");
+	q->net = w->host_network ? NET_HOST : NET_NONE;
+	(void)snprintf(q->net_source, sizeof(q->net_source), "the environment");
+	set(&q->timeout, w->timeout_ns, "the request");
+	set(&q->memory, w->memory, "the environment");
+	set(&q->pids, w->pids, "the environment");
+	set(&q->cpu, w->cpu_milli, "the environment");
+	q->review = w->review;
+	return 0;
+}
+
+int runhost_run(struct state *st, const struct runhost_want *w, struct runhost_result *ret,
+		struct err *e)
+{
+	_cleanup_request_ struct request q;
+	_cleanup_fd_ int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	struct run_ui ui = {.in = -1, .out = null, .err = null};
+	struct run_outcome out;
+	int r;
+
+	request_init(&q);
+	*ret = (struct runhost_result){.exit_status = -1};
+	r = null < 0 ? err_sys(e, errno, "open /dev/null") : fill(&q, w, e);
+	if (r < 0)
+		return r;
+	/* The output of the command is in the run's log, and nowhere else. */
+	runner_run(st, &q, &ui, &out);
+	*ret = (struct runhost_result){
+	    .exit_status = out.exit_status,
+	    .ended = true,
+	    .timed_out = out.command_ran && out.cmd.end == END_TIMEOUT,
+	    .stopped = out.stop_signo != 0,
+	    .failed = out.err.code != ERR_NONE,
+	    .kept = out.pending || out.lease_state == LEASE_RECOVERABLE,
+	};
+	(void)snprintf(ret->phase, sizeof(ret->phase), "%s", out.error_phase);
+	if (ret->failed)
+		(void)fprintf(stderr, "airlockd: run %s: %s: %s\n", w->run_id, out.error_phase,
+			      out.err.text);
+	run_outcome_done(&out);
+	return 0;
+}
+
+int runhost_sweep(struct state *st, struct err *e)
+{
+	int r = sweep_run(st, NULL, e);
+
+	return r < 0 ? r : 0;
+}
+
+void runhost_look(struct state *st, const char *run_id, struct runhost_result *ret)
+{
+	struct run_row run = {0};
+	struct lease_row lease = {0};
+
+	*ret = (struct runhost_result){.exit_status = -1};
+	if (run_get(st->store, run_id, &run, NULL) < 0)
+		return;
+	ret->exit_status = run.exit_status;
+	ret->ended = run.state == RUN_FINISHED;
+	if (lease_get(st->store, run.lease_id, &lease, NULL) == 0)
+		ret->kept = lease.state == LEASE_RECOVERABLE;
+	lease_row_done(&lease);
+	run_row_done(&run);
+}

@@ -1,0 +1,179 @@
+/*
+ * runjob.c: the side of a run through the API that touches the host: runs in a job, which outlives the daemon.
+ *
+ * Policy: the workspace is judged again here, beneath its root, and what is given to the engine is the real path that was
+ * found. Network and limits are the environment's, as the daemon read them when the run was asked for.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/runhost.h"
+#include "api/runs.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/str.h"
+
+static const char *text(const json_t *request, const char *name)
+{
+	const char *v = json_string_value(json_object_get(request, name));
+
+	return v ? v : "";
+}
+
+static uint64_t number(const json_t *config, const char *name)
+{
+	json_int_t v = json_integer_value(json_object_get(config, name));
+
+	return v > 0 ? (uint64_t)v : 0;
+}
+
+static int get_vars(json_t *vars, char ***ret, struct err *e)
+{
+	const char *name;
+	json_t *v;
+
+	json_object_foreach(vars, name, v)
+	{
+		const char *value = json_string_value(json_object_get(v, "value"));
+		_cleanup_free_ char *pair = NULL;
+
+		/* The daemon has refused those: nothing is left out here either. */
+		if (!value)
+			return err_set(e, ERR_UNAVAILABLE, "variable %s is a secret reference",
+				       name);
+		if (asprintf(&pair, "%s=%s", name, value) < 0)
+			pair = NULL;
+		if (!pair || strv_add(ret, pair) < 0)
+			return err_set(e, ERR_NOMEM, "run: out of memory");
+	}
+	return 0;
+}
+
+static int go(struct job_ctx *x, const json_t *j, struct runhost_result *ret, struct err *e)
+{
+	const json_t *config = json_object_get(j, "config");
+	_cleanup_strv_ char **vars = NULL;
+	_cleanup_free_ char *real = NULL;
+	struct runhost_want w = {
+	    .run_id = text(j, "runId"),
+	    .command = text(j, "command"),
+	    .host_network = strcmp(text(config, "network"), "host") == 0,
+	    .review = json_is_true(json_object_get(j, "review")),
+	    .timeout_ns = number(j, "timeoutSeconds") * NS_PER_S,
+	    .memory = number(config, "memoryBytes"),
+	    .pids = number(config, "pids"),
+	    .cpu_milli = number(config, "cpuMillis"),
+	};
+	int r = get_vars(json_object_get(j, "envVars"), &vars, e);
+
+	if (r < 0)
+		return r;
+	if (runs_resolve(text(j, "root"), text(j, "path"), x->st->dir, &real) < 0)
+		return err_set(e, ERR_NOT_FOUND, "its workspace is not what it was");
+	w.workspace = real;
+	w.vars = vars;
+	return runhost_run(x->st, &w, ret, e);
+}
+
+/* How it ended, in the words of the API. The report says the rest, to administrators. */
+static void judge(const struct runhost_result *o, struct envrun_row *r)
+{
+	r->exit_status = o->exit_status;
+	r->kept = o->kept;
+	r->status = o->timed_out     ? ER_TIMED_OUT
+		    : o->stopped     ? ER_CANCELLED
+		    : o->failed	     ? ER_FAILED
+		    : o->exit_status ? ER_FAILED
+				     : ER_SUCCEEDED;
+	if (o->stopped)
+		(void)snprintf(r->reason, sizeof(r->reason), "cancelled");
+	else if (o->failed)
+		(void)snprintf(r->reason, sizeof(r->reason), "%s_failed",
+			       o->phase[0] ? o->phase : "run");
+}
+
+json_t *job_run(struct job_ctx *x, const json_t *request)
+{
+	struct envrun_row row = {
+	    .status = ER_FAILED, .exit_status = -1, .reason = "prepare_failed"};
+	struct runhost_result out;
+	struct err e = ERR_INIT;
+	/* Before the row is this process's: from then on it may be told to stop. */
+	int r = runhost_prepare(&e);
+
+	(void)snprintf(row.id, sizeof(row.id), "%s", text(request, "runId"));
+	if (r == 0)
+		r = envrun_take(x->db, row.id, &x->st->self, &e);
+	if (r < 0)
+		return job_failed(&e);
+	if (r == 0)
+		return json_pack("{s:b}", "ok", 1); /* cancelled before its turn came */
+	row.reason[0] = '\0';
+	r = go(x, request, &out, &e);
+	if (r == 0) {
+		judge(&out, &row);
+	} else {
+		(void)snprintf(row.reason, sizeof(row.reason), "prepare_failed");
+		(void)fprintf(stderr, "airlockd: run %s: %s\n", row.id, e.text);
+	}
+	r = envrun_end(x->db, &row, &e);
+	return r < 0 ? job_failed(&e) : json_pack("{s:b}", "ok", 1);
+}
+
+/* --- what died ---------------------------------------------------------------------------- */
+
+struct dead {
+	char id[API_RUNS_MAX + API_RUNS_WAITING_MAX][ID_LEN + 1];
+	bool began[API_RUNS_MAX + API_RUNS_WAITING_MAX];
+	size_t n;
+};
+
+static int collect(void *arg, const struct envrun_row *r)
+{
+	struct dead *d = arg;
+
+	if (d->n == ARRAY_LEN(d->id) || (r->owner.pid && proc_alive(&r->owner)))
+		return 0;
+	d->began[d->n] = r->status == ER_RUNNING;
+	memcpy(d->id[d->n++], r->id, ID_LEN + 1);
+	return 0;
+}
+
+static bool end_dead(struct job_ctx *x, const char *id, bool began)
+{
+	struct envrun_row row = {.status = ER_INTERRUPTED, .exit_status = -1};
+	struct runhost_result was = {.exit_status = -1};
+	struct err e = ERR_INIT;
+
+	memcpy(row.id, id, sizeof(row.id));
+	(void)snprintf(row.reason, sizeof(row.reason), "%s",
+		       began ? "owner_died" : "never_started");
+	if (began)
+		runhost_look(x->st, id, &was);
+	row.exit_status = was.exit_status;
+	row.kept = was.kept;
+	if (was.ended)
+		row.status = was.exit_status ? ER_FAILED : ER_SUCCEEDED;
+	if (envrun_end(x->db, &row, &e) <= 0)
+		return false;
+	(void)fprintf(stderr, "airlockd: run %s ended with the process that ran it%s%s\n", row.id,
+		      row.kept ? "; its work is kept: airlock recover " : "",
+		      row.kept ? row.id : "");
+	return true;
+}
+
+int64_t job_sweep_runs(struct job_ctx *x)
+{
+	const struct envrun_filter f = {.open = true, .limit = API_LIST_MAX};
+	struct dead d = {.n = 0};
+	struct err e = ERR_INIT;
+	int64_t n = 0;
+
+	if (envrun_each(x->db, &f, collect, &d, &e) < 0 || (d.n && runhost_sweep(x->st, &e) < 0))
+		(void)fprintf(stderr, "airlockd: runs: %s\n", e.text);
+	for (size_t i = 0; i < d.n; i++)
+		n += end_dead(x, d.id[i], d.began[i]);
+	return n;
+}

@@ -1,0 +1,231 @@
+/*
+ * runlogs.c: the log of a run as an event stream, from its beginning or from where a watcher was, to its end.
+ *
+ * An event for each record of the log (wire/runlog.h), large ones in pieces. Its id is the place behind the record it is of, so
+ * that one who comes back (Last-Event-ID, after=N) misses nothing and may get pieces of one record again. Output that is not
+ * UTF-8 comes as base64, so every byte arrives. The actor is proved again every EVENTS_PING_MS.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "api/events.h"
+#include "api/runs.h"
+#include "api/view.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/cursor.h"
+#include "base/str.h"
+#include "wire/json.h"
+#include "wire/runlog.h"
+
+#define PIECE 16384 /* of a record: bytes of one event */
+#define TEXT_MAX (PIECE * 7)
+
+struct log_stream {
+	struct call_stream base; /* first */
+	char id[ID_LEN + 1];
+	int fd;	       /* owned; -1: there is no log yet */
+	uint64_t from; /* where the watcher begins */
+	struct runlog_reader reader;
+	struct runlog_record rec; /* in the reader's buffer: what is left of it */
+	struct buf out;
+	size_t taken;
+	int64_t ping_ns;
+	bool ended; /* what is in out is the last of it */
+};
+
+static const char *kind(enum runlog_stream s)
+{
+	static const char *const names[] = {[RUNLOG_OUT] = "stdout",
+					    [RUNLOG_ERR] = "stderr",
+					    [RUNLOG_NOTE] = "note",
+					    [RUNLOG_DROPPED] = "dropped",
+					    [RUNLOG_END] = "end"};
+
+	return s < ARRAY_LEN(names) && names[s] ? names[s] : "note";
+}
+
+static bool is_text(const uint8_t *p, size_t n)
+{
+	json_t *j = json_stringn((const char *)p, n);
+
+	json_decref(j);
+	return j != NULL;
+}
+
+static void put_number(struct log_stream *s, const char *name)
+{
+	struct cursor c;
+	uint64_t v;
+
+	cursor_init(&c, s->rec.p, s->rec.n);
+	v = s->rec.stream == RUNLOG_END ? cursor_u32(&c) : cursor_u64(&c);
+	(void)buf_putf(&s->out, ",\"%s\":%" PRIu64, name, v);
+	s->rec.n = 0;
+}
+
+static void put_bytes(struct log_stream *s)
+{
+	size_t n = s->rec.n < PIECE ? s->rec.n : PIECE;
+	char coded[PIECE * 4 / 3 + 8];
+
+	/* Not through a character, if that is all that is wrong with it. */
+	for (size_t k = 0; k < 3 && n == PIECE && n < s->rec.n && (s->rec.p[n] & 0xc0) == 0x80; k++)
+		n--;
+	if (is_text(s->rec.p, n)) {
+		(void)buf_puts(&s->out, ",\"text\":");
+		(void)json_put(&s->out, (struct view){(const char *)s->rec.p, n});
+	} else {
+		(void)sodium_bin2base64(coded, sizeof(coded), s->rec.p, n,
+					sodium_base64_VARIANT_ORIGINAL);
+		(void)buf_putf(&s->out, ",\"base64\":\"%s\"", coded);
+	}
+	s->rec.p += n;
+	s->rec.n -= n;
+}
+
+/* One event of what is left of the record. */
+static void put(struct log_stream *s)
+{
+	(void)buf_putf(&s->out, "id: %" PRIu64 "\nevent: %s\ndata: ", s->reader.offset,
+		       kind(s->rec.stream));
+	view_time(&s->out, "{\"at\":", s->rec.time_ns);
+	if (s->rec.stream == RUNLOG_END)
+		put_number(s, "exitStatus");
+	else if (s->rec.stream == RUNLOG_DROPPED)
+		put_number(s, "bytes");
+	else
+		put_bytes(s);
+	(void)buf_puts(&s->out, "}\n\n");
+}
+
+static int open_log(struct log_stream *s)
+{
+	_cleanup_free_ char *path = state_path(&s->base.c->api->st, "runs", s->id, "log");
+
+	if (s->fd < 0 && path) {
+		s->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+		if (s->fd >= 0)
+			runlog_reader_init(&s->reader, s->fd, s->from);
+	}
+	return s->fd;
+}
+
+/* Whether more may come: the run has no end yet. */
+static bool goes_on(struct log_stream *s)
+{
+	_cleanup_envrun_ struct envrun_row r = {0};
+
+	return envrun_get(s->base.c->api->db, s->id, &r, NULL) > 0 &&
+	       (r.status == ER_QUEUED || r.status == ER_RUNNING);
+}
+
+static int next(struct log_stream *s)
+{
+	/* Asked before the look: what came in between is seen by it. */
+	bool more = goes_on(s);
+	int r;
+
+	if (open_log(s) < 0)
+		r = 0;
+	else
+		r = runlog_next(&s->reader, &s->rec, NULL);
+	if (r > 0) {
+		s->ended = s->rec.stream == RUNLOG_END;
+		put(s);
+		return 0;
+	}
+	s->rec.n = 0;
+	if (r < 0 || !more)
+		s->ended = true;
+	return r < 0 ? -1 : 0;
+}
+
+static int fill(struct log_stream *s)
+{
+	int64_t now = clock_mono_ns();
+	int r = 0;
+
+	buf_reset(&s->out);
+	s->taken = 0;
+	if (s->ended && !s->rec.n)
+		return -1;
+	if (now >= s->ping_ns) {
+		if (api_authorise(s->base.c->api, s->base.c) || s->base.c->denied)
+			return -1;
+		s->ping_ns = now + EVENTS_PING_MS * NS_PER_MS;
+		buf_reset(&s->out);
+		(void)buf_puts(&s->out, ":\n\n");
+	}
+	if (s->rec.n)
+		put(s);
+	else
+		r = next(s);
+	if (r == 0 && s->ended && !s->out.len)
+		return -1;
+	return r < 0 || s->out.err ? -1 : 0;
+}
+
+static ssize_t read_log(struct call_stream *base, char *out, size_t n)
+{
+	struct log_stream *s = (struct log_stream *)base;
+	size_t left;
+
+	if (base->c->api->stopping || (s->taken == s->out.len && fill(s) < 0))
+		return -1;
+	left = s->out.len - s->taken;
+	if (n > left)
+		n = left;
+	if (n)
+		memcpy(out, s->out.data + s->taken, n);
+	s->taken += n;
+	return (ssize_t)n;
+}
+
+static void free_log(struct call_stream *base)
+{
+	struct log_stream *s = (struct log_stream *)base;
+
+	base->c->api->following--;
+	if (s->fd >= 0)
+		runlog_reader_done(&s->reader);
+	cleanup_fd(&s->fd);
+	buf_done(&s->out);
+	free(s);
+}
+
+int h_run_log(struct call *c)
+{
+	const char *after = call_query(c, "after") ? call_query(c, "after") : c->head.last_event;
+	_cleanup_envrun_ struct envrun_row r;
+	struct log_stream *s;
+	uint64_t from = 0;
+
+	if (run_find_call(c, &r))
+		return 0;
+	if (after && after[0] && str_to_u64(after, INT64_MAX, &from) < 0)
+		return reply_error(c, 400, "after is the id of an event of this log");
+	if (c->method == METHOD_HEAD)
+		return reply_json(c, 200, json_object());
+	if (!stream_admit(c))
+		return 0;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return reply_error(c, 503, "Out of memory, try again");
+	s->base.read = read_log;
+	s->base.free = free_log;
+	s->fd = -1;
+	s->from = from;
+	s->out = BUF_INIT(TEXT_MAX);
+	s->ping_ns = clock_mono_ns() + EVENTS_PING_MS * NS_PER_MS;
+	memcpy(s->id, r.id, sizeof(s->id));
+	(void)buf_puts(&s->out, "retry: 2000\n: watching\n\n");
+	c->api->following++;
+	return stream_begin(c, &s->base);
+}

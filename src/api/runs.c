@@ -1,0 +1,306 @@
+#include "api/runs.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/environments.h"
+#include "api/jobs.h"
+#include "api/sweeper.h"
+#include "api/view.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/path.h"
+#include "store/run.h"
+#include "store/tenant.h"
+
+static const char not_found[] = "Run not found";
+
+/* --- views -------------------------------------------------------------------------------- */
+
+static void view_run(struct call *c, const struct envrun_row *r)
+{
+	struct buf *b = &c->out;
+
+	view_text(b, "{\"id\":", r->id);
+	view_text(b, ",\"companyId\":", r->company_id);
+	view_text_or_null(b, ",\"environmentId\":", r->environment_id);
+	view_text(b, ",\"workspaceRoot\":", r->root);
+	view_text(b, ",\"workspacePath\":", r->path);
+	view_text(b, ",\"command\":", r->command);
+	(void)buf_putf(b, ",\"review\":%s,\"timeoutSeconds\":%lld", r->review ? "true" : "false",
+		       (long long)r->timeout_s);
+	view_text(b, ",\"status\":", envrun_status_name(r->status));
+	if (r->exit_status < 0)
+		(void)buf_puts(b, ",\"exitStatus\":null");
+	else
+		(void)buf_putf(b, ",\"exitStatus\":%d", r->exit_status);
+	view_text_or_null(b, ",\"reason\":", r->reason);
+	(void)buf_putf(b, ",\"workKept\":%s", r->kept ? "true" : "false");
+	view_time(b, ",\"createdAt\":", r->created_ns);
+	view_time(b, ",\"startedAt\":", r->started_ns);
+	view_time(b, ",\"endedAt\":", r->ended_ns);
+	(void)buf_putc(b, '}');
+}
+
+/* A run of a company that the actor is not of is as good as none. */
+int run_find_call(struct call *c, struct envrun_row *ret)
+{
+	char id[ID_LEN + 1] = "";
+	struct err e = ERR_INIT;
+	int r = 0;
+
+	*ret = (struct envrun_row){0};
+	if (c->param[0].n == ID_LEN) {
+		memcpy(id, c->param[0].p, ID_LEN);
+		if (id_is_prefix(id))
+			r = envrun_get(c->api->db, id, ret, &e);
+	}
+	if (r > 0 && (actor_is_admin(&c->actor) || actor_in_company(&c->actor, ret->company_id)))
+		return 0;
+	(void)(r < 0 ? reply_failed(c, &e) : reply_error(c, 404, not_found));
+	return 1;
+}
+
+static int put_one(void *arg, const struct envrun_row *r)
+{
+	struct call *c = arg;
+
+	(void)buf_putc(&c->out, c->out.len ? ',' : '[');
+	view_run(c, r);
+	return c->out.err;
+}
+
+int h_run_list(struct call *c)
+{
+	_cleanup_environment_ struct environment_row row;
+	struct envrun_filter f = {.user_id = actor_is_admin(&c->actor) ? NULL : c->actor.user_id};
+	struct err e = ERR_INIT;
+
+	if (!call_page(c, &f.limit, &f.offset) || env_find(c, &row))
+		return 0;
+	f.environment_id = row.id;
+	if (envrun_each(c->api->db, &f, put_one, c, &e) < 0 && !c->out.err)
+		return reply_failed(c, &e);
+	(void)buf_puts(&c->out, c->out.len ? "]" : "[]");
+	return reply_out(c, 200);
+}
+
+int h_run_get(struct call *c)
+{
+	_cleanup_envrun_ struct envrun_row r;
+
+	if (run_find_call(c, &r))
+		return 0;
+	view_run(c, &r);
+	return reply_out(c, 200);
+}
+
+int h_run_report(struct call *c)
+{
+	_cleanup_envrun_ struct envrun_row r;
+	_cleanup_free_ char *text = NULL;
+	struct err e = ERR_INIT;
+
+	if (run_find_call(c, &r))
+		return 0;
+	if (report_get(c->api->st.store, r.id, &text, &e) < 0 && e.code != ERR_NOT_FOUND)
+		return reply_failed(c, &e);
+	if (!text)
+		return reply_error(c, 404, "There is no report of this run yet");
+	(void)buf_puts(&c->out, text);
+	return reply_out(c, 200);
+}
+
+/* --- start -------------------------------------------------------------------------------- */
+
+static void log_run(struct call *c, const char *action, const struct envrun_row *r)
+{
+	api_activity(c, r->company_id, action, "run", r->id,
+		     json_pack("{s:s,s:s,s:s,s:s,s:b}", "environmentId", r->environment_id,
+			       "workspaceRoot", r->root, "workspacePath", r->path, "status",
+			       envrun_status_name(r->status), "review", r->review));
+}
+
+/* What a run cannot give is refused, never left out. NULL: nothing. */
+static const char *beyond_runs(const struct environment_row *env)
+{
+	json_t *vars;
+	const char *name;
+	json_t *v;
+	bool refs = false;
+
+	if (strcmp(env->status, "active") != 0)
+		return "The environment is not active.";
+	if (strcmp(env->driver, "sandbox") != 0)
+		return "Runs through the API need an environment of driver \"sandbox\" with provider \"native\".";
+	vars = json_loads(env->env_vars, 0, NULL);
+	json_object_foreach(vars, name, v) refs |= !json_is_string(json_object_get(v, "value"));
+	json_decref(vars);
+	return refs
+		   ? "Runs through the API resolve no secret references yet; this environment has some."
+		   : NULL;
+}
+
+static json_t *make_request(const struct envrun_row *r, const struct api_root *root,
+			    const struct environment_row *env)
+{
+	json_t *config = json_loads(env->config, 0, NULL),
+	       *vars = json_loads(env->env_vars, 0, NULL);
+
+	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:I,s:b,s:o,s:o}", "op", "run", "runId", r->id,
+			 "root", root->path, "path", r->path, "command", r->command,
+			 "timeoutSeconds", (json_int_t)r->timeout_s, "review", (int)r->review,
+			 "config", config ? config : json_object(), "envVars",
+			 vars ? vars : json_object());
+}
+
+/* The job writes its row itself. One that could not be started leaves it queued, and the daemon's. */
+static void run_done(struct api *a, void *arg, json_t *answer)
+{
+	char *id = arg;
+	_cleanup_envrun_ struct envrun_row r = {0};
+	struct err e = ERR_INIT;
+
+	if (!json_is_true(json_object_get(answer, "ok")) && envrun_get(a->db, id, &r, &e) > 0 &&
+	    r.status == ER_QUEUED) {
+		r.status = a->stopping ? ER_CANCELLED : ER_FAILED;
+		(void)snprintf(r.reason, sizeof(r.reason), "%s",
+			       a->stopping ? "daemon_stopped" : "not_started");
+		(void)envrun_end(a->db, &r, &e);
+	} else if (!a->stopping && r.status == ER_RUNNING) {
+		sweeper_hurry(a);
+	}
+	if (e.code != ERR_NONE)
+		(void)fprintf(stderr, "airlockd: run %s: %s\n", id, e.text);
+	free(id);
+}
+
+static int run_company(struct call *c, const char *env_id, char out[UUID_LEN + 1])
+{
+	const char *asked = json_string_value(json_object_get(c->body, "companyId"));
+	struct err e = ERR_INIT;
+	bool there = false;
+
+	if (!asked) {
+		if (env_company(c, env_id, out))
+			return 1;
+		return out[0]
+			   ? 0
+			   : (reply_error(c, 422,
+					  "A run needs a companyId: there are several companies."),
+			      1);
+	}
+	if (!uuid_parse(asked, strlen(asked), out) ||
+	    company_exists(c->api->db, out, &there, &e) < 0)
+		return reply_failed(c, &e), 1;
+	return there ? 0 : (reply_error(c, 404, "Company not found"), 1);
+}
+
+/* Where it works: one answer for whatever is not a workspace of that company. */
+static const struct api_root *run_place(struct call *c, const struct envrun_row *r)
+{
+	const struct api_root *root = runs_root(&c->api->cfg, r->company_id, r->root);
+	_cleanup_free_ char *real = NULL;
+
+	if (root && (!r->path[0] || path_is_member(r->path, strlen(r->path))) &&
+	    runs_resolve(root->path, r->path, c->api->st.dir, &real) == 0)
+		return root;
+	(void)reply_error(c, 404, "There is no such workspace for runs of this company");
+	return NULL;
+}
+
+static int begin(struct call *c, struct envrun_row *r, const struct environment_row *env,
+		 const struct api_root *root)
+{
+	struct err e = ERR_INIT;
+	char *id;
+	int k;
+
+	r->owner = c->api->st.self;
+	k = id_new(r->id);
+	if (k < 0)
+		return reply_failed(c, (err_sys(&e, -k, "make an id"), &e));
+	id = strdup(r->id);
+	if (!id || envrun_add(c->api->db, r, &e) < 0) {
+		free(id);
+		return id ? reply_failed(c, &e) : reply_error(c, 503, "Out of memory, try again");
+	}
+	if (jobs_start(c->api, c->actor.user_id, make_request(r, root, env), run_done, id, &e) <
+	    0) {
+		free(id);
+		r->status = ER_FAILED;
+		(void)snprintf(r->reason, sizeof(r->reason), "not_started");
+		(void)envrun_end(c->api->db, r, NULL);
+		return e.code == ERR_LIMIT ? reply_error(c, 503, "Too many runs wait, try again")
+					   : reply_failed(c, &e);
+	}
+	log_run(c, "environment.run_started", r);
+	view_run(c, r);
+	return reply_out(c, 202);
+}
+
+int h_run_start(struct call *c)
+{
+	_cleanup_environment_ struct environment_row env;
+	const char *root_name = json_string_value(json_object_get(c->body, "workspaceRoot")),
+		   *path = json_string_value(json_object_get(c->body, "workspacePath"));
+	struct envrun_row r = {
+	    .command = (char *)(uintptr_t)json_string_value(json_object_get(c->body, "command")),
+	    .review = json_is_true(json_object_get(c->body, "review")),
+	    .timeout_s = json_integer_value(json_object_get(c->body, "timeoutSeconds"))};
+	const struct api_root *root;
+	const char *no;
+
+	if (env_find(c, &env))
+		return 0;
+	no = beyond_runs(&env);
+	if (no)
+		return reply_error(c, strcmp(env.status, "active") != 0 ? 409 : 422, no);
+	if (run_company(c, env.id, r.company_id))
+		return 0;
+	memcpy(r.environment_id, env.id, sizeof(r.environment_id));
+	(void)snprintf(r.root, sizeof(r.root), "%s", root_name);
+	(void)snprintf(r.path, sizeof(r.path), "%s", path ? path : "");
+	if (!r.timeout_s)
+		r.timeout_s = API_RUN_SECONDS;
+	root = run_place(c, &r);
+	if (!root)
+		return 0;
+	if (jobs_runs_full(c->api, c->actor.user_id))
+		return reply_errorf(
+		    c, 503, "%d runs wait for their turn, or half as many of yours; try again",
+		    API_RUNS_WAITING_MAX);
+	return begin(c, &r, &env, root);
+}
+
+/* --- cancel ------------------------------------------------------------------------------- */
+
+int h_run_cancel(struct call *c)
+{
+	_cleanup_envrun_ struct envrun_row r;
+	struct err e = ERR_INIT;
+	int k = 0;
+
+	if (run_find_call(c, &r))
+		return 0;
+	if (r.status == ER_QUEUED) {
+		r.status = ER_CANCELLED;
+		(void)snprintf(r.reason, sizeof(r.reason), "cancelled");
+		/* Its job finds that it is queued no more. One that began just now is running instead. */
+		if (envrun_end(c->api->db, &r, &e) < 0)
+			return reply_failed(c, &e);
+	} else if (r.status == ER_RUNNING) {
+		k = proc_signal(&r.owner, SIGTERM);
+		/* Of one that is not there any more the sweep writes the end. */
+		if (k < 0 && k != -ESRCH)
+			return reply_failed(c, (err_sys(&e, -k, "stop run %s", r.id), &e));
+	} else {
+		return reply_errorf(c, 409, "A run that is %s cannot be cancelled.",
+				    envrun_status_name(r.status));
+	}
+	log_run(c, "environment.run_cancelled", &r);
+	return h_run_get(c);
+}

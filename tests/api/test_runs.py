@@ -1,0 +1,268 @@
+"""Runs through the API: a command in a sandbox with a workspace of this host, as root and as an ordinary user.
+
+usage: test_runs.py PROGRAMS root|user [TEST...]
+"""
+import base64
+import http.client
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+from daemon_box import DEADLINE, NATIVE, NOBODY, SSH, Daemon, Fixture, Watcher, programs, wait_for  # noqa: E402
+
+PROGRAMS = programs()
+UID = 1001 if sys.argv[2:3] == ["user"] and os.geteuid() == 0 else None
+d = f = None
+top = None
+
+
+def setUpModule():
+    global d, f, top
+    top = tempfile.mkdtemp(prefix="airlock-runs-", dir="/tmp")
+    os.chmod(top, 0o755)
+    for name in ("all", "one", "outside"):
+        os.makedirs(f"{top}/{name}/w")
+        with open(f"{top}/{name}/w/file", "w", encoding="ascii") as out:
+            out.write("before\n")
+    os.symlink(f"{top}/outside", f"{top}/all/link")
+    os.symlink("w", f"{top}/all/inner")
+    if UID:
+        for where, dirs, files in os.walk(top):
+            for name in [".", *dirs, *files]:
+                os.lchown(f"{where}/{name}", UID, UID)
+    d = Daemon(PROGRAMS, "--workspace-root", f"all={top}/all", start=False, uid=UID)
+    d.start()
+    f = Fixture(d)
+    d.options += ["--workspace-root", f"{f.c2}/one={top}/one", "--workspace-root", f"state={d.dir}"]
+    d.stop()
+    d.start()
+
+
+def tearDownModule():
+    if d:
+        d.close()
+    shutil.rmtree(top, ignore_errors=True)
+
+
+class Runs(unittest.TestCase):
+    def setUp(self):
+        self.env = f.make(self.id().rsplit(".", 1)[1], "sandbox", NATIVE)
+
+    def post(self, body, who="I", env=None):
+        return f.ask(who, "POST", f"/api/environments/{(env or self.env)['id']}/runs",
+                     {"companyId": f.c1, "workspaceRoot": "all", "workspacePath": "w", **body})
+
+    def start(self, command, **body):
+        r = self.post({"command": command, **body})
+        self.assertEqual(r.status, 202, r)
+        self.assertEqual(r.json["status"], "queued")
+        return r.json["id"]
+
+    def get(self, run, who="I"):
+        return f.ask(who, "GET", "/api/runs/" + run)
+
+    def end(self, run):
+        return wait_for("its end", lambda: (lambda r: r if r["endedAt"] else None)(self.get(run).json))
+
+    def running(self, run):
+        return wait_for("its begin", lambda: self.get(run).json["status"] == "running")
+
+    def log(self, run, query="", who="I"):
+        """Every event of its log, to the end."""
+        c = http.client.HTTPConnection("127.0.0.1", d.port, timeout=DEADLINE)
+        try:
+            c.request("GET", f"/api/runs/{run}/log{query}", headers={"Authorization": "Bearer " + f.token[who]})
+            r = c.getresponse()
+            if r.status != 200:
+                return r.status
+            got, kind, at = [], None, None
+            for line in r:
+                if line.startswith(b"event: "):
+                    kind = line[7:].strip().decode()
+                elif line.startswith(b"id: "):
+                    at = int(line[4:])
+                elif line.startswith(b"data: "):
+                    v = json.loads(line[6:])
+                    got.append((kind, v["text"].encode() if "text" in v else base64.b64decode(v["base64"]) if "base64" in v else v, at))
+            return got
+        finally:
+            c.close()
+
+    @staticmethod
+    def text(got, kind):
+        return b"".join(x for k, x, _ in got if k == kind)
+
+    def content(self, name, where="all/w"):
+        try:
+            with open(f"{top}/{where}/{name}", "rb") as got:
+                return got.read()
+        except FileNotFoundError:
+            return None
+
+    def test_a_run(self):
+        """Out and back: results through door 1, the log byte for byte and in order, events, the record, the same id on the command line."""
+        w = Watcher(d, f.token["M"])
+        try:
+            run = self.start("cat file; printf 'a\\377b'; head -c 100000 /dev/zero | tr '\\0' x; echo err >&2; echo made >new; exit 3")
+            got = self.log(run)
+            self.assertEqual(got[-1][0], "end")
+            self.assertEqual(got[-1][1]["exitStatus"], 3)
+            self.assertEqual(self.text(got, "stdout"), b"before\na\xffb" + b"x" * 100000)
+            self.assertEqual(self.text(got, "stderr"), b"err\n")
+            # From where one was: what is behind it, and no more.
+            self.assertEqual(self.log(run, f"?after={got[-2][2]}"), got[-1:])
+            end = self.end(run)
+            self.assertEqual((end["status"], end["exitStatus"], end["workKept"], end["companyId"]), ("failed", 3, False, f.c1))
+            self.assertEqual(self.content("new"), b"made\n")
+            self.assertEqual([w.next()["status"] for _ in range(3)], ["queued", "running", "failed"])
+        finally:
+            w.close()
+        self.assertEqual(f.ask("I", "GET", f"/api/runs/{run}/report").json["run"], run)
+        self.assertIn(run, d.cli("runs"))
+        listed = f.ask("M", "GET", f"/api/environments/{self.env['id']}/runs").json
+        self.assertEqual([x["id"] for x in listed], [run])
+        self.assertEqual(f.ask("I", "POST", f"/api/runs/{run}/cancel", {}).status, 409)
+
+    def test_limits_and_variables_are_the_environments(self):
+        env = f.make("r-vars", "sandbox", {**NATIVE, "pids": 64}, envVars={"SHOWN": "v 1"})
+        r = self.post({"command": "echo \"$SHOWN\"; ls /sys/class/net; cat /proc/self/cgroup >/dev/null; ulimit -u"}, env=env)
+        self.assertEqual(r.status, 202, r)
+        out = self.text(self.log(r.json["id"]), "stdout")
+        self.assertTrue(out.startswith(b"v 1\n"), out)
+        self.assertNotIn(b"eth", out)
+        self.end(r.json["id"])
+
+    def test_time_out_and_cancel(self):
+        run = self.start("echo kept >timed; sleep 600", timeoutSeconds=3)
+        self.assertEqual(self.end(run)["status"], "timed_out")
+        self.assertEqual(self.content("timed"), b"kept\n", f.ask("I", "GET", f"/api/runs/{run}/report").body)
+        run = self.start("echo kept >cancelled; echo rea''dy; sleep 600")
+        wait_for("it to speak", lambda: b"ready" in self.raw_log(run))
+        self.assertEqual(f.ask("I", "POST", f"/api/runs/{run}/cancel", {}).status, 200)
+        end = self.end(run)
+        self.assertEqual((end["status"], end["reason"]), ("cancelled", "cancelled"))
+        self.assertEqual(self.content("cancelled"), b"kept\n", f.ask("I", "GET", f"/api/runs/{run}/report").body)
+
+    def raw_log(self, run):
+        try:
+            with open(f"{d.dir}/airlock/runs/{run}/log", "rb") as got:
+                return got.read()
+        except FileNotFoundError:
+            return b""
+
+    def test_review_waits(self):
+        run = self.start("echo reviewed >waits", review=True)
+        self.assertEqual(self.end(run)["status"], "succeeded")
+        self.assertIsNone(self.content("waits"))
+        self.assertIn("waits", d.cli("diff", run))
+        d.cli("apply", run)
+        self.assertEqual(self.content("waits"), b"reviewed\n")
+
+    def test_which_directories(self):
+        """B-05: a root that the operator named and what lies below it; one answer for all else, and nothing of the daemon's own."""
+        said = set()
+        for body in ({"workspaceRoot": "none"}, {"workspacePath": "absent"}, {"workspacePath": "w/file"}, {"workspacePath": "link"},
+                     {"workspacePath": "link/w"}, {"workspacePath": "inner"}, {"workspacePath": "../outside"}, {"workspacePath": "/etc"},
+                     {"workspacePath": "w/../w"}, {"workspacePath": "."}, {"workspacePath": "w//"}, {"workspaceRoot": "one"},
+                     {"workspaceRoot": f"{f.c2}/one"}, {"workspaceRoot": "state", "workspacePath": "airlock"},
+                     {"workspaceRoot": "state", "workspacePath": ""}, {"workspaceRoot": "state", "workspacePath": "airlock/runs"}):
+            r = self.post({"command": "true", **body})
+            self.assertEqual(r.status, 404, body)
+            said.add(r.body)
+        self.assertEqual(len(said), 1)
+        r = self.post({"command": "true", "workspaceRoot": "one", "companyId": f.c2})
+        self.assertEqual(r.status, 202, r)
+        self.assertEqual(self.end(r.json["id"])["status"], "succeeded")
+        # And again by the job: what changed in between is not followed.
+        os.mkdir(f"{top}/all/swap")
+        job = d.job({"op": "run", "runId": self.row("swap"), "root": f"{top}/all", "path": "link", "command": "echo x >bad",
+                     "timeoutSeconds": 60, "review": False, "config": NATIVE, "envVars": {}})
+        job.stdout.read()
+        job.wait(timeout=DEADLINE)
+        job.stdout.close()
+        self.assertIsNone(self.content("bad", "outside"))
+
+    def row(self, path):
+        """A queued run that no daemon has started."""
+        run = "0123456789abcdef"
+        con = sqlite3.connect(f"{d.dir}/airlock/server.db", timeout=DEADLINE)
+        con.execute("insert into env_runs(id,company_id,environment_id,root,path,command,review,timeout_s,status,owner_pid,created_ns) "
+                    "values(?,?,?,'all',?,'true',0,60,'queued',0,1)", (run, f.c1, self.env["id"], path))
+        con.commit()
+        con.close()
+        return run
+
+    def test_who_may_and_what_for(self):
+        run = self.start("true")
+        self.end(run)
+        for who, status in (("N", 403), ("A", 403), ("J", 403), ("M", 403), ("V", 403), ("U", 403)):
+            self.assertEqual(self.post({"command": "true"}, who).status, status, who)
+            self.assertEqual(f.ask(who, "POST", f"/api/runs/{run}/cancel", {}).status, status, who)
+            self.assertEqual(f.ask(who, "GET", f"/api/runs/{run}/report").status, status, who)
+        r = self.post({"command": "true", "workspaceRoot": "one", "companyId": f.c2})
+        theirs = r.json["id"]
+        self.end(theirs)
+        # Another company's is as one that is not there.
+        for path in ("", "/log"):
+            self.assertEqual(f.ask("M", "GET", f"/api/runs/{theirs}{path}").body, f.ask("M", "GET", f"/api/runs/{'0' * 16}{path}").body)
+            self.assertEqual(f.ask("M", "GET", f"/api/runs/{theirs}{path}").status, 404)
+        for bad in ("x", "0" * 17, "%2e%2e", "..%2f", NOBODY):
+            self.assertIn(self.get(bad).status, (400, 404), bad)
+        for body, status in (({"command": ""}, 400), ({"command": "x", "bogus": 1}, 400), ({"command": "x", "timeoutSeconds": 0}, 400),
+                             ({"command": "x" * 16385}, 400), ({"command": 1}, 400), ({"command": "true", "companyId": NOBODY}, 404)):
+            self.assertEqual(self.post(body).status, status, body)
+        self.assertEqual(self.log(run, "?after=x"), 400)
+        for name, driver, config, status in (("r-ssh", "ssh", SSH, 422),):
+            self.assertEqual(self.post({"command": "true"}, env=f.make(name, driver, config)).status, status)
+        archived = f.make("r-arch", "sandbox", NATIVE, status="archived")
+        self.assertEqual(self.post({"command": "true"}, env=archived).status, 409)
+
+    def test_turns(self):
+        """Eight at once; what waits is cancelled without having begun, and leases are not held up by runs."""
+        many = [self.start("sleep 600") for _ in range(10)]
+        try:
+            wait_for("eight", lambda: sum(self.get(x).json["status"] == "running" for x in many) == 8)
+            self.assertEqual([self.get(x).json["status"] for x in many[8:]], ["queued"] * 2)
+            self.assertEqual(f.ask("I", "POST", f"/api/runs/{many[9]}/cancel", {}).json["status"], "cancelled")
+            lease = f.ask("I", "POST", f"/api/environments/{self.env['id']}/leases", {"companyId": f.c1})
+            self.assertEqual(lease.status, 201, lease)
+            self.assertEqual(f.ask("I", "DELETE", "/api/environment-leases/" + lease.json["id"]).status, 200)
+        finally:
+            for x in many:
+                f.ask("I", "POST", f"/api/runs/{x}/cancel", {})
+        self.assertEqual({self.end(x)["status"] for x in many}, {"cancelled"})
+        self.assertEqual(self.log(many[9]), [])
+
+    def test_a_daemon_that_is_killed(self):
+        """It goes on without the daemon, and the next one shows its end; one whose process is killed too is kept, and said so."""
+        run = self.start("echo survived >after; while [ ! -e go ]; do sleep 0.1; done")
+        lost = self.start("echo rescued >found; echo rea''dy; sleep 600")
+        self.running(run)
+        wait_for("the other to speak", lambda: b"ready" in self.raw_log(lost))
+        con = sqlite3.connect(f"{d.dir}/airlock/server.db", timeout=DEADLINE)
+        pids = dict(con.execute("select id, owner_pid from env_runs where status='running'").fetchall())
+        con.close()
+        # Its log stays open as long as a run has it.
+        d.process.kill()
+        d.process.wait(timeout=DEADLINE)
+        os.kill(pids[lost], signal.SIGKILL)
+        d.start()
+        end = self.end(lost)
+        self.assertEqual((end["status"], end["reason"], end["workKept"]), ("interrupted", "owner_died", True))
+        self.assertEqual(self.get(run).json["status"], "running")
+        d.cli("recover", lost)
+        self.assertEqual(self.content("found"), b"rescued\n")
+        self.assertTrue(any(lost in line and "airlock recover" in line for line in d.log), d.log)
+        self.assertEqual(f.ask("I", "POST", f"/api/runs/{run}/cancel", {}).status, 200)
+        self.assertEqual(self.end(run)["status"], "cancelled")
+        self.assertEqual(self.content("after"), b"survived\n")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
