@@ -75,6 +75,18 @@
 #define STREAM_TAIL_MAX (1u << 20) /* bytes after the end mark of an outbound stream; tar pads to 10 KiB */
 #define LOCK_WAIT_MS 600000	  /* another run's publish to the same workspace */
 
+/* Another machine (ssh) */
+#define REMOTE_CONNECT_S 15	  /* connecting and authenticating; longer: given up (ssh's ConnectTimeout) */
+#define REMOTE_SHELL_MS 45000	  /* from then until the login shell there has started our script and it has answered */
+#define REMOTE_UPLOAD_MS 120000	  /* the guest program on its way there, once for each of its versions */
+#define REMOTE_ALIVE_S 5	  /* silence after which ssh asks the other end for a sign of life; REMOTE_ALIVE_COUNT times, then the connection is lost */
+#define REMOTE_ALIVE_COUNT 4	  /* ... so that a connection on which nothing comes through is given up after 25 s */
+#define REMOTE_SILENT_MS 60000	  /* nothing heard from here: the guest there ends its commands; their work stays */
+#define REMOTE_SAY_MS 10000	  /* between two signs of life of ours */
+#define REMOTE_TAKE_MS 15000	  /* who connects again waits for the end of the one before; in the middle of that it is killed */
+#define REMOTE_PERSIST_S 60	  /* an idle connection is kept so long for the next session */
+#define REMOTE_NOISE_MAX (64 << 10) /* bytes that a login shell may print before our script speaks: given up */
+
 /* Sandbox defaults */
 #define PIDS_DEFAULT 4096   /* processes and threads in one sandbox */
 #define NOFILE_DEFAULT 4096 /* open files of one process, capped by the hard limit */

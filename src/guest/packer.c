@@ -8,19 +8,37 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "guest/delta.h"
 #include "guest/fork.h"
 #include "guest/pack.h"
 
-static _Noreturn void run(int ctl, uint32_t id, int upper, int out)
+static int pack_tree(const struct pack_place *place, int out, struct pack_result *res)
+{
+	struct delta *d = NULL;
+	int r = delta_open(place->index, &d, NULL);
+
+	if (r == 0)
+		r = delta_write(d, place->tree, out, res);
+	delta_free(d);
+	return r;
+}
+
+static int pack_layer(const struct pack_place *place, int out, struct pack_result *res)
+{
+	int work = open(GUEST_WORKSPACE, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	return pack_write(place->tree, work, out, res);
+}
+
+static _Noreturn void run(int ctl, uint32_t id, const struct pack_place *place, int out)
 {
 	struct gm_packed m = {.id = id};
 	struct pack_result res = {0};
-	int work, r;
+	int r;
 
-	fork_close((int[]){ctl, upper, out}, 3);
+	fork_close((int[]){ctl, place->tree, place->index, out}, 4);
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	work = open(GUEST_WORKSPACE, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	r = pack_write(upper, work, out, &res);
+	r = place->index < 0 ? pack_layer(place, out, &res) : pack_tree(place, out, &res);
 	(void)close(out);
 	m.error = (uint32_t)-r;
 	m.members = res.members;
@@ -32,7 +50,7 @@ static _Noreturn void run(int ctl, uint32_t id, int upper, int out)
 	_exit(0);
 }
 
-int packer_start(struct packer *p, uint32_t id, int upper, int out)
+int packer_start(struct packer *p, uint32_t id, const struct pack_place *place, int out)
 {
 	_cleanup_fd_ int mine = -1, its = -1;
 	int sv[2];
@@ -48,7 +66,7 @@ int packer_start(struct packer *p, uint32_t id, int upper, int out)
 	if (pid < 0)
 		return -errno;
 	if (pid == 0)
-		run(its, id, upper, out);
+		run(its, id, place, out);
 	*p = (struct packer){.id = id, .ctl = TAKE_FD(mine), .pid = pid};
 	return 0;
 }

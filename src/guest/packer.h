@@ -18,8 +18,14 @@ struct packer {
 	pid_t pid; /* 0 once reaped */
 };
 
-/* upper and out are borrowed. 0, or negative errno. */
-int packer_start(struct packer *p, uint32_t id, int upper, int out);
+/* What is packed. */
+struct pack_place {
+	int tree;  /* an overlay's upper layer, or with an index a whole tree; -1: none */
+	int index; /* of delta.h; -1: the tree is a layer */
+};
+
+/* place and out are borrowed. 0, or negative errno. */
+int packer_start(struct packer *p, uint32_t id, const struct pack_place *place, int out);
 /* Reads what it says; the last event goes out with it. */
 void packer_hear(struct packer *p, struct outbox *o);
 void packer_kill(const struct packer *p);

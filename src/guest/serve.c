@@ -30,7 +30,8 @@ enum { P_SIGNAL, P_WAKE, P_LAUNCHER, P_PACKER, POLLS };
 struct guest {
 	struct chan chan;
 	struct outbox out;
-	int sigfd, wake, upper;
+	int sigfd, wake;
+	struct pack_place place;
 	bool ending, gone, broken;
 	int64_t end_ns; /* when asking ends and KILL begins */
 	bool sweep;
@@ -125,12 +126,12 @@ static int on_pack(struct guest *g, struct view payload, const int fds[FRAME_FDS
 		return -EPROTO;
 	if (id_taken(g, refused.id))
 		r = -EEXIST;
-	else if (fds[0] < 0 || g->upper < 0)
+	else if (fds[0] < 0 || g->place.tree < 0)
 		r = -EBADF;
 	else if (g->ending)
 		r = -ECANCELED;
 	else
-		r = packer_start(&g->packer, refused.id, g->upper, fds[0]);
+		r = packer_start(&g->packer, refused.id, &g->place, fds[0]);
 	if (r < 0) {
 		refused.error = (uint32_t)-r;
 		outbox_packed(&g->out, &refused);
@@ -427,12 +428,12 @@ static int set_up(struct guest *g)
 	return 0;
 }
 
-int serve(int sock, int upper)
+int serve(int sock, const struct pack_place *place)
 {
 	static struct guest g;
 	bool more = false;
 
-	g.upper = upper;
+	g.place = *place;
 	g.packer.ctl = -1;
 	chan_init(&g.chan, sock, true);
 	outbox_init(&g.out, sock);

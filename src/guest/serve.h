@@ -13,11 +13,13 @@
 #ifndef AIRLOCK_GUEST_SERVE_H
 #define AIRLOCK_GUEST_SERVE_H
 
+#include "guest/packer.h"
+
 /*
  * Serves the launcher's socket until it asks for the end or goes away, then ends every process
- * below this one and reaps them. upper: the layer to pack, or -1. Both are owned. Returns
+ * below this one and reaps them. Its descriptors are owned. Returns
  * the exit status: 0, or 3 after a protocol error.
  */
-int serve(int sock, int upper);
+int serve(int sock, const struct pack_place *place);
 
 #endif

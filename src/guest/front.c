@@ -1,0 +1,475 @@
+#include "guest/front.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "guest/fork.h"
+#include "guest/front_place.h"
+#include "guest/land.h"
+#include "guest/serve.h"
+#include "guest/tree.h"
+#include "os/chan.h"
+#include "os/mux.h"
+#include "wire/guest.h"
+#include "wire/remote.h"
+
+#define SEND_MS 10000
+#define LAST_WORD_MS 2000
+
+enum { P_SIGNAL, P_SERVE, P_LANDER, P_MUX };
+
+struct lander_said {
+	int error;
+	char what[RM_WHAT_MAX + 1];
+};
+
+struct front {
+	struct mux mux;
+	struct chan serve;
+	struct front_place place;
+	pid_t serve_pid, lander;
+	int sigfd, lander_ctl;
+	uint32_t land_id;
+	bool opened, ending, gone, said_fault;
+	int status;
+};
+
+static void put(struct front *f, uint8_t type, const struct buf *b)
+{
+	if (b->err || mux_put(&f->mux, type, b->data, b->len) < 0)
+		f->gone = true;
+}
+
+/* Nothing follows. */
+static void fault(struct front *f, int error, const char *what)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(1024);
+
+	(void)rm_fault_put(&b, (uint32_t)(error < 0 ? -error : error), what);
+	put(f, RM_FAULT, &b);
+	f->said_fault = f->ending = true;
+}
+
+static void hello(struct front *f)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(1024);
+	struct utsname u = {0};
+
+	(void)uname(&u);
+	(void)buf_u32(&b, REMOTE_PROTOCOL);
+	(void)buf_u32(&b, (uint32_t)geteuid());
+	(void)buf_str(&b, u.nodename);
+	put(f, RM_HELLO, &b);
+}
+
+/* Requests before the start. ----------------------------------------------------------------- */
+
+static int on_open(struct front *f, struct view v)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(16);
+	char what[RM_WHAT_MAX + 1] = "";
+	struct rm_open m;
+	int r = f->opened ? -EPROTO : rm_open_get(v, &m);
+
+	if (r < 0)
+		return r;
+	f->opened = true;
+	r = front_place_open(&f->place, &m, what);
+	if (r < 0) {
+		fault(f, r, what);
+	} else if (m.flags & RO_REMOVE) {
+		put(f, RM_REMOVED, &b);
+		f->ending = true;
+	} else {
+		(void)buf_u32(&b, f->place.pack.index >= 0);
+		put(f, RM_OPENED, &b);
+	}
+	rm_open_done(&m);
+	return 0;
+}
+
+/* The stream is the front's alone: its end must be its end. */
+static void leave_stream(void)
+{
+	int null = open("/dev/null", O_RDWR);
+
+	for (int fd = 0; fd < 3 && null >= 0; fd++)
+		(void)dup2(null, fd);
+}
+
+static _Noreturn void run_lander(struct front *f, int ctl, int in)
+{
+	struct lander_said said = {0};
+	struct err e = ERR_INIT;
+
+	leave_stream();
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	fork_close((int[]){ctl, in, f->place.run}, 3);
+	said.error = -land(in, f->place.run, &e);
+	(void)snprintf(said.what, sizeof(said.what), "%.*s", RM_WHAT_MAX, e.text);
+	(void)send(ctl, &said, sizeof(said), MSG_NOSIGNAL);
+	_exit(0);
+}
+
+static int on_land(struct front *f, struct view v)
+{
+	struct cursor c;
+	int sv[2], in = -1;
+
+	cursor_init(&c, v.p, v.n);
+	f->land_id = cursor_u32(&c);
+	if (!cursor_end(&c) || !f->opened || f->lander_ctl >= 0 || f->place.pack.index >= 0 ||
+	    mux_take_peers(&f->mux, f->land_id, &in, 1) != 1)
+		return -EPROTO;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv) < 0) {
+		(void)close(in);
+		fault(f, errno, "start to take the workspace");
+		return 0;
+	}
+	f->lander_ctl = sv[0];
+	f->lander = fork();
+	if (f->lander == 0)
+		run_lander(f, sv[1], in);
+	(void)close(sv[1]);
+	(void)close(in);
+	if (f->lander < 0)
+		fault(f, errno, "start to take the workspace");
+	return 0;
+}
+
+static void hear_lander(struct front *f)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(1024);
+	struct lander_said said = {0};
+	ssize_t n = recv(f->lander_ctl, &said, sizeof(said), MSG_DONTWAIT);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	cleanup_fd(&f->lander_ctl);
+	if (n != (ssize_t)sizeof(said))
+		said.error = ECANCELED;
+	said.what[RM_WHAT_MAX] = '\0';
+	if (said.error == 0)
+		said.error = -front_place_landed(&f->place);
+	(void)rm_fault_put(&b, (uint32_t)said.error, said.what);
+	put(f, RM_LANDED, &b);
+	mux_end_group(&f->mux, f->land_id);
+}
+
+static _Noreturn void run_serve(struct front *f, int sock)
+{
+	leave_stream();
+	fork_close((int[]){sock, f->place.pack.tree, f->place.pack.index, f->place.lock}, 4);
+	_exit(serve(sock, &f->place.pack));
+}
+
+static int on_start(struct front *f, struct view v)
+{
+	int sv[2];
+
+	if (v.n || f->serve_pid || f->place.pack.index < 0 || f->lander_ctl >= 0)
+		return -EPROTO;
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv) < 0) {
+		fault(f, errno, "start");
+		return 0;
+	}
+	f->serve_pid = fork();
+	if (f->serve_pid == 0)
+		run_serve(f, sv[1]);
+	(void)close(sv[1]);
+	chan_init(&f->serve, sv[0], false);
+	if (f->serve_pid < 0)
+		fault(f, errno, "start");
+	return 0;
+}
+
+/* Commands. ---------------------------------------------------------------------------------- */
+
+static void to_serve(struct front *f, uint8_t type, struct view v, const int *fds, size_t n)
+{
+	int64_t until = clock_mono_ns() + SEND_MS * NS_PER_MS;
+
+	if (f->serve.fd < 0 || chan_send(&f->serve, type, v.p, v.n, fds, n, until, NULL) < 0)
+		f->ending = true;
+}
+
+static bool has_name(char *const *env, const char *name)
+{
+	size_t n = strlen(name);
+
+	for (; *env; env++)
+		if (strncmp(*env, name, n) == 0 && (*env)[n] == '=')
+			return true;
+	return false;
+}
+
+/* What is true on this machine alone. */
+static int add_own(char ***env)
+{
+	static const char *const names[] = {"PATH",
+					    "HOME",
+					    "USER",
+					    "LOGNAME",
+					    "SHELL",
+					    "TMPDIR",
+					    "XDG_CONFIG_HOME",
+					    "XDG_CACHE_HOME",
+					    "XDG_DATA_HOME",
+					    "XDG_STATE_HOME",
+					    "XDG_RUNTIME_DIR"};
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(names); i++) {
+		const char *value = getenv(names[i]);
+		_cleanup_buf_ struct buf b = BUF_INIT(ENV_VALUE_MAX);
+
+		if (!value || has_name(*env, names[i]))
+			continue;
+		(void)buf_putf(&b, "%s=%s", names[i], value);
+		r = b.err ? b.err : strv_add(env, buf_text(&b));
+	}
+	return r;
+}
+
+static int on_exec(struct front *f, struct view v)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(FRAME_MAX);
+	int fds[3] = {-1, -1, -1}, r;
+	struct gm_exec x;
+	size_t n;
+
+	r = gm_exec_get(v, &x);
+	if (r == 0) {
+		n = mux_take_peers(&f->mux, x.id, fds, 3);
+		/* More variables than a command may have are left as they came. */
+		if (add_own(&x.env) < 0 || gm_exec_put(&b, &x) < 0)
+			(void)(buf_reset(&b), buf_put(&b, v.p, v.n));
+		to_serve(f, GM_EXEC, (struct view){b.data, b.len}, fds, n);
+		for (size_t i = 0; i < 3; i++)
+			cleanup_fd(&fds[i]);
+	}
+	gm_exec_done(&x);
+	return r;
+}
+
+static int on_pack(struct front *f, struct view v)
+{
+	int fd = -1;
+	struct cursor c;
+	uint32_t id;
+
+	cursor_init(&c, v.p, v.n);
+	id = cursor_u32(&c);
+	if (!cursor_end(&c))
+		return -EPROTO;
+	to_serve(f, GM_PACK, v, &fd, mux_take_peers(&f->mux, id, &fd, 1));
+	cleanup_fd(&fd);
+	return 0;
+}
+
+static int on_request(struct front *f, const struct frame *m)
+{
+	switch (m->type) {
+	case RM_OPEN:
+		return on_open(f, m->payload);
+	case RM_LAND:
+		return on_land(f, m->payload);
+	case RM_START:
+		return on_start(f, m->payload);
+	case GM_SHUTDOWN:
+		f->ending = true;
+		return 0;
+	default:
+		break;
+	}
+	if (!f->serve_pid)
+		return -EPROTO;
+	switch (m->type) {
+	case GM_EXEC:
+		return on_exec(f, m->payload);
+	case GM_PACK:
+		return on_pack(f, m->payload);
+	case GM_SIGNAL:
+	case GM_WINSIZE:
+	case GM_PING:
+		to_serve(f, m->type, m->payload, NULL, 0);
+		return 0;
+	default:
+		return -EPROTO;
+	}
+}
+
+static void hear_stream(struct front *f)
+{
+	struct frame m;
+	int r = 0;
+
+	while (!f->ending && r == 0 && (r = mux_next(&f->mux, &m)) > 0)
+		r = on_request(f, &m);
+	if (r < 0) {
+		f->gone = true;
+		f->status = 3;
+	}
+}
+
+/* Events of serve(). The last one of a command waits for the command's output. */
+static void hear_serve(struct front *f)
+{
+	struct frame m;
+	struct cursor c;
+	int r;
+
+	while ((r = chan_recv(&f->serve, 0, &m, NULL, NULL)) > 0) {
+		int64_t until = clock_mono_ns() + DRAIN_GRACE_MS * NS_PER_MS;
+		struct buf b = {.data = (char *)(uintptr_t)m.payload.p, .len = m.payload.n};
+
+		cursor_init(&c, m.payload.p, m.payload.n);
+		if (m.type != GM_EXITED && m.type != GM_FAILED && m.type != GM_PACKED)
+			put(f, m.type, &b);
+		else if (mux_hold(&f->mux, cursor_u32(&c), m.type, m.payload, until) < 0)
+			f->gone = true;
+	}
+	if (r != -EAGAIN) {
+		chan_done(&f->serve);
+		f->ending = true;
+	}
+}
+
+static void say_due(struct front *f)
+{
+	struct buf b;
+	uint8_t type;
+
+	while (mux_due(&f->mux, clock_mono_ns(), &type, &b)) {
+		put(f, type, &b);
+		buf_done(&b);
+	}
+}
+
+/* The loop. ---------------------------------------------------------------------------------- */
+
+/* False: no child is left. */
+static bool reap(struct front *f)
+{
+	pid_t pid;
+
+	while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {
+		if (pid == f->serve_pid) {
+			f->serve_pid = -1;
+			f->ending = true;
+		} else if (pid == f->lander) {
+			f->lander = -1;
+		}
+	}
+	return pid == 0;
+}
+
+static void hear_signals(struct front *f)
+{
+	struct signalfd_siginfo si;
+
+	while (read(f->sigfd, &si, sizeof(si)) == (ssize_t)sizeof(si))
+		if (si.ssi_signo != SIGCHLD)
+			f->ending = true;
+	(void)reap(f);
+}
+
+static int wait_ms(const struct front *f)
+{
+	int64_t due = f->mux.heard_ns + REMOTE_SILENT_MS * NS_PER_MS, held = mux_due_ns(&f->mux);
+
+	return clock_poll_ms(held < due ? held : due, clock_mono_ns());
+}
+
+static void turn(struct front *f, int ms)
+{
+	struct pollfd p[P_MUX + MUX_FDS];
+	size_t n;
+
+	p[P_SIGNAL] = (struct pollfd){.fd = f->sigfd, .events = POLLIN};
+	p[P_SERVE] = (struct pollfd){.fd = mux_roomy(&f->mux) ? f->serve.fd : -1, .events = POLLIN};
+	p[P_LANDER] = (struct pollfd){.fd = f->lander_ctl, .events = POLLIN};
+	n = mux_poll(&f->mux, p + P_MUX);
+	if (f->gone)
+		for (size_t i = P_MUX; i < P_MUX + n; i++)
+			p[i].fd = -1;
+	if (poll(p, P_MUX + n, ms) < 0)
+		return;
+	if (p[P_SIGNAL].revents)
+		hear_signals(f);
+	if (!f->gone && mux_run(&f->mux, p + P_MUX, n) < 0)
+		f->gone = true;
+	if (!f->gone)
+		hear_stream(f);
+	if (p[P_SERVE].revents)
+		hear_serve(f);
+	if (p[P_LANDER].revents)
+		hear_lander(f);
+	say_due(f);
+	f->gone |= f->mux.eof || clock_mono_ns() > f->mux.heard_ns + REMOTE_SILENT_MS * NS_PER_MS;
+	f->ending |= f->gone;
+}
+
+/* serve() ends its own; what its death or a landing left is ended here. */
+static void end_all(struct front *f)
+{
+	int64_t until = clock_mono_ns() + KILL_GRACE_MS * NS_PER_MS;
+
+	if (f->lander > 0)
+		(void)kill(f->lander, SIGKILL);
+	chan_done(&f->serve);
+	while (f->serve_pid > 0 && clock_mono_ns() < until)
+		turn(f, 50);
+	while (reap(f)) {
+		(void)tree_signal(getpid(), NULL, SIGKILL, NULL);
+		turn(f, 10);
+	}
+}
+
+static void last_word(struct front *f)
+{
+	int64_t until = clock_mono_ns() + LAST_WORD_MS * NS_PER_MS;
+	struct buf none = BUF_INIT(0);
+
+	say_due(f);
+	put(f, RM_ENDED, &none);
+	while (!f->gone && f->mux.tx.len > f->mux.tx_off && clock_mono_ns() < until)
+		turn(f, 50);
+}
+
+int front(void)
+{
+	static struct front f;
+	sigset_t set;
+
+	f.sigfd = f.lander_ctl = f.serve.fd = -1;
+	front_place_init(&f.place);
+	mux_init(&f.mux, STDIN_FILENO, STDOUT_FILENO, false);
+	(void)sigemptyset(&set);
+	(void)sigaddset(&set, SIGCHLD);
+	(void)sigaddset(&set, SIGTERM);
+	(void)sigaddset(&set, SIGHUP);
+	(void)sigaddset(&set, SIGINT);
+	f.sigfd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (f.sigfd < 0)
+		return 3;
+	hello(&f);
+	while (!f.ending)
+		turn(&f, wait_ms(&f));
+	end_all(&f);
+	last_word(&f);
+	return f.status;
+}

@@ -1,0 +1,26 @@
+/*
+ * front_place.h: a run's directory on another machine: <root>/.airlock-runtime/runs/<lease>, mode 0700.
+ *
+ *   lock       flock of the front that uses it; holds its number
+ *   workspace  the tree that commands work in
+ *   sent       the manifest of what was sent
+ *   index      what it looked like when it had landed (delta.h): there only when all of it had
+ */
+#ifndef AIRLOCK_GUEST_FRONT_PLACE_H
+#define AIRLOCK_GUEST_FRONT_PLACE_H
+
+#include "guest/packer.h"
+#include "wire/remote.h"
+
+struct front_place {
+	int run, lock;
+	struct pack_place pack; /* index -1: nothing has landed yet */
+};
+
+void front_place_init(struct front_place *p);
+/* Makes or finds it and takes the lock; with RO_REMOVE takes it away. what (RM_WHAT_MAX + 1): the step that failed. 0, negative errno. */
+int front_place_open(struct front_place *p, const struct rm_open *m, char *what);
+/* The workspace has landed. */
+int front_place_landed(struct front_place *p);
+
+#endif

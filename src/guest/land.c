@@ -1,0 +1,315 @@
+#include "guest/land.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "guest/delta.h"
+#include "wire/manifest.h"
+#include "wire/tar.h"
+
+#define CHUNK 65536
+#define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+
+struct lander {
+	int in, tree, file; /* file: being written; -1 */
+	struct tar_reader *tar;
+	struct tar_out out;
+	char path[PATH_MEMBER_MAX + 1];
+	struct tar_member m; /* of `file`; its views are gone */
+	char *
+	    *shut; /* directories whose mode would have kept us out, set at the end: "MODE path" */
+	uint8_t chunk[CHUNK];
+};
+
+static int full_read(int fd, void *to, size_t n)
+{
+	for (size_t got = 0; got < n;) {
+		ssize_t k = read(fd, (char *)to + got, n - got);
+
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k <= 0)
+			return k < 0 ? -errno : -EPIPE;
+		got += (size_t)k;
+	}
+	return 0;
+}
+
+static int full_write(int fd, const void *from, size_t n, off_t at)
+{
+	for (size_t put = 0; put < n;) {
+		ssize_t k = pwrite(fd, (const char *)from + put, n - put, at + (off_t)put);
+
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k < 0)
+			return -errno;
+		put += (size_t)k;
+	}
+	return 0;
+}
+
+/* The manifest, into a file of its own. */
+static int take_manifest(struct lander *l, int fd)
+{
+	uint8_t head[8];
+	struct cursor c;
+	uint64_t left, at = 0;
+	int r = full_read(l->in, head, sizeof(head));
+
+	cursor_init(&c, head, sizeof(head));
+	left = cursor_u64(&c);
+	while (r == 0 && left) {
+		size_t n = left < CHUNK ? (size_t)left : CHUNK;
+
+		r = full_read(l->in, l->chunk, n);
+		if (r == 0)
+			r = full_write(fd, l->chunk, n, (off_t)at);
+		at += n;
+		left -= n;
+	}
+	return r;
+}
+
+static struct timespec stamp(int64_t ns)
+{
+	return (struct timespec){.tv_sec = ns / NS_PER_S, .tv_nsec = ns % NS_PER_S};
+}
+
+/* Those whose mode denies their owner something wait until all is in them. */
+static int set_dir_mode(struct lander *l, uint32_t mode)
+{
+	char word[PATH_MEMBER_MAX + 16];
+
+	if ((mode & 0700) == 0700)
+		return fchmodat(l->tree, l->path, mode, 0) < 0 ? -errno : 0;
+	(void)snprintf(word, sizeof(word), "%03o %s", (unsigned)mode, l->path);
+	return strv_add(&l->shut, word);
+}
+
+static int shut_dirs(struct lander *l)
+{
+	for (size_t i = strv_len(l->shut); i-- > 0;) {
+		const char *w = l->shut[i];
+		unsigned mode = (unsigned)((w[0] - '0') * 64 + (w[1] - '0') * 8 + (w[2] - '0'));
+
+		if (fchmodat(l->tree, w + 4, mode, 0) < 0)
+			return -errno;
+	}
+	return 0;
+}
+
+static int begin_member(struct lander *l)
+{
+	const struct tar_member *m = &l->out.member;
+	const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, stamp(m->mtime_ns)};
+	char target[LINK_TARGET_MAX + 1];
+
+	if (m->path.n > PATH_MEMBER_MAX || m->target.n > LINK_TARGET_MAX || m->op != TAR_OP_NONE)
+		return -EPROTO;
+	memcpy(l->path, m->path.p, m->path.n);
+	l->path[m->path.n] = '\0';
+	switch (m->type) {
+	case TAR_DIR:
+		if (!l->path[0])
+			return 0;
+		return mkdirat(l->tree, l->path, 0700) < 0 ? -errno
+							   : set_dir_mode(l, m->mode & 0777);
+	case TAR_SYMLINK:
+		memcpy(target, m->target.p, m->target.n);
+		target[m->target.n] = '\0';
+		if (symlinkat(target, l->tree, l->path) < 0)
+			return -errno;
+		(void)utimensat(l->tree, l->path, times, AT_SYMLINK_NOFOLLOW);
+		return 0;
+	case TAR_FILE:
+		l->m = *m;
+		l->file = openat(l->tree, l->path,
+				 O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+		return l->file < 0 ? -errno : 0;
+	default:
+		return -EPROTO;
+	}
+}
+
+static int end_member(struct lander *l)
+{
+	const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, stamp(l->m.mtime_ns)};
+	int r = 0;
+
+	if (l->file < 0)
+		return 0;
+	if (l->m.sparse && ftruncate(l->file, (off_t)l->m.size) < 0)
+		r = -errno;
+	if (r == 0 && (fchmod(l->file, l->m.mode & 0777) < 0 || futimens(l->file, times) < 0))
+		r = -errno;
+	if (close(TAKE_FD(l->file)) < 0 && r == 0)
+		r = -errno;
+	return r;
+}
+
+/* 1: the end mark. 0: needs more. */
+static int feed(struct lander *l, const uint8_t *p, size_t n, struct err *e)
+{
+	for (;;) {
+		int ev = tar_reader_next(l->tar, &p, &n, &l->out, e), r = 0;
+
+		switch (ev) {
+		case TAR_NEED:
+			return 0;
+		case TAR_MEMBER:
+			r = begin_member(l);
+			break;
+		case TAR_DATA:
+			r = full_write(l->file, l->out.data.p, l->out.data.n,
+				       (off_t)l->out.data_offset);
+			break;
+		case TAR_MEMBER_END:
+			r = end_member(l);
+			break;
+		case TAR_END:
+			return 1;
+		default:
+			return ev;
+		}
+		if (r < 0)
+			return err_sys(e, -r, "write %s", l->path);
+	}
+}
+
+static int take_tree(struct lander *l, struct err *e)
+{
+	int r = 0;
+
+	while (r == 0) {
+		ssize_t k = read(l->in, l->chunk, sizeof(l->chunk));
+
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k <= 0)
+			return err_sys(e, k < 0 ? errno : EPIPE, "the transfer was cut");
+		r = feed(l, l->chunk, (size_t)k, e);
+	}
+	if (r > 0)
+		r = shut_dirs(l);
+	return r < 0 ? err_wrap(e, r, "workspace") : 0;
+}
+
+static int write_index(struct lander *l, int run, int sent, struct err *e)
+{
+	_cleanup_fd_ int fd =
+	    openat(run, ".new-index", O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	struct manifest *m = NULL;
+	int r = fd < 0 ? err_sys(e, errno, "index of the workspace") : manifest_open(sent, &m, e);
+
+	if (r == 0)
+		r = delta_index(l->tree, m, fd, e);
+	manifest_free(m);
+	if (r == 0 && renameat(run, ".new-index", run, "index") < 0)
+		r = err_sys(e, errno, "index of the workspace");
+	return r;
+}
+
+static int into(struct lander *l, int run, struct err *e)
+{
+	_cleanup_fd_ int sent =
+	    openat(run, "sent", O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	/* Limited by the disk alone: the stream is the host's own. */
+	const struct tar_limits none = {UINT32_MAX, MEMBER_SIZE_MAX, MEMBER_SIZE_MAX};
+	int r;
+
+	if (sent < 0)
+		return err_sys(e, errno, "create the manifest");
+	/* What an earlier attempt left is of no use. */
+	r = land_remove(run, "workspace");
+	if (r < 0 || mkdirat(run, "workspace", 0755) < 0)
+		return err_sys(e, r < 0 ? -r : errno, "create the workspace");
+	l->tree = openat(run, "workspace", DIR_FLAGS);
+	if (l->tree < 0)
+		return err_sys(e, errno, "open the workspace");
+	r = take_manifest(l, sent);
+	if (r < 0)
+		return err_sys(e, -r, "take the manifest");
+	r = tar_reader_new(&none, &l->tar);
+	if (r < 0)
+		return err_sys(e, -r, "take the workspace");
+	r = take_tree(l, e);
+	return r < 0 ? r : write_index(l, run, sent, e);
+}
+
+int land(int in, int run, struct err *e)
+{
+	struct lander *l = calloc(1, sizeof(*l));
+	int r;
+
+	if (!l)
+		return err_sys(e, ENOMEM, "take the workspace");
+	l->in = in;
+	l->tree = l->file = -1;
+	r = into(l, run, e);
+	cleanup_fd(&l->file);
+	cleanup_fd(&l->tree);
+	tar_reader_free(l->tar);
+	strv_free(l->shut);
+	free(l);
+	return r;
+}
+
+/* Removal. ---------------------------------------------------------------------------------- */
+
+static int remove_at(int dir, const char *name, unsigned depth);
+
+static int empty_dir(int fd, unsigned depth)
+{
+	_cleanup_dir_ DIR *d = fdopendir(fd);
+	struct dirent *ent;
+	int r = 0;
+
+	if (!d) {
+		r = -errno;
+		(void)close(fd);
+		return r;
+	}
+	while (r == 0 && (ent = readdir(d)))
+		if (strcmp(ent->d_name, ".") != 0 && strcmp(ent->d_name, "..") != 0)
+			r = remove_at(dirfd(d), ent->d_name, depth);
+	return r;
+}
+
+static int remove_at(int dir, const char *name, unsigned depth)
+{
+	int fd, r;
+
+	if (unlinkat(dir, name, 0) == 0 || errno == ENOENT)
+		return 0;
+	if (errno != EISDIR && errno != EPERM && errno != EACCES)
+		return -errno;
+	if (unlinkat(dir, name, AT_REMOVEDIR) == 0)
+		return 0;
+	if (errno == ENOTDIR)
+		return -EPERM;
+	fd = openat(dir, name, DIR_FLAGS);
+	if (fd < 0 && errno == EACCES && fchmodat(dir, name, 0700, 0) == 0)
+		fd = openat(dir, name, DIR_FLAGS);
+	if (fd < 0)
+		return -errno;
+	(void)fchmod(fd, 0700);
+	/* Deeper than anything that we bring: somebody made it so, and the stack is not for that. */
+	r = depth < 1000 ? empty_dir(fd, depth + 1) : (close(fd), -ELOOP);
+	if (r == 0 && unlinkat(dir, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
+		r = -errno;
+	return r;
+}
+
+int land_remove(int dir, const char *name)
+{
+	return remove_at(dir, name, 0);
+}

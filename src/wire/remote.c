@@ -1,0 +1,98 @@
+#include "wire/remote.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/limits.h"
+#include "base/path.h"
+
+#define LEASE_NAME_MAX 64
+#define WORD_MAX 128
+
+/* A name of a directory of our own: no separator, no dot first. */
+static bool name_fits(const char *s)
+{
+	size_t n = strlen(s);
+
+	return n > 0 && n <= LEASE_NAME_MAX && s[0] != '.' && !strchr(s, '/');
+}
+
+static bool open_fits(const struct rm_open *m)
+{
+	return !(m->flags & ~RO_REMOVE) && strlen(m->root) < PATH_MEMBER_MAX / 2 &&
+	       path_is_absolute_normal(m->root) && name_fits(m->lease);
+}
+
+int rm_open_put(struct buf *b, const struct rm_open *m)
+{
+	if (!open_fits(m))
+		return -EINVAL;
+	(void)buf_u32(b, m->flags);
+	(void)buf_str(b, m->root);
+	return buf_str(b, m->lease);
+}
+
+int rm_open_get(struct view p, struct rm_open *ret)
+{
+	struct cursor c;
+
+	cursor_init(&c, p.p, p.n);
+	*ret = (struct rm_open){.flags = cursor_u32(&c)};
+	ret->root = cursor_strdup(&c, PATH_MEMBER_MAX);
+	ret->lease = cursor_strdup(&c, LEASE_NAME_MAX);
+	return ret->root && ret->lease && cursor_end(&c) && open_fits(ret) ? 0 : -EPROTO;
+}
+
+void rm_open_done(struct rm_open *m)
+{
+	free(m->root);
+	free(m->lease);
+	*m = (struct rm_open){0};
+}
+
+int rm_fault_put(struct buf *b, uint32_t error, const char *what)
+{
+	(void)buf_u32(b, error);
+	return buf_bytes(b, what, strnlen(what, RM_WHAT_MAX));
+}
+
+int rm_fault_get(struct view p, struct rm_fault *ret)
+{
+	struct view what;
+	struct cursor c;
+
+	cursor_init(&c, p.p, p.n);
+	*ret = (struct rm_fault){.error = cursor_u32(&c)};
+	what = cursor_bytes(&c, RM_WHAT_MAX);
+	if (!cursor_end(&c) || ret->error > 4095 || (what.n && memchr(what.p, '\0', what.n)))
+		return -EPROTO;
+	if (what.n)
+		memcpy(ret->what, what.p, what.n);
+	return 0;
+}
+
+int rm_setup_put(struct buf *b, const struct rm_setup *m)
+{
+	(void)buf_str(b, m->hash);
+	(void)buf_str(b, m->machine);
+	return buf_u64(b, m->size);
+}
+
+int rm_setup_get(struct view p, struct rm_setup *ret)
+{
+	struct cursor c;
+
+	cursor_init(&c, p.p, p.n);
+	*ret = (struct rm_setup){.hash = cursor_strdup(&c, WORD_MAX)};
+	ret->machine = cursor_strdup(&c, WORD_MAX);
+	ret->size = cursor_u64(&c);
+	return ret->hash && ret->machine && cursor_end(&c) ? 0 : -EPROTO;
+}
+
+void rm_setup_done(struct rm_setup *m)
+{
+	free(m->hash);
+	free(m->machine);
+	*m = (struct rm_setup){0};
+}

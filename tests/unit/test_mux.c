@@ -1,0 +1,239 @@
+/* os/mux.h: channels over one stream, seen from both ends, and from an end that lies (B-01). */
+#include "os/mux.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+
+#include <cmocka.h>
+
+struct ends {
+	struct mux a, b; /* a opens */
+};
+
+static void connect_ends(struct ends *e)
+{
+	int p[2], q[2];
+
+	assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+	assert_int_equal(pipe2(q, O_CLOEXEC), 0);
+	mux_init(&e->a, p[0], q[1], true);
+	mux_init(&e->b, q[0], p[1], false);
+}
+
+static int step(struct mux *m, struct frame *f)
+{
+	struct pollfd v[MUX_FDS];
+	size_t n = mux_poll(m, v);
+	int r;
+
+	(void)poll(v, n, 0);
+	r = mux_run(m, v, n);
+	return r < 0 ? r : mux_next(m, f);
+}
+
+static void settle(struct ends *e)
+{
+	struct frame f;
+
+	for (int i = 0; i < 200; i++) {
+		assert_int_equal(step(&e->a, &f), 0);
+		assert_int_equal(step(&e->b, &f), 0);
+	}
+}
+
+static void done(struct ends *e)
+{
+	mux_done(&e->a);
+	mux_done(&e->b);
+}
+
+static size_t drain(int fd)
+{
+	char b[65536];
+	size_t all = 0;
+	ssize_t k;
+
+	while ((k = read(fd, b, sizeof(b))) > 0)
+		all += (size_t)k;
+	return all;
+}
+
+static void a_slow_reader_stops_its_channel_and_loses_nothing(void **state)
+{
+	static struct ends e;
+	char block[4096];
+	int sink[2], peer = -1, fast[2], fast_peer = -1;
+	size_t sent = 0, got = 0;
+	uint8_t type;
+	struct buf b;
+
+	(void)state;
+	memset(block, 'x', sizeof(block));
+	connect_ends(&e);
+	assert_int_equal(pipe2(sink, O_CLOEXEC | O_NONBLOCK), 0);
+	assert_int_equal(mux_open(&e.a, 7, MUX_TO_OPENER | MUX_AWAITED, sink[1]), 0);
+	settle(&e);
+	assert_int_equal(mux_take_peers(&e.b, 7, &peer, 1), 1);
+	(void)fcntl(peer, F_SETFL, O_NONBLOCK);
+	for (int i = 0; i < 50; i++) {
+		ssize_t k;
+
+		while ((k = write(peer, block, sizeof(block))) > 0)
+			sent += (size_t)k;
+		settle(&e);
+	}
+	/* Two pipes and a window, no more: nobody holds the rest. */
+	assert_in_range(sent, MUX_WINDOW, MUX_WINDOW + 4 * 65536);
+	assert_int_equal(mux_hold(&e.a, 7, 67, (struct view){"end", 3}, INT64_MAX), 0);
+	assert_false(mux_due(&e.a, clock_mono_ns(), &type, &b));
+	/* Another one goes on meanwhile. */
+	assert_int_equal(pipe2(fast, O_CLOEXEC | O_NONBLOCK), 0);
+	assert_int_equal(mux_open(&e.a, 8, MUX_TO_OPENER, fast[1]), 0);
+	settle(&e);
+	assert_int_equal(mux_take_peers(&e.b, 8, &fast_peer, 1), 1);
+	assert_int_equal(write(fast_peer, "quick", 5), 5);
+	settle(&e);
+	assert_int_equal(drain(fast[0]), 5);
+	(void)close(peer);
+	for (int i = 0; i < 50; i++) {
+		got += drain(sink[0]);
+		settle(&e);
+	}
+	got += drain(sink[0]);
+	assert_int_equal(got, sent);
+	assert_true(mux_due(&e.a, clock_mono_ns(), &type, &b));
+	assert_int_equal(type, 67);
+	assert_memory_equal(b.data, "end", 3);
+	buf_done(&b);
+	(void)close(sink[0]);
+	(void)close(fast[0]);
+	(void)close(fast_peer);
+	done(&e);
+}
+
+static void a_reader_that_leaves_is_told(void **state)
+{
+	static struct ends e;
+	int sink[2], peer = -1;
+
+	(void)state;
+	connect_ends(&e);
+	assert_int_equal(pipe2(sink, O_CLOEXEC), 0);
+	assert_int_equal(mux_open(&e.a, 1, MUX_TO_OPENER, sink[1]), 0);
+	settle(&e);
+	assert_int_equal(mux_take_peers(&e.b, 1, &peer, 1), 1);
+	(void)close(sink[0]);
+	assert_int_equal(write(peer, "x", 1), 1);
+	settle(&e);
+	assert_int_equal(write(peer, "x", 1), -1);
+	assert_int_equal(errno, EPIPE);
+	(void)close(peer);
+	done(&e);
+}
+
+struct lie {
+	const char *name;
+	uint8_t type;
+	uint32_t v[2];
+	size_t n; /* bytes of v, then zeros */
+	size_t zeros;
+	int expect;
+};
+
+static const struct lie lies[] = {
+    {"a channel that never was", MX_DATA, {9}, 4, 1, -EPROTO},
+    {"channel 0", MX_DATA, {0}, 4, 1, -EPROTO},
+    {"no channel at all", MX_DATA, {0}, 2, 0, -EPROTO},
+    {"more than there is room for", MX_DATA, {1}, 4, MUX_WINDOW + 1, -EPROTO},
+    {"room for what is not sent", MX_ROOM, {1, 5}, 8, 0, -EPROTO},
+    {"stop of what we do not send", MX_STOP, {1}, 4, 0, -EPROTO},
+    {"an end with more behind it", MX_EOF, {1}, 4, 1, -EPROTO},
+    {"a channel of its own", MX_OPEN, {2, 2}, 8, 1, -EPROTO},
+    {"a sign of life with a payload", MX_ALIVE, {0}, 0, 1, -EPROTO},
+    {"what is right", MX_DATA, {1}, 4, 5, 0},
+    {"what is right in size", MX_DATA, {1}, 4, MUX_WINDOW, 0},
+};
+
+static void an_end_that_lies_is_cut_off(void **state)
+{
+	static struct ends e;
+	static char data[FRAME_MAX];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(lies); i++) {
+		const struct lie *l = &lies[i];
+		_cleanup_buf_ struct buf b = BUF_INIT(sizeof(data) + 64), out = BUF_INIT(FRAME_MAX);
+		struct frame f;
+		int sink[2];
+
+		connect_ends(&e);
+		assert_int_equal(pipe2(sink, O_CLOEXEC), 0);
+		assert_int_equal(mux_open(&e.a, 1, MUX_TO_OPENER, sink[1]), 0);
+		(void)buf_put(&b, l->v, l->n);
+		(void)buf_put(&b, data, l->zeros);
+		assert_int_equal(frame_put(&out, l->type, 0, b.data, b.len), 0);
+		(void)buf_put(&e.a.rx, out.data, out.len);
+		if (mux_next(&e.a, &f) != l->expect)
+			fail_msg("%s: not %d", l->name, l->expect);
+		(void)close(sink[0]);
+		done(&e);
+	}
+}
+
+static void descriptors_of_a_stream_are_a_lie(void **state)
+{
+	static struct ends e;
+	_cleanup_buf_ struct buf out = BUF_INIT(64);
+	struct frame f;
+
+	(void)state;
+	connect_ends(&e);
+	assert_int_equal(frame_put(&out, 65, 1, "x", 1), 0);
+	(void)buf_put(&e.a.rx, out.data, out.len);
+	assert_int_equal(mux_next(&e.a, &f), -EPROTO);
+	done(&e);
+}
+
+static void the_last_word_does_not_wait_for_ever(void **state)
+{
+	static struct ends e;
+	int sink[2];
+	uint8_t type;
+	struct buf b;
+
+	(void)state;
+	connect_ends(&e);
+	assert_int_equal(pipe2(sink, O_CLOEXEC), 0);
+	assert_int_equal(mux_open(&e.a, 3, MUX_TO_OPENER | MUX_AWAITED, sink[1]), 0);
+	assert_int_equal(mux_hold(&e.a, 3, 67, (struct view){"", 0}, 1000), 0);
+	assert_false(mux_due(&e.a, 999, &type, &b));
+	assert_true(mux_due(&e.a, 1000, &type, &b));
+	buf_done(&b);
+	/* Its channels went with it. */
+	assert_int_equal(drain(sink[0]), 0);
+	(void)close(sink[0]);
+	done(&e);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_slow_reader_stops_its_channel_and_loses_nothing),
+	    cmocka_unit_test(a_reader_that_leaves_is_told),
+	    cmocka_unit_test(an_end_that_lies_is_cut_off),
+	    cmocka_unit_test(descriptors_of_a_stream_are_a_lie),
+	    cmocka_unit_test(the_last_word_does_not_wait_for_ever),
+	};
+
+	(void)signal(SIGPIPE, SIG_IGN);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
