@@ -27,7 +27,25 @@ _airlock() {
 		return
 		;;
 	run:--provider)
-		mapfile -t COMPREPLY < <(compgen -W 'native local' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W 'native local ssh' -- "$cur")
+		return
+		;;
+	run:--ssh)
+		return
+		;;
+	run:--ssh-key)
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
+	run:--ssh-known-hosts)
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
+	run:--ssh-config)
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
+	run:--ssh-jump)
 		return
 		;;
 	run:--net)
@@ -178,7 +196,25 @@ _airlock() {
 		return
 		;;
 	shell:--provider)
-		mapfile -t COMPREPLY < <(compgen -W 'native local' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W 'native local ssh' -- "$cur")
+		return
+		;;
+	shell:--ssh)
+		return
+		;;
+	shell:--ssh-key)
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
+	shell:--ssh-known-hosts)
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
+	shell:--ssh-config)
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
+	shell:--ssh-jump)
 		return
 		;;
 	shell:--net)
@@ -404,9 +440,9 @@ _airlock() {
 		;;
 	esac
 	case $verb in
-	run) words="--workspace --env --provider --net --resolve --agent --no-preset --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --api-transport --policy --upstream --log-limit --json --quiet --help" ;;
+	run) words="--workspace --env --provider --ssh --ssh-key --ssh-known-hosts --ssh-config --ssh-jump --net --resolve --agent --no-preset --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --api-transport --policy --upstream --log-limit --json --quiet --help" ;;
 	exec) words="--shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --api-transport --policy --upstream --log-limit --json --quiet --help $(_airlock_runs)" ;;
-	shell) words="--workspace --env --provider --net --resolve --agent --no-preset --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --api-transport --policy --upstream --log-limit --json --quiet --help $(_airlock_runs)" ;;
+	shell) words="--workspace --env --provider --ssh --ssh-key --ssh-known-hosts --ssh-config --ssh-jump --net --resolve --agent --no-preset --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --api-transport --policy --upstream --log-limit --json --quiet --help $(_airlock_runs)" ;;
 	ps) words="--all --json --help" ;;
 	logs) words="--follow --raw --help $(_airlock_runs)" ;;
 	stop) words="--help $(_airlock_runs)" ;;

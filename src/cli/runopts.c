@@ -16,12 +16,18 @@
 #include "engine/maps.h"
 #include "policy/envvars.h"
 #include "policy/netrule.h"
+#include "provider/ssh/target.h"
 #include "store/env.h"
 
 enum id {
 	O_WORKSPACE,
 	O_ENV,
 	O_PROVIDER,
+	O_SSH,
+	O_SSH_KEY,
+	O_SSH_HOSTS,
+	O_SSH_CONFIG,
+	O_SSH_JUMP,
 	O_NET,
 	O_RESOLVE,
 	O_SHELL,
@@ -64,8 +70,17 @@ const struct opt opts_run[] = {
      "workspace (default: the enclosing git work tree, else the current directory)", O_WORKSPACE},
     {"env", 'e', "NAME", "environment: native, local, or one made with 'airlock env create'",
      O_ENV},
-    {"provider", 0, "native|local",
-     "where the command runs (default native; local has no isolation)", O_PROVIDER},
+    {"provider", 0, "native|local|ssh",
+     "where the command runs (default native; local and ssh have no isolation)", O_PROVIDER},
+    {"ssh", 0, "[USER@]HOST[:PORT]:/DIR",
+     "run on another machine, in a copy of the workspace below DIR there; no isolation", O_SSH},
+    {"ssh-key", 0, "FILE", "with --ssh: the one key to log in with (default: ssh's own)",
+     O_SSH_KEY},
+    {"ssh-known-hosts", 0, "FILE", "with --ssh: the host keys that count (default: ssh's own)",
+     O_SSH_HOSTS},
+    {"ssh-config", 0, "FILE", "with --ssh: configuration of ssh (default: ~/.ssh/config)",
+     O_SSH_CONFIG},
+    {"ssh-jump", 0, "[USER@]HOST[:PORT]", "with --ssh: the machine to go through", O_SSH_JUMP},
     {"net", 0, "none|host|allow=HOST[:PORT],...",
      "network of the sandbox (default none); allow: through a proxy to these hosts alone; may be repeated",
      O_NET},
@@ -268,6 +283,27 @@ static int add(char ***to, const char *v, struct err *e)
 	return strv_add(to, v) < 0 ? err_set(e, ERR_NOMEM, "options: out of memory") : 0;
 }
 
+/* A word of provider/ssh/target.h; the last of a kind counts. Files are named as seen from here, now. */
+static int set_remote(struct runopts *o, const struct opt *opt, const char *v, struct err *e)
+{
+	static const char *const kinds[] = {"", "key=", "known-hosts=", "config=", "jump="};
+	const char *kind = kinds[opt->id - O_SSH];
+	_cleanup_free_ char *file = NULL, *text = NULL;
+
+	if (opt->id == O_SSH)
+		return replace(&o->ssh, v, e);
+	if (opt->id != O_SSH_JUMP) {
+		file = realpath(v, NULL);
+		if (!file)
+			return err_sys(e, errno, "--%s %s", opt->name, v);
+	}
+	if (asprintf(&text, "%s%s", kind, file ? file : v) < 0) {
+		text = NULL;
+		return err_set(e, ERR_NOMEM, "options: out of memory");
+	}
+	return add(&o->ssh_words, text, e);
+}
+
 /* none and host are a new beginning; allow adds to an allow-list that is there. */
 static int set_net(struct runopts *o, const struct opt *opt, const char *v, struct err *e)
 {
@@ -361,6 +397,12 @@ static int set(void *arg, const struct opt *opt, const char *v, struct err *e)
 		return replace(&o->env_name, v, e);
 	case O_PROVIDER:
 		return replace(&o->provider, v, e);
+	case O_SSH:
+	case O_SSH_KEY:
+	case O_SSH_HOSTS:
+	case O_SSH_CONFIG:
+	case O_SSH_JUMP:
+		return set_remote(o, opt, v, e);
 	case O_SETENV:
 		return add(&o->vars, v, e);
 	case O_ENV_FILE:
@@ -619,8 +661,9 @@ static int use_preset(struct runopts *o, struct err *e)
 		return 0;
 	if (!q->provider->isolates)
 		return o->agent ? err_set(e, ERR_USAGE,
-					  "--agent: provider %s runs what is on this host as it is",
-					  q->provider->name)
+					  "--agent: provider %s runs what is on %s as it is",
+					  q->provider->name,
+					  q->provider->elsewhere ? "that machine" : "this host")
 				: 0;
 	r = preset_load(o->agent ? o->agent : q->argv[0], &a, &none);
 	if (r < 0 && !o->agent && none.code == ERR_NOT_FOUND)
@@ -634,12 +677,82 @@ static int use_preset(struct runopts *o, struct err *e)
 	return r;
 }
 
+/* --ssh names the provider too. */
+static int resolve_remote(struct runopts *o, struct err *e)
+{
+	_cleanup_ssh_target_ struct ssh_target t = {0};
+	struct request *q = &o->req;
+	int r = 0;
+
+	if (o->ssh_words && !o->ssh)
+		return err_set(
+		    e, ERR_USAGE,
+		    "--ssh-key, --ssh-known-hosts, --ssh-config and --ssh-jump belong to --ssh");
+	if (!o->ssh && str_eq(o->provider, "ssh"))
+		return err_set(
+		    e, ERR_USAGE,
+		    "--provider ssh: name the machine with --ssh [USER@]HOST[:PORT]:/DIR");
+	if (!o->ssh)
+		return 0;
+	if (o->provider && strcmp(o->provider, "ssh") != 0)
+		return err_set(
+		    e, ERR_USAGE,
+		    "--provider %.60s: it runs on this machine, --ssh on another: leave one out",
+		    o->provider);
+	r = add(&q->remote, o->ssh, e);
+	for (size_t i = 0; r == 0 && i < strv_len(o->ssh_words); i++)
+		r = add(&q->remote, o->ssh_words[i], e);
+	if (r == 0)
+		r = ssh_target_parse(q->remote, &t, e);
+	if (r == 0)
+		r = ssh_target_files(&t, e);
+	return r < 0 ? r : replace(&o->provider, "ssh", e);
+}
+
+/* What only isolation could do is refused, never ignored. */
+static int refuse_remote(const struct runopts *o, struct err *e)
+{
+	const struct request *q = &o->req;
+	const struct {
+		bool given;
+		const char *what;
+	} not_there[] = {
+	    {q->net == NET_NONE, "--net none and --net allow"},
+	    {o->binds != NULL, "--bind-ro"},
+	    {q->memory.v || q->cpu.v || q->pids.v, "--memory, --pids and --cpus"},
+	    {q->without & ~WITHOUT_LANDLOCK, "--without, but for landlock,"},
+	};
+	const struct {
+		bool given;
+		const char *what;
+	} not_yet[] = {
+	    {q->keep, "--keep, and with it exec and shell,"},
+	    {o->map_words != NULL, "--map"},
+	    {q->api.url || q->upstreams_len, "--api and --upstream"},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(not_there); i++)
+		if (not_there[i].given)
+			return err_set(
+			    e, ERR_USAGE,
+			    "%s: provider ssh isolates nothing on the other machine, so this cannot be "
+			    "had there: leave it out, or use --provider native",
+			    not_there[i].what);
+	for (size_t i = 0; i < ARRAY_LEN(not_yet); i++)
+		if (not_yet[i].given)
+			return err_set(e, ERR_UNAVAILABLE, "%s: not there yet with provider ssh",
+				       not_yet[i].what);
+	return 0;
+}
+
 static int resolve(struct runopts *o, const struct state *st, struct err *e)
 {
 	_cleanup_free_ char *own = NULL;
 	struct request *q = &o->req;
-	int r;
+	int r = resolve_remote(o, e);
 
+	if (r < 0)
+		return r;
 	q->provider = provider_find(o->provider ? o->provider : "native");
 	if (!q->provider) {
 		if (str_eq(o->provider, "native") || !o->provider)
@@ -647,13 +760,20 @@ static int resolve(struct runopts *o, const struct state *st, struct err *e)
 			    e, ERR_UNAVAILABLE,
 			    "this build has no native provider; '--provider local --net host' runs without isolation, if "
 			    "that is what you mean");
-		return err_set(e, ERR_USAGE, "--provider %.80s: give native or local", o->provider);
+		return err_set(e, ERR_USAGE, "--provider %.80s: give native, local or ssh",
+			       o->provider);
 	}
 	(void)snprintf(q->env_name, sizeof(q->env_name), "%s",
 		       o->env_name ? o->env_name : q->provider->name);
 	if (!q->provider->isolates && !o->net_given) {
 		q->net = NET_HOST;
-		(void)snprintf(q->net_source, sizeof(q->net_source), "provider local has no other");
+		(void)snprintf(q->net_source, sizeof(q->net_source), "provider %s has no other",
+			       q->provider->name);
+	}
+	if (q->provider->elsewhere) {
+		r = refuse_remote(o, e);
+		if (r < 0)
+			return r;
 	}
 	if (!q->provider->isolates && q->net_allow)
 		return err_set(
@@ -731,6 +851,8 @@ void runopts_done(struct runopts *o)
 	free(o->workspace);
 	free(o->env_name);
 	free(o->provider);
+	free(o->ssh);
+	strv_free(o->ssh_words);
 	strv_free(o->env_files);
 	strv_free(o->vars);
 	strv_free(o->binds);

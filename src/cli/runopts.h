@@ -17,6 +17,7 @@ struct runopts {
 	char *json_file;	   /* owned */
 	char *workspace;	   /* as given, owned */
 	char *env_name, *provider; /* as given, owned */
+	char *ssh, **ssh_words;	   /* owned: --ssh as given, words of the options beside it */
 	char **env_files;	   /* owned, read after the provider is known */
 	char **vars;		   /* owned, as given */
 	char **binds;		   /* owned, as given */

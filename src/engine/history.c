@@ -105,22 +105,22 @@ static int judge(const struct command_result *c, const struct buf *said, struct 
 	}
 }
 
-static int environment(const struct history_opts *o, char ***ret)
+static int environment(const struct sandbox *sb, const struct history_opts *o, char ***ret)
 {
-	static const char git_dir[] = "GIT_DIR=" INSIDE_WORKSPACE "/.git";
-	static const char *const plain[] = {git_dir,
-					    "HOME=/nonexistent",
-					    "LC_ALL=C",
-					    "GIT_CONFIG_NOSYSTEM=1",
-					    "GIT_CONFIG_GLOBAL=/dev/null",
-					    "GIT_OPTIONAL_LOCKS=0",
-					    "GIT_NO_REPLACE_OBJECTS=1",
+	static const char *const plain[] = {"HOME=/nonexistent",     "LC_ALL=C",
+					    "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
+					    "GIT_OPTIONAL_LOCKS=0",  "GIT_NO_REPLACE_OBJECTS=1",
 					    "GIT_TERMINAL_PROMPT=0"};
-	_cleanup_free_ char *path = NULL;
-	int r =
-	    asprintf(&path, "PATH=%s", o->path ? o->path : INSIDE_HOME "/.local/bin:" PATH_SYSTEM);
+	_cleanup_free_ char *path = NULL, *dir = NULL;
+	const char *list = o->path;
+	int r;
 
-	r = r < 0 ? -ENOMEM : strv_add(ret, path);
+	/* On another machine only that machine knows its own. */
+	if (!list || (sb->ops->elsewhere && !list[0]))
+		list = sb->ops->elsewhere ? NULL : INSIDE_HOME "/.local/bin:" PATH_SYSTEM;
+	r = asprintf(&dir, "GIT_DIR=%s/.git", sb->inside) < 0 ? -ENOMEM : strv_add(ret, dir);
+	if (r == 0 && list)
+		r = asprintf(&path, "PATH=%s", list) < 0 ? -ENOMEM : strv_add(ret, path);
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(plain); i++)
 		r = strv_add(ret, plain[i]);
 	return r;
@@ -152,7 +152,7 @@ static int run(struct sandbox *sb, const struct history_opts *o, struct fetch *f
 	struct stat st;
 	int r;
 
-	if (!file || environment(o, &env) < 0)
+	if (!file || environment(sb, o, &env) < 0)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	(void)unlink(file); /* of an attempt that was cut */
 	fd = open(file, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);

@@ -55,6 +55,8 @@ int leasespec_from_request(struct lease_spec *s, const struct request *q, struct
 		r = copy_vector(&s->net_allow, q->net_allow);
 	if (r == 0)
 		r = copy_vector(&s->net_pins, q->net_pins);
+	if (r == 0)
+		r = copy_vector(&s->remote, q->remote);
 	for (size_t i = 0; r == 0 && i < q->binds_len; i++)
 		r = add_bind(s, q->binds[i].src, q->binds[i].dst);
 	if (r < 0)
@@ -71,6 +73,7 @@ void leasespec_done(struct lease_spec *s)
 	strv_free(s->map_roots);
 	strv_free(s->net_allow);
 	strv_free(s->net_pins);
+	strv_free(s->remote);
 	free(s->manifest);
 	free(s->head);
 	free(s->branch);
@@ -176,6 +179,8 @@ int leasespec_put(const struct lease_spec *s, char **ret, struct err *e)
 		(void)json_object_set_new(j, "net_allow", vector_json(s->net_allow));
 	if (j && s->net_pins)
 		(void)json_object_set_new(j, "net_pins", vector_json(s->net_pins));
+	if (j && s->remote)
+		(void)json_object_set_new(j, "remote", vector_json(s->remote));
 	if (j && s->review)
 		(void)json_object_set_new(j, "review", json_true());
 	*ret = j ? json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
@@ -221,6 +226,8 @@ int leasespec_get(const char *text, struct lease_spec *s, struct err *e)
 		r = json_vector(json_object_get(j, "net_allow"), &s->net_allow);
 	if (r == 0)
 		r = json_vector(json_object_get(j, "net_pins"), &s->net_pins);
+	if (r == 0)
+		r = json_vector(json_object_get(j, "remote"), &s->remote);
 	if (r == 0 && strv_len(s->maps) % 3)
 		r = -EINVAL;
 	s->manifest = json_bytes(json_object_get(j, "manifest"));
@@ -267,6 +274,8 @@ void leasespec_sandbox(const struct lease_spec *s, const struct lease_row *l, co
 	    .lease_dir = dir,
 	    .workspace = l->workspace,
 	    .layers = s->layers,
+	    .manifest = s->manifest,
+	    .remote = s->remote,
 	    .inside = INSIDE_WORKSPACE,
 	    .hostname = "airlock",
 	    .net = s->net,
@@ -276,5 +285,6 @@ void leasespec_sandbox(const struct lease_spec *s, const struct lease_row *l, co
 	    .without = s->without,
 	    .keep = s->keep,
 	    .gateway = s->gateway,
+	    .resume = s->executed,
 	};
 }

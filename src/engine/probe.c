@@ -186,8 +186,11 @@ int probe_run(const struct probe_ctx *c, bool *missing_cli, struct err *e)
 	    e, ERR_NOT_FOUND,
 	    "environment %s lacks what the run needs%s (user %s, looked with 'command -v' on PATH=%s; "
 	    "change it with --setenv PATH=... or --bind-ro)",
-	    c->q->env_name, buf_text(&text), c->q->provider->isolates ? "agent" : "as you",
-	    runenv_path(c->env));
+	    c->q->env_name, buf_text(&text),
+	    c->q->provider->isolates	? "agent"
+	    : c->q->provider->elsewhere ? "as ssh logs in"
+					: "as you",
+	    runenv_path(c->env)[0] ? runenv_path(c->env) : "(the login's own there)");
 }
 
 static void say(const struct probe_ctx *c, const char *text)

@@ -68,7 +68,8 @@ static int start(struct state *st, const struct lease_row *l, const struct lease
 		return ops->attach(&spec, ret, e);
 	/* Nobody is to stay: whoever recovers is the life line. */
 	spec.keep = false;
-	spec.net = NET_NONE;
+	if (ops->isolates)
+		spec.net = NET_NONE;
 	return ops->acquire(&spec, ret, e);
 }
 

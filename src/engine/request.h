@@ -64,6 +64,7 @@ struct request {
 	enum git_policy git;
 	char **include, **exclude; /* owned */
 	char **maps;		   /* owned: engine/maps.h */
+	char **remote;		   /* owned: the words of provider/ssh/target.h; NULL: here */
 	unsigned without;
 	enum on_conflict on_conflict;
 	struct api_request api;

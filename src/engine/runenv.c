@@ -112,7 +112,7 @@ int runenv_build(const struct request *q, const char *run_id, char ***ret, struc
 	pass_common(&l);
 	if (q->provider->isolates)
 		sandbox(&l, q);
-	else
+	else if (!q->provider->elsewhere) /* there its guest knows them (guest/front.c) */
 		local(&l);
 	for (size_t i = 0; l.r == 0 && i < strv_len(q->vars); i++)
 		l.r = envvars_set(&l.v, q->vars[i]);

@@ -148,15 +148,6 @@ static int prepare(struct runner *r, struct err *e)
 	log_header(r);
 	if (read_only)
 		say_read_only(r, read_only);
-	if (ops(r)->in_place) {
-		r->cwd = r->q->subdir[0] ? path_join(r->lease.workspace, r->q->subdir)
-					 : strdup(r->lease.workspace);
-	} else {
-		r->cwd = r->q->subdir[0] ? path_join(INSIDE_WORKSPACE, r->q->subdir)
-					 : strdup(INSIDE_WORKSPACE);
-	}
-	if (!r->cwd)
-		return err_set(e, ERR_NOMEM, "run: out of memory");
 	return runenv_build(r->q, r->run.id, &r->env, e);
 }
 
@@ -187,6 +178,15 @@ static int sync_in_phase(struct runner *r, struct err *e)
 	return phase_end(r, k);
 }
 
+/* Where the command starts: the place that the provider has given the workspace. */
+static int set_cwd(struct runner *r, struct err *e)
+{
+	const char *top = r->sb->inside ? r->sb->inside : r->lease.workspace;
+
+	r->cwd = r->q->subdir[0] ? path_join(top, r->q->subdir) : strdup(top);
+	return r->cwd ? 0 : err_set(e, ERR_NOMEM, "run: out of memory");
+}
+
 static int start_phase(struct runner *r, struct err *e)
 {
 	struct sandbox_spec s;
@@ -195,8 +195,11 @@ static int start_phase(struct runner *r, struct err *e)
 	if (k < 0)
 		return k;
 	leasespec_sandbox(&r->spec, &r->lease, r->lease_dir, &s);
+	s.cancel = interrupt_first();
 	k = r->attached ? ops(r)->attach(&s, &r->sb, e) : ops(r)->acquire(&s, &r->sb, e);
 	r->lost = r->attached && k == -ENOENT;
+	if (k == 0)
+		k = set_cwd(r, e);
 	if (k < 0)
 		return phase_end(r, k);
 	memcpy(r->o->isolation, r->sb->isolation, sizeof(r->o->isolation));

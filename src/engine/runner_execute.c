@@ -113,8 +113,8 @@ static int command_failed(struct runner *r, struct err *e)
 
 	if (c->end == END_LOST)
 		return err_set(e, ERR_UNAVAILABLE,
-			       "the sandbox of run %s ended while the command was running",
-			       r->run.id);
+			       "%s%sthe sandbox of run %s ended while the command was running",
+			       r->sb->why, r->sb->why[0] ? ": " : "", r->run.id);
 	if (c->end != END_FAILED)
 		return 0;
 	if (strcmp(c->step, "chdir") == 0)

@@ -182,6 +182,11 @@ int runner_release(struct runner *r, bool settled, struct err *e)
 	k = runner_save_lease(r, e);
 	if (k == 0 && goal == LEASE_CLEANUP)
 		k = sweep_remove_storage(r->st, &r->lease, e);
+	if (k < 0 && goal == LEASE_CLEANUP && ops(r)->elsewhere) {
+		/* All work is here; what is left there is tried again by the sweeps. */
+		runner_note(r, true, e->text);
+		k = 0;
+	}
 	r->o->lease_state = r->lease.state;
 	return k;
 }

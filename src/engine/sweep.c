@@ -2,8 +2,12 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -14,6 +18,7 @@
 
 #define END_WAIT_NS (10 * NS_PER_S)
 #define LOOKS_MAX 200
+#define AWAY_S 600 /* between two tries of a sweep to reach another machine */
 
 static bool has_owner_state(enum lease_state s)
 {
@@ -42,19 +47,46 @@ int sweep_end_sandbox(const struct lease_row *l, const char *run_id, struct err 
 	return err_set(e, ERR_TIMEOUT, "processes of run %s do not end", run_id);
 }
 
+/* What lies elsewhere: only the row knows where, so it goes first. */
+static int forget(struct state *st, const struct lease_row *l, const struct lease_spec *spec,
+		  bool give_up, struct err *e)
+{
+	const struct provider_ops *ops = provider_find(l->provider);
+	_cleanup_free_ char *dir = state_path(st, "leases", l->id, NULL);
+	struct sandbox_spec s;
+
+	if (!ops || !ops->forget)
+		return 0;
+	if (!dir)
+		return err_set(e, ERR_NOMEM, "lease: out of memory");
+	leasespec_sandbox(spec, l, dir, &s);
+	return err_wrap(e, ops->forget(&s, give_up, e), "what run of lease %s left elsewhere",
+			l->id);
+}
+
+int sweep_give_up(struct state *st, const struct lease_row *l, struct err *e)
+{
+	_cleanup_leasespec_ struct lease_spec spec = {0};
+	int r = leasespec_get(l->spec, &spec, e);
+
+	return r < 0 ? r : forget(st, l, &spec, true, e);
+}
+
 int sweep_remove_storage(struct state *st, struct lease_row *l, struct err *e)
 {
 	const struct provider_ops *ops = provider_find(l->provider);
 	_cleanup_leasespec_ struct lease_spec spec = {0};
 	_cleanup_free_ char *trash = NULL;
-	int r = state_discard(st, "leases", l->id, &trash, e);
+	int r = leasespec_get(l->spec, &spec, e);
 
+	if (r == 0)
+		r = forget(st, l, &spec, false, e);
+	if (r == 0)
+		r = state_discard(st, "leases", l->id, &trash, e);
 	if (r == 0 && trash && ops)
 		r = ops->destroy_storage(trash, e);
 	if (r == 0 && trash)
 		r = state_remove_tree(trash, e);
-	if (r == 0)
-		r = leasespec_get(l->spec, &spec, e);
 	if (r == 0 && spec.manifest)
 		r = sync_unpin(spec.manifest, l->id, e);
 	if (r < 0)
@@ -155,10 +187,39 @@ static void newest_run(struct state *st, const struct lease_row *l, char out[ID_
 	run_list_free(v, n);
 }
 
+/*
+ * A machine that cannot be reached must not keep every command waiting, nor other leases from being swept: it is
+ * tried now and then, by whoever comes by.
+ */
+static bool away(struct state *st, const struct lease_row *l)
+{
+	_cleanup_free_ char *tried = state_path(st, "leases", l->id, "tried");
+	struct stat s;
+
+	return tried && stat(tried, &s) == 0 && time(NULL) - s.st_mtime < AWAY_S;
+}
+
+static int put_off(struct state *st, struct lease_row *l, const struct run_ui *ui,
+		   const struct err *why)
+{
+	_cleanup_free_ char *tried = state_path(st, "leases", l->id, "tried");
+	_cleanup_fd_ int fd =
+	    tried ? open(tried, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600) : -1;
+
+	if (fd >= 0)
+		(void)futimens(fd, NULL);
+	if (ui && ui->note)
+		ui->note(ui->arg, true, why->text);
+	l->state = LEASE_CLEANUP;
+	l->owner = (struct proc_id){0};
+	return lease_save(st->store, l, NULL);
+}
+
 static int sweep_one(struct state *st, struct lease_row *l, const struct run_ui *ui, struct err *e)
 {
 	const struct provider_ops *ops = provider_find(l->provider);
 	_cleanup_leasespec_ struct lease_spec s = {0};
+	struct err why = ERR_INIT;
 	char run[ID_LEN + 1];
 	bool keep;
 	int r = leasespec_get(l->spec, &s, e);
@@ -168,6 +229,8 @@ static int sweep_one(struct state *st, struct lease_row *l, const struct run_ui 
 	keep = l->state == LEASE_RECOVERING || (s.executed && ops && !ops->in_place);
 	if (l->state == LEASE_CLEANUP)
 		keep = false;
+	if (!keep && ops && ops->elsewhere && away(st, l))
+		return 0;
 	r = lease_claim(st->store, l, LEASE_RECOVERING, &st->self, e);
 	if (r <= 0)
 		return r;
@@ -183,7 +246,11 @@ static int sweep_one(struct state *st, struct lease_row *l, const struct run_ui 
 		l->owner = (struct proc_id){0};
 		r = lease_save(st->store, l, e);
 	} else {
-		r = sweep_remove_storage(st, l, e);
+		r = sweep_remove_storage(st, l, &why);
+		if (r < 0 && ops && ops->elsewhere)
+			return put_off(st, l, ui, &why);
+		if (r < 0)
+			*e = why;
 	}
 	if (r == 0)
 		say(ui, l, run, keep);

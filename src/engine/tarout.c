@@ -18,8 +18,8 @@
 int tarout_start(struct tarout *t, struct sandbox *sb, int out_fd, struct err *e)
 {
 	/* The repository has a way of its own (sync/gitback.h); its members would all be refused. */
-	static const char *const argv[] = {
-	    "tar", "-C", INSIDE_WORKSPACE, "-cf", "-", "--exclude=./.git", ".", NULL};
+	const char *const argv[] = {"tar", "-C", sb->inside, "-cf", "-", "--exclude=./.git",
+				    ".",   NULL};
 
 	return tarout_exec(t, sb, argv, -1, out_fd, e);
 }

@@ -45,7 +45,8 @@ static void outcome(int code, const char *text, char *out, size_t n)
 
 void probe_helpers(const struct probe_env *env, struct probe_result *r)
 {
-	static const char *const names[] = {"airlock-launch", "airlock-unpack", "airlock-proxy"};
+	static const char *const names[] = {"airlock-launch", "airlock-unpack", "airlock-proxy",
+					    "airlock-remote"};
 	char out[PROBE_TEXT_MAX], text[PROBE_TEXT_MAX], why[PROBE_TEXT_MAX];
 	struct err e = ERR_INIT;
 

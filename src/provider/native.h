@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "os/chan.h"
+#include "provider/guestlink.h"
 #include "provider/plan.h"
 #include "provider/provider.h"
 
@@ -18,16 +18,12 @@
 #define SANDBOX_UID 1879050001u
 #define SANDBOX_UID_INSIDE 1000u
 
-#define SEND_WAIT_MS 5000
-
 /* One sandbox, seen from airlock: the socket to its airlock-launch. */
 struct native {
 	struct sandbox sb;
-	struct chan ch;
+	struct guestlink link;
 	int guest_pidfd; /* -1 before READY */
 	pid_t child;	 /* airlock-launch, if this process started it; 0: attached */
-	uint32_t next_id, oom_seen, oom_new;
-	bool ended;
 };
 
 /* native_start.c: the provider's acquire and attach, and what else they need. */

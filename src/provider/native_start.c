@@ -35,7 +35,7 @@
 
 void native_free(struct native *n)
 {
-	chan_done(&n->ch);
+	chan_done(&n->link.ch);
 	cleanup_fd(&n->guest_pidfd);
 	free(n);
 }
@@ -48,8 +48,8 @@ static struct native *new_native(int fd)
 		return NULL;
 	n->sb.ops = &provider_native;
 	n->guest_pidfd = -1;
-	n->next_id = 1;
-	chan_init(&n->ch, fd, true);
+	guestlink_init(&n->link, fd, "airlock-launch");
+	n->sb.inside = GUEST_WORKSPACE;
 	return n;
 }
 
@@ -175,7 +175,7 @@ static int await_ready(struct native *n, const struct plan *p, struct err *e)
 	struct frame f;
 	struct cursor c;
 	uint32_t version, landlock, limits;
-	int r = chan_recv(&n->ch, native_after(START_TIMEOUT_MS + 2000), &f, fds, e);
+	int r = chan_recv(&n->link.ch, native_after(START_TIMEOUT_MS + 2000), &f, fds, e);
 
 	if (r == -EAGAIN)
 		return err_set(e, ERR_TIMEOUT, "the sandbox was not ready within %d ms",
@@ -224,7 +224,8 @@ void native_reap(struct native *n, bool force)
 
 static int send_plan(struct native *n, const struct buf *b, struct err *e)
 {
-	return chan_send(&n->ch, GM_PLAN, b->data, b->len, NULL, 0, native_after(SEND_WAIT_MS), e);
+	return chan_send(&n->link.ch, GM_PLAN, b->data, b->len, NULL, 0,
+			 native_after(GUESTLINK_SEND_MS), e);
 }
 
 /*
@@ -287,7 +288,8 @@ static int make_storage(const struct plan *p, struct err *e)
 
 static int finish_start(struct native *n, const struct plan *p, struct err *e)
 {
-	int r = chan_send(&n->ch, GM_STORAGE, NULL, 0, NULL, 0, native_after(SEND_WAIT_MS), e);
+	int r = chan_send(&n->link.ch, GM_STORAGE, NULL, 0, NULL, 0,
+			  native_after(GUESTLINK_SEND_MS), e);
 
 	/* An end of stream here has a reason, which launch has told. */
 	if (r < 0 && r != -EPIPE)
@@ -320,7 +322,7 @@ int native_acquire(const struct sandbox_spec *s, struct sandbox **ret, struct er
 	if (r == 0) {
 		*ret = &n->sb;
 	} else if (n) {
-		chan_done(&n->ch);
+		chan_done(&n->link.ch);
 		native_reap(n, r == -ETIMEDOUT);
 		native_free(n);
 	}
@@ -371,7 +373,7 @@ int native_attach(const struct sandbox_spec *s, struct sandbox **ret, struct err
 		return r;
 	}
 	/* The launcher has called listen itself: the credentials are its own. */
-	(void)getsockopt(n->ch.fd, SOL_SOCKET, SO_PEERCRED, &cred, &len);
+	(void)getsockopt(n->link.ch.fd, SOL_SOCKET, SO_PEERCRED, &cred, &len);
 	n->sb.monitor_pid = cred.pid;
 	n->sb.monitor_start = start_time(cred.pid);
 	*ret = &n->sb;

@@ -7,6 +7,7 @@
 static const struct provider_ops *const providers[] = {
     &provider_native,
     &provider_local,
+    &provider_ssh,
 };
 
 const struct provider_ops *provider_find(const char *name)

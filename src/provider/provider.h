@@ -43,8 +43,10 @@ struct sandbox_spec {
 	const char *lease_dir; /* absolute, exists, 0700: the sandbox's own storage on the host */
 	/* host workspace (local provider runs here; native never sees it) */
 	const char *workspace;
-	char *const *layers; /* base layers, top first; may be NULL: empty workspace */
-	const char *inside;  /* where the workspace appears inside ("/workspace") */
+	char *const *layers;  /* base layers, top first; may be NULL: empty workspace */
+	const char *manifest; /* what they show together, without .git; NULL with no layers */
+	char *const *remote;  /* where another machine is (provider/ssh/target.h); NULL */
+	const char *inside;   /* where the workspace appears inside ("/workspace") */
 	const char *hostname;
 	enum net_mode net;
 	const struct bind_ro *binds;
@@ -54,6 +56,10 @@ struct sandbox_spec {
 	bool gateway;	  /* the gateway program is to be there as well */
 	/* outlives this process: serve lease_dir/control.sock, no life line */
 	bool keep;
+	/* A command ran in it once: what it left must be there. */
+	bool resume;
+	/* Non-zero: a start that takes long stops with -ECANCELED. May be NULL. */
+	const volatile int *cancel;
 };
 
 struct exec_spec {
@@ -98,7 +104,10 @@ struct sandbox {
 	const struct provider_ops *ops;
 	struct isolation isolation[24];
 	size_t isolation_len;
-	pid_t monitor_pid; /* airlock-launch, or 0 */
+	/* Of one that ended by itself, before SE_ENDED: why, in words; "" */
+	char why[320];
+	const char *inside; /* where commands see the workspace; NULL: it is the host's own */
+	pid_t monitor_pid;  /* airlock-launch, or 0 */
 	/* its start time of /proc/PID/stat, against reuse of the number */
 	uint64_t monitor_start;
 	/* provider's own fields follow in the provider's struct */
@@ -106,8 +115,10 @@ struct sandbox {
 
 struct provider_ops {
 	const char *name;
-	bool isolates;	       /* false: local; the CLI says so */
-	bool in_place;	       /* works in the host workspace: no sync in or out */
+	bool isolates; /* false: local; the CLI says so */
+	bool in_place; /* works in the host workspace: no sync in or out */
+	bool
+	    elsewhere; /* on another machine: none of this one's paths and ids mean anything there */
 	const char *statement; /* one sentence for the summary: what boundary there is */
 
 	/* Pure checks of the spec, clear text. */
@@ -132,10 +143,16 @@ struct provider_ops {
 	void (*detach)(struct sandbox *sb);
 	/* Removes what the provider put into lease_dir (owned by the sandbox user, odd modes). */
 	int (*destroy_storage)(const char *lease_dir, struct err *e);
+	/*
+	 * Removes what the lease has elsewhere, ending what still runs there; again and again is fine. give_up: nobody goes there,
+	 * what is there stays and is forgotten. NULL: nothing is elsewhere.
+	 */
+	int (*forget)(const struct sandbox_spec *s, bool give_up, struct err *e);
 };
 
 extern const struct provider_ops provider_native;
 extern const struct provider_ops provider_local;
+extern const struct provider_ops provider_ssh;
 
 /* By name; NULL if unknown. */
 const struct provider_ops *provider_find(const char *name);

@@ -9,7 +9,8 @@ import threading
 import time
 
 DEADLINE = 60
-PROGRAMS = "airlock", "airlock-launch", "airlock-unpack", "airlock-guest", "airlock-bridge", "airlock-gateway", "airlock-proxy"
+PROGRAMS = "airlock", "airlock-launch", "airlock-unpack", "airlock-guest", "airlock-bridge", "airlock-gateway", "airlock-proxy", \
+    "airlock-remote"
 
 
 def until(what, cond, seconds=DEADLINE):

@@ -1,0 +1,268 @@
+/*
+ * The ssh provider: commands run on another machine, as the account that ssh logs in to.
+ *
+ * Policy: there is NO isolation there, and it says so. What comes back is foreign: it passes through airlock-remote
+ * (confined, provider/ssh/link.h), then through the same doors as a sandbox's. What goes there is what a sandbox would get; the
+ * environment of a command travels in the stream, never in a command line. Whatever needs isolation is refused, not ignored.
+ *
+ * A lease's work lies there in DIRECTORY/.airlock-runtime/runs/<lease>, and stays until it is here: acquire on a lease whose
+ * workspace is there starts from it, which is how a run is recovered; forget removes it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/path.h"
+#include "os/proc.h"
+#include "provider/ssh/session.h"
+#include "provider/ssh/send.h"
+
+static struct ssh_session *session_of(struct sandbox *sb)
+{
+	return (struct ssh_session *)sb;
+}
+
+static int no(struct err *e, const char *what)
+{
+	return err_set(
+	    e, ERR_UNAVAILABLE,
+	    "%s: provider ssh isolates nothing on the other machine, so this cannot be had there: leave it "
+	    "out, or use --provider native",
+	    what);
+}
+
+static int validate(const struct sandbox_spec *s, struct err *e)
+{
+	_cleanup_ssh_target_ struct ssh_target t = {0};
+	int r = ssh_target_parse(s->remote, &t, e);
+
+	if (r < 0)
+		return r;
+	if (s->net != NET_HOST)
+		return no(e, "--net");
+	if (s->binds_len)
+		return no(e, "--bind-ro");
+	if (s->limits.memory_bytes || s->limits.pids || s->limits.cpu_milli)
+		return no(e, "--memory, --pids and --cpus");
+	if (s->without & ~WITHOUT_LANDLOCK)
+		return no(e, "--without");
+	if (s->keep)
+		return err_set(e, ERR_UNAVAILABLE, "--keep is not there yet with provider ssh");
+	if (s->gateway)
+		return err_set(e, ERR_UNAVAILABLE,
+			       "--api and --upstream are not there yet with provider ssh");
+	return ssh_target_files(&t, e);
+}
+
+static void owner(uid_t *uid, gid_t *gid)
+{
+	*uid = (uid_t)-1;
+	*gid = (gid_t)-1;
+}
+
+/* The workspace goes there. What the other side says about a failure is worth more than our broken pipe. */
+static int land(struct ssh_session *x, const struct sandbox_spec *s, struct err *e)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(8);
+	_cleanup_fd_ int rd = -1, wr = -1;
+	struct rm_fault f = {0};
+	struct err se = ERR_INIT;
+	int p[2], r, k;
+
+	if (pipe2(p, O_CLOEXEC) < 0)
+		return err_sys(e, errno, "send the workspace: pipe");
+	rd = p[0];
+	wr = p[1];
+	(void)buf_u32(&b, x->link.next_id++);
+	r = guestlink_request(&x->link, RM_LAND, &b, &rd, 1, e);
+	if (r < 0)
+		return r;
+	cleanup_fd(&rd);
+	k = ssh_send(s, wr, &se);
+	cleanup_fd(&wr);
+	if (k < 0 && k != -EPIPE) {
+		*e = se;
+		return k;
+	}
+	r = session_await(x, RM_LANDED, s->cancel, e);
+	if (r == 0 && rm_fault_get(x->answer, &f) < 0)
+		return err_set(e, ERR_PROTOCOL, "%s: malformed answer", x->target.label);
+	if (r == 0 && f.error)
+		return ssh_explain_fault(&x->target, &f, e);
+	if (r == 0 && k < 0)
+		*e = se;
+	return r < 0 ? r : k;
+}
+
+static int bring_up(struct ssh_session *x, const struct sandbox_spec *s, struct err *e)
+{
+	const struct buf none = BUF_INIT(1);
+	struct cursor c;
+	bool there;
+	int r = session_open_run(x, s, 0, RM_OPENED, e);
+
+	if (r < 0)
+		return r;
+	cursor_init(&c, x->answer.p, x->answer.n);
+	there = cursor_u32(&c);
+	/* To send the workspace again would look like a run that changed nothing. */
+	if (!there && (s->resume || !s->manifest))
+		return err_set(
+		    e, ERR_NOT_FOUND,
+		    "the directory of this run is not on %s any more (%s): somebody removed it; 'airlock rm "
+		    "--force' gives it up",
+		    x->target.label, x->inside);
+	if (!there)
+		r = land(x, s, e);
+	if (r == 0)
+		r = guestlink_request(&x->link, RM_START, &none, NULL, 0, e);
+	return r < 0 ? r : session_await(x, GM_READY, s->cancel, e);
+}
+
+/* In the lease's directory from before anything is made there: without it there is nothing to forget. */
+static int mark(const struct sandbox_spec *s, bool make, struct err *e)
+{
+	_cleanup_free_ char *path = path_join(s->lease_dir, "there");
+	_cleanup_fd_ int fd = -1;
+
+	if (!path)
+		return err_set(e, ERR_NOMEM, "ssh: out of memory");
+	fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | (make ? O_CREAT : 0), 0600);
+	if (fd >= 0)
+		return 1;
+	return errno == ENOENT && !make ? 0 : err_sys(e, errno, "%s", path);
+}
+
+static int acquire(const struct sandbox_spec *s, struct sandbox **ret, struct err *e)
+{
+	struct ssh_session *x = NULL;
+	int r = validate(s, e);
+
+	if (r == 0)
+		r = session_start(s, &x, e);
+	if (r < 0)
+		return r;
+	r = mark(s, true, e);
+	if (r >= 0)
+		r = bring_up(x, s, e);
+	if (r < 0) {
+		session_end(x);
+		return r;
+	}
+	x->sb.ops = &provider_ssh;
+	x->sb.inside = x->inside;
+	x->sb.isolation[0] = (struct isolation){"isolation", "not available",
+						"commands run as the account that ssh logs in to"};
+	x->sb.isolation_len = 1;
+	x->sb.monitor_pid = x->helper.proc.pid;
+	(void)proc_start(x->helper.proc.pid, &x->sb.monitor_start);
+	*ret = &x->sb;
+	return 0;
+}
+
+static int attach(const struct sandbox_spec *s, struct sandbox **ret, struct err *e)
+{
+	(void)s;
+	(void)ret;
+	return err_set(e, ERR_UNAVAILABLE, "provider ssh keeps no sandbox");
+}
+
+static int event_fd(struct sandbox *sb)
+{
+	return session_of(sb)->link.ch.fd;
+}
+
+static int next_event(struct sandbox *sb, struct sandbox_event *ret, struct err *e)
+{
+	return guestlink_next_event(&session_of(sb)->link, ret, e);
+}
+
+static int exec(struct sandbox *sb, const struct exec_spec *x, uint32_t *ret_id, struct err *e)
+{
+	return guestlink_exec(&session_of(sb)->link, x, ret_id, e);
+}
+
+static int signal_command(struct sandbox *sb, uint32_t id, int signo, struct err *e)
+{
+	return guestlink_signal(&session_of(sb)->link, id, signo, e);
+}
+
+static int winsize(struct sandbox *sb, uint32_t id, unsigned rows, unsigned cols)
+{
+	return guestlink_winsize(&session_of(sb)->link, id, rows, cols);
+}
+
+static int pack(struct sandbox *sb, int out_fd, uint32_t *ret_id, struct err *e)
+{
+	return guestlink_pack(&session_of(sb)->link, out_fd, ret_id, e);
+}
+
+/*
+ * Always an end here. Where the other side could not be told, or did not answer, its guest ends everything by itself, and whoever
+ * comes next (recover, forget) takes its lock, which is the proof.
+ */
+static int release(struct sandbox *sb, struct err *e)
+{
+	(void)e;
+	session_end(session_of(sb));
+	return 0;
+}
+
+static void detach(struct sandbox *sb)
+{
+	session_end(session_of(sb));
+}
+
+static int destroy_storage(const char *lease_dir, struct err *e)
+{
+	(void)lease_dir;
+	(void)e;
+	return 0;
+}
+
+static int forget(const struct sandbox_spec *s, bool give_up, struct err *e)
+{
+	_cleanup_free_ char *path = path_join(s->lease_dir, "there");
+	struct ssh_session *x = NULL;
+	int r = mark(s, false, e);
+
+	if (r > 0 && give_up && path)
+		return unlink(path) < 0 ? err_sys(e, errno, "%s", path) : 0;
+	if (r <= 0)
+		return r;
+	r = session_start(s, &x, e);
+	if (r == 0)
+		r = session_open_run(x, s, RO_REMOVE, RM_REMOVED, e);
+	if (x)
+		session_end(x);
+	return r;
+}
+
+const struct provider_ops provider_ssh = {
+    .name = "ssh",
+    .isolates = false,
+    .in_place = false,
+    .elsewhere = true,
+    .statement =
+	"NO ISOLATION ON THE REMOTE: the command ran as the account that ssh logs in to, on that "
+	"machine, in a copy of the workspace",
+    .validate = validate,
+    .owner = owner,
+    .acquire = acquire,
+    .attach = attach,
+    .event_fd = event_fd,
+    .next_event = next_event,
+    .exec = exec,
+    .signal = signal_command,
+    .winsize = winsize,
+    .pack = pack,
+    .release = release,
+    .detach = detach,
+    .destroy_storage = destroy_storage,
+    .forget = forget,
+};

@@ -1,0 +1,162 @@
+#include "provider/ssh/explain.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/str.h"
+
+#define SAID_SHOWN 300
+
+/* What ssh prints (LC_ALL=C), and what it means. In this order: a changed key also fails the verification. */
+static const struct {
+	const char *said;
+	enum err_code code;
+	const char *text; /* behind "ssh LABEL: " */
+} causes[] = {
+    {"REVOKED HOST KEY", ERR_PERMISSION,
+     "the host key is marked as revoked in known_hosts: this machine must not be trusted; nothing was sent"},
+    {"REMOTE HOST IDENTIFICATION HAS CHANGED", ERR_PERMISSION,
+     "the host key is NOT the one in known_hosts: another machine answers, or this one was installed anew; nothing "
+     "was sent. Ask who runs it. Only if its key was changed: remove the old one with ssh-keygen -R HOST and accept the new one"},
+    {"requested strict checking", ERR_PERMISSION,
+     "the host key is not known yet, and it is not accepted unseen; nothing was sent. Compare its fingerprint "
+     "(ssh-keyscan HOST | ssh-keygen -lf -) with what who runs the machine tells you, and accept it by connecting once with ssh in a "
+     "terminal, or put it into the file given with --ssh-known-hosts"},
+    {"Host key verification failed", ERR_PERMISSION,
+     "the host key could not be verified; nothing was sent. See known_hosts, or the file given with --ssh-known-hosts"},
+    {"UNPROTECTED PRIVATE KEY", ERR_PERMISSION,
+     "the key file may be read by others, so ssh does not use it: chmod 600 it"},
+    {"Too many authentication failures", ERR_PERMISSION,
+     "the machine ended the login after too many keys: name the right one with --ssh-key"},
+    {"Permission denied", ERR_PERMISSION,
+     "the login was refused: wrong user, or none of the keys is accepted there. No password is asked for here: name the key "
+     "with --ssh-key, or load it into ssh-agent; 'ssh -v' shows what was tried"},
+    {"Could not resolve hostname", ERR_NOT_FOUND,
+     "the host name cannot be resolved: check its spelling"},
+    {"Connection refused", ERR_UNAVAILABLE,
+     "connection refused: no ssh server listens there; check the port, and that the machine runs sshd"},
+    {"No route to host", ERR_UNAVAILABLE,
+     "no route to the host: the machine is off, or a firewall is in between"},
+    {"Network is unreachable", ERR_UNAVAILABLE, "the network is unreachable from here"},
+    {"timed out during banner exchange", ERR_TIMEOUT,
+     "something accepts the connection but does not answer as an ssh server in time: a slow login, or not an ssh server"},
+    {"Connection timed out", ERR_TIMEOUT,
+     "no answer to the connection in time: the machine is off, the address is wrong, or a firewall drops it"},
+    {"Operation timed out", ERR_TIMEOUT, "no answer to the connection in time"},
+    {"Bad configuration option", ERR_INVALID, "ssh does not accept its configuration"},
+    {"kex_exchange_identification", ERR_UNAVAILABLE,
+     "the machine closed the connection before the login: it limits connections (MaxStartups), or is no ssh server"},
+};
+
+static void put_said(struct buf *b, const char *said)
+{
+	size_t n = strlen(said);
+
+	while (n && (said[n - 1] == '\n' || said[n - 1] == '\r'))
+		n--;
+	if (!n)
+		return;
+	(void)buf_puts(b, " (it said: ");
+	(void)str_printable(b, said, n < SAID_SHOWN ? n : SAID_SHOWN);
+	(void)buf_puts(b, ")");
+}
+
+static int refused(const struct ssh_target *t, const char *said, struct err *e)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(4096);
+	const char *detail = strchr(said, ' ');
+
+	(void)str_printable(&b, detail ? detail + 1 : "",
+			    detail ? strnlen(detail + 1, SAID_SHOWN) : 0);
+	if (str_starts(said, "machine"))
+		return err_set(
+		    e, ERR_UNAVAILABLE,
+		    "%s is a %s machine, and this Airlock has no guest program for that: the way without one is "
+		    "not there yet",
+		    t->label, buf_text(&b));
+	if (str_starts(said, "noexec"))
+		return err_set(
+		    e, ERR_UNAVAILABLE,
+		    "%s does not run the guest program %s: a file system without execution (noexec), or a policy; set "
+		    "XDG_CACHE_HOME there to a place that runs programs. The way without one is not there yet",
+		    t->label, buf_text(&b));
+	if (str_starts(said, "write"))
+		return err_set(
+		    e, ERR_NO_SPACE,
+		    "%s cannot take the guest program: %s could not be written whole: disk or quota full, or read-only",
+		    t->label, buf_text(&b));
+	if (str_starts(said, "hash"))
+		return err_set(e, ERR_IO,
+			       "%s: the guest program did not arrive as it was sent (%s)", t->label,
+			       buf_text(&b));
+	return err_set(
+	    e, ERR_UNAVAILABLE,
+	    "%s has no place for the guest program: %s must be a directory that the account owns and can write, not a "
+	    "link; set HOME or XDG_CACHE_HOME there",
+	    t->label, b.len ? buf_text(&b) : "~/.cache/airlock");
+}
+
+int ssh_explain(const struct ssh_target *t, uint32_t how, const char *said, bool up, struct err *e)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(4096);
+
+	if (how == LINK_REFUSED)
+		return refused(t, said, e);
+	for (size_t i = 0; !up && i < ARRAY_LEN(causes); i++)
+		if (strstr(said, causes[i].said))
+			return err_set(e, causes[i].code, "ssh %s: %s", t->label, causes[i].text);
+	put_said(&b, said);
+	switch (how) {
+	case LINK_NO_SHELL:
+		return err_set(
+		    e, ERR_UNAVAILABLE,
+		    "ssh %s: the login shell did not give control: the account's start files end or replace it, or "
+		    "the key is bound to another command (ForceCommand)%s",
+		    t->label, buf_text(&b));
+	case LINK_NOISE:
+		return err_set(
+		    e, ERR_UNAVAILABLE,
+		    "ssh %s: the login shell printed more than %d KiB and did not give control: another program "
+		    "runs in its place%s",
+		    t->label, REMOTE_NOISE_MAX >> 10, buf_text(&b));
+	case LINK_SILENT:
+		return err_set(
+		    e, ERR_TIMEOUT,
+		    up ? "ssh %s: the guest there did not end in time; who connects again ends what it runs%s"
+		       : "ssh %s: connected, but the login shell did not start our script in time (limit 60 s): a slow "
+			 "login, or start files that wait for something%s",
+		    t->label, buf_text(&b));
+	case LINK_BROKEN:
+		return err_set(e, ERR_PROTOCOL,
+			       "ssh %s: what came is not what the guest program says%s", t->label,
+			       buf_text(&b));
+	default:
+		return err_set(
+		    e, ERR_UNAVAILABLE,
+		    up ? "the connection to %s was lost; the guest there ends what it ran within %d s%s"
+		       : "ssh %s: the connection ended before the guest program spoke (%d s were left)%s",
+		    t->label, REMOTE_SILENT_MS / 1000, buf_text(&b));
+	}
+}
+
+int ssh_explain_fault(const struct ssh_target *t, const struct rm_fault *f, struct err *e)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(4096);
+	int n = f->error ? (int)f->error : EIO;
+
+	(void)str_printable(&b, f->what, strlen(f->what));
+	if (n == ENOENT && str_starts(f->what, "open the directory"))
+		return err_set(
+		    e, ERR_NOT_FOUND,
+		    "the directory %s is not there on %s: make it there first; nothing was made here or there",
+		    t->path, t->label);
+	if (n == EBUSY)
+		return err_set(
+		    e, ERR_CONFLICT,
+		    "%s: the run's directory is still in use there by another session, which does not end",
+		    t->label);
+	return err_sys(e, n, "%s: %s", t->label, buf_text(&b));
+}

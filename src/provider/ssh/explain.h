@@ -1,0 +1,17 @@
+/* explain.h: why there is no session, in words: the object, the limit, what to do. */
+#ifndef AIRLOCK_PROVIDER_SSH_EXPLAIN_H
+#define AIRLOCK_PROVIDER_SSH_EXPLAIN_H
+
+#include "base/err.h"
+#include "provider/ssh/target.h"
+#include "wire/remote.h"
+
+/*
+ * how and said as in RM_LINK; said is foreign: ssh's messages, perhaps mixed with what the remote prints. `up`: the guest
+ * had spoken, so the connection was good once. Always negative.
+ */
+int ssh_explain(const struct ssh_target *t, uint32_t how, const char *said, bool up, struct err *e);
+/* A step of the guest there that failed. Always negative. */
+int ssh_explain_fault(const struct ssh_target *t, const struct rm_fault *f, struct err *e);
+
+#endif

@@ -1,0 +1,557 @@
+/*
+ * The life of airlock-remote.
+ *
+ * Policy: what comes out of ssh is foreign. The process holds the session's streams, a channel to airlock and, at
+ * first, the guest program for reading; Landlock without a single path, seccomp, no capability, and bounded memory
+ * are in force before the first byte is read. A frame, a channel number or a window that is wrong ends
+ * the session. Not done here: judging what commands say or results hold (airlock-unpack, the engine), starting ssh.
+ */
+#include "provider/ssh/link.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "os/chan.h"
+#include "os/confine.h"
+#include "os/mux.h"
+#include "provider/ssh/script.h"
+#include "wire/guest.h"
+#include "wire/remote.h"
+
+#define DATA_MAX (UINT64_C(96) << 20) /* private memory: windows of all channels, two frames */
+#define NOFILE 512
+#define SAID_KEEP 4000	    /* bytes of ssh's stderr that are kept, the last ones */
+#define UP_MAX (512u << 10) /* events that airlock has not taken yet; more is a flood */
+#define END_MS 6000	    /* from GM_SHUTDOWN to the remote's last word */
+#define CHUNK 16384
+#define SEEN_MAX 400 /* bytes of a shell that is not ours, for the message */
+
+enum { P_UP, P_ERR, P_MUX };
+
+struct link {
+	struct chan up;
+	struct buf to_up;
+	size_t up_off;
+	struct mux mux;
+	int in, out, err, program; /* ssh's streams; the guest program */
+	struct rm_setup setup;
+	char nonce[SCRIPT_NONCE + 1];
+	struct buf got; /* before the guest speaks */
+	struct buf said;
+	bool hello, ending, orphan;
+	int64_t end_ns;
+	enum link_end how; /* 0: not over */
+};
+
+/* Up: to airlock. ---------------------------------------------------------------------------- */
+
+static void flush_up(struct link *l)
+{
+	while (l->to_up.len > l->up_off) {
+		struct iovec v = {l->to_up.data + l->up_off, l->to_up.len - l->up_off};
+		struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1};
+		ssize_t k = sendmsg(l->up.fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k < 0) {
+			l->orphan |= errno != EAGAIN;
+			return;
+		}
+		l->up_off += (size_t)k;
+	}
+	buf_reset(&l->to_up);
+	l->up_off = 0;
+}
+
+static void say_up(struct link *l, uint8_t type, const void *p, size_t n)
+{
+	if (l->up_off) {
+		buf_drop(&l->to_up, l->up_off);
+		l->up_off = 0;
+	}
+	if (frame_put(&l->to_up, type, 0, p, n) < 0)
+		l->how = LINK_BROKEN;
+	flush_up(l);
+}
+
+/* The last message: airlock waits for it, or is gone. */
+static void say_end(struct link *l)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(SAID_KEEP + 64);
+	struct err e = ERR_INIT;
+
+	if (l->orphan)
+		return;
+	(void)buf_u32(&b, l->how);
+	(void)buf_bytes(&b, l->said.data ? l->said.data : "", l->said.len);
+	flush_up(l);
+	/* What is left of events goes with it, whole, while airlock reads at all. */
+	l->up.out = l->to_up;
+	if (l->up_off)
+		buf_drop(&l->up.out, l->up_off);
+	l->to_up = (struct buf){0};
+	(void)chan_send(&l->up, l->how == LINK_ENDED ? GM_ENDED : RM_LINK,
+			l->how == LINK_ENDED ? "\0\0\0" : b.data, l->how == LINK_ENDED ? 4 : b.len,
+			NULL, 0, clock_mono_ns() + END_MS * NS_PER_MS, &e);
+}
+
+static void hear_stderr(struct link *l)
+{
+	char text[2048];
+	ssize_t k = read(l->err, text, sizeof(text));
+
+	if (k < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (k <= 0) {
+		cleanup_fd(&l->err);
+		return;
+	}
+	if (l->said.len + (size_t)k > SAID_KEEP)
+		buf_drop(&l->said, l->said.len + (size_t)k - SAID_KEEP);
+	(void)buf_put(&l->said, text, (size_t)k);
+}
+
+/* ssh says why it ends a moment before or after its stream does. */
+static void last_stderr(struct link *l)
+{
+	int64_t until = clock_mono_ns() + 500 * NS_PER_MS;
+	struct pollfd p = {.events = POLLIN};
+
+	while (l->err >= 0) {
+		p.fd = l->err;
+		if (poll(&p, 1, clock_poll_ms(until, clock_mono_ns())) <= 0)
+			return;
+		hear_stderr(l);
+	}
+}
+
+/* Setting up. -------------------------------------------------------------------------------- */
+
+static int take_setup(struct link *l, struct err *e)
+{
+	int fds[FRAME_FDS_MAX], r;
+	struct frame f;
+
+	r = chan_recv(&l->up, clock_mono_ns() + START_TIMEOUT_MS * NS_PER_MS, &f, fds, e);
+	if (r <= 0)
+		return r < 0 ? r : -EPIPE;
+	l->in = fds[0];
+	l->out = fds[1];
+	l->err = fds[2];
+	l->program = fds[3];
+	if (f.type != RM_SETUP || f.nfds != RM_SETUP_FDS || rm_setup_get(f.payload, &l->setup) < 0)
+		return err_set(e, ERR_PROTOCOL, "airlock-remote: bad set-up");
+	(void)fcntl(l->in, F_SETFL, O_NONBLOCK);
+	(void)fcntl(l->out, F_SETFL, O_NONBLOCK);
+	(void)fcntl(l->err, F_SETFL, O_NONBLOCK);
+	return 0;
+}
+
+static int make_nonce(char out[SCRIPT_NONCE + 1])
+{
+	uint8_t raw[SCRIPT_NONCE / 2];
+
+	if (getrandom(raw, sizeof(raw), 0) != (ssize_t)sizeof(raw))
+		return -EIO;
+	for (size_t i = 0; i < sizeof(raw); i++)
+		(void)snprintf(out + 2 * i, 3, "%02x", raw[i]);
+	return 0;
+}
+
+/* Waits for ssh's output, and airlock's end. False: time is over, or l->how says what is. */
+static bool wait_shell(struct link *l, int64_t until, short more)
+{
+	struct pollfd p[4] = {{.fd = l->up.fd, .events = POLLIN},
+			      {.fd = l->err, .events = POLLIN},
+			      {.fd = l->out, .events = POLLIN},
+			      {.fd = more ? l->in : -1, .events = more}};
+	struct frame f;
+
+	if (poll(p, 4, clock_poll_ms(until, clock_mono_ns())) == 0) {
+		l->how = LINK_SILENT;
+		return false;
+	}
+	if (p[1].revents)
+		hear_stderr(l);
+	if (p[0].revents && chan_recv(&l->up, 0, &f, NULL, NULL) != -EAGAIN) {
+		/* It has nothing to say before we are ready: it has gone. */
+		l->orphan = true;
+		l->how = LINK_CUT;
+		return false;
+	}
+	return true;
+}
+
+/* What the script, or the noise before it, says next. */
+static enum script_word hear_script(struct link *l, int64_t until)
+{
+	struct view detail = {0};
+	size_t used;
+
+	while (wait_shell(l, until, 0)) {
+		enum script_word w;
+		char *to = buf_room(&l->got, CHUNK);
+		ssize_t k = to ? read(l->out, to, CHUNK) : -1;
+
+		if (!to) {
+			l->how = LINK_NOISE;
+			return SCRIPT_NOTHING;
+		}
+		if (k < 0 && (errno == EAGAIN || errno == EINTR))
+			continue;
+		buf_add(&l->got, k > 0 ? (size_t)k : 0);
+		w = script_find(l->got.data, l->got.len, l->nonce, &used, &detail);
+		if (w == SCRIPT_FAIL) {
+			buf_reset(&l->said);
+			(void)buf_put(&l->said, detail.p,
+				      detail.n < SAID_KEEP ? detail.n : SAID_KEEP);
+			l->how = LINK_REFUSED;
+			return w;
+		}
+		if (w != SCRIPT_NOTHING) {
+			buf_drop(&l->got, used);
+			return w;
+		}
+		if (k <= 0) {
+			l->how = LINK_NO_SHELL;
+			return w;
+		}
+	}
+	return SCRIPT_NOTHING;
+}
+
+/* Everything, while the shell may still say that it cannot take it. */
+static bool send_bytes(struct link *l, const char *p, size_t n, int64_t until)
+{
+	while (n) {
+		ssize_t k = write(l->in, p, n);
+
+		if (k > 0) {
+			p += k;
+			n -= (size_t)k;
+		} else if (k < 0 && errno == EAGAIN) {
+			if (!wait_shell(l, until, POLLOUT))
+				return false;
+		} else if (k < 0 && errno != EINTR) {
+			l->how = LINK_NO_SHELL;
+			return false;
+		}
+	}
+	return true;
+}
+
+static bool send_program(struct link *l, int64_t until)
+{
+	char chunk[CHUNK];
+	uint64_t at = 0;
+
+	while (at < l->setup.size) {
+		ssize_t k = pread(l->program, chunk, sizeof(chunk), (off_t)at);
+
+		if (k <= 0 || (uint64_t)k > l->setup.size - at) {
+			l->how = LINK_BROKEN;
+			return false;
+		}
+		if (!send_bytes(l, chunk, (size_t)k, until))
+			return false;
+		at += (uint64_t)k;
+	}
+	return true;
+}
+
+static bool bring_up(struct link *l)
+{
+	int64_t until = clock_mono_ns() + (REMOTE_CONNECT_S * 1000 + REMOTE_SHELL_MS) * NS_PER_MS;
+	char line[512];
+	enum script_word w;
+	int n = snprintf(line, sizeof(line), "%s %s %llu %s\n", l->nonce, l->setup.hash,
+			 (unsigned long long)l->setup.size, l->setup.machine);
+
+	if (n >= (int)sizeof(line)) {
+		l->how = LINK_BROKEN;
+		return false;
+	}
+	/* Where ssh cannot connect this may find nobody who reads: what it says later is the reason. */
+	(void)send_bytes(l, line, (size_t)n, until);
+	l->how = 0;
+	w = hear_script(l, until);
+	if (l->how)
+		return false;
+	until = clock_mono_ns() + REMOTE_UPLOAD_MS * NS_PER_MS;
+	if (!send_bytes(l, "go\n", 3, until))
+		return false;
+	if (w == SCRIPT_NEED && !send_program(l, until))
+		return false;
+	w = hear_script(l, until);
+	if (!l->how && w != SCRIPT_READY)
+		l->how = LINK_BROKEN;
+	return !l->how;
+}
+
+/* Requests of airlock. ----------------------------------------------------------------------- */
+
+static void begin_end(struct link *l)
+{
+	const struct buf none = BUF_INIT(0);
+
+	if (l->ending)
+		return;
+	l->ending = true;
+	l->end_ns = clock_mono_ns() + END_MS * NS_PER_MS;
+	(void)mux_put(&l->mux, GM_SHUTDOWN, none.data, 0);
+}
+
+static const struct carried {
+	uint8_t type, fds;
+	unsigned flags[3]; /* of the channel for each descriptor */
+} carried[] = {
+    {RM_LAND, 1, {0}},
+    {GM_EXEC, 3, {0, MUX_TO_OPENER | MUX_AWAITED, MUX_TO_OPENER | MUX_AWAITED}},
+    {GM_PACK, 1, {MUX_TO_OPENER | MUX_AWAITED}},
+    {RM_OPEN, 0, {0}},
+    {RM_START, 0, {0}},
+    {GM_SIGNAL, 0, {0}},
+    {GM_WINSIZE, 0, {0}},
+    {GM_PING, 0, {0}},
+};
+
+/* The remote would have said it so. */
+static void refuse(struct link *l, uint8_t type, uint32_t id)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(128);
+
+	mux_end_group(&l->mux, id);
+	if (type == GM_PACK)
+		(void)gm_packed_put(&b, &(struct gm_packed){.id = id, .error = EAGAIN});
+	else
+		(void)gm_failed_put(
+		    &b, &(struct gm_failed){.id = id, .error = EAGAIN, .step = "limit"});
+	say_up(l, type == GM_PACK ? GM_PACKED : GM_FAILED, b.data, b.len);
+}
+
+static int carry(struct link *l, const struct carried *c, const struct frame *f, int *fds)
+{
+	struct cursor cur;
+	uint32_t id;
+	int r = 0;
+
+	cursor_init(&cur, f->payload.p, f->payload.n);
+	id = c->fds ? cursor_u32(&cur) : 0;
+	for (size_t i = 0; r == 0 && i < c->fds; i++)
+		r = mux_open(&l->mux, id, c->flags[i], TAKE_FD(fds[i]));
+	if (r == -EAGAIN) {
+		refuse(l, c->type, id);
+		return 0;
+	}
+	return r < 0 ? r : mux_put(&l->mux, f->type, f->payload.p, f->payload.n);
+}
+
+static int on_request(struct link *l, const struct frame *f, int *fds)
+{
+	if (f->type == GM_SHUTDOWN) {
+		begin_end(l);
+		return 0;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(carried); i++)
+		if (carried[i].type == f->type && carried[i].fds == f->nfds)
+			return carry(l, &carried[i], f, fds);
+	return -EPROTO;
+}
+
+static void hear_up(struct link *l)
+{
+	int fds[FRAME_FDS_MAX], r = 0;
+	struct frame f;
+
+	while (r >= 0 && !l->ending && mux_roomy(&l->mux)) {
+		r = chan_recv(&l->up, 0, &f, fds, NULL);
+		if (r == -EAGAIN)
+			return;
+		if (r <= 0) {
+			l->orphan = true;
+			begin_end(l);
+			return;
+		}
+		r = on_request(l, &f, fds);
+		for (size_t i = 0; i < FRAME_FDS_MAX; i++)
+			cleanup_fd(&fds[i]);
+	}
+	if (r < 0)
+		l->how = LINK_BROKEN;
+}
+
+/* Events of the remote. ---------------------------------------------------------------------- */
+
+static int on_hello(struct link *l, struct view v)
+{
+	struct cursor c;
+
+	cursor_init(&c, v.p, v.n);
+	if (l->hello || cursor_u32(&c) != REMOTE_PROTOCOL || c.failed)
+		return -EPROTO;
+	l->hello = true;
+	say_up(l, RM_HELLO, v.p, v.n);
+	return 0;
+}
+
+static int on_event(struct link *l, const struct frame *f)
+{
+	struct cursor c;
+	uint32_t id;
+
+	if (f->type == RM_HELLO)
+		return on_hello(l, f->payload);
+	if (!l->hello || f->payload.n > CHUNK)
+		return -EPROTO;
+	cursor_init(&c, f->payload.p, f->payload.n);
+	switch (f->type) {
+	case GM_EXITED:
+	case GM_FAILED:
+	case GM_PACKED:
+		id = cursor_u32(&c);
+		return c.failed ? -EPROTO : mux_hold(&l->mux, id, f->type, f->payload, INT64_MAX);
+	case RM_OPENED:
+	case RM_LANDED:
+	case RM_REMOVED:
+	case RM_FAULT:
+	case GM_READY:
+	case GM_STARTED:
+	case GM_PONG:
+		say_up(l, f->type, f->payload.p, f->payload.n);
+		return 0;
+	case RM_ENDED:
+		l->how = LINK_ENDED;
+		return 0;
+	default:
+		return -EPROTO;
+	}
+}
+
+static void hear_mux(struct link *l)
+{
+	struct frame f;
+	int r = 0;
+
+	while (!l->how && r == 0 && (r = mux_next(&l->mux, &f)) > 0)
+		r = on_event(l, &f);
+	if (r < 0)
+		l->how = LINK_BROKEN;
+	else if (l->mux.eof && !l->how)
+		l->how = LINK_CUT;
+}
+
+static void say_due(struct link *l)
+{
+	struct buf b;
+	uint8_t type;
+
+	while (mux_due(&l->mux, clock_mono_ns(), &type, &b)) {
+		say_up(l, type, b.data, b.len);
+		buf_done(&b);
+	}
+}
+
+static int wait_ms(const struct link *l)
+{
+	int64_t due = l->mux.said_ns + REMOTE_SAY_MS * NS_PER_MS;
+
+	if (l->ending && l->end_ns < due)
+		due = l->end_ns;
+	return clock_poll_ms(due, clock_mono_ns());
+}
+
+static void turn(struct link *l)
+{
+	struct pollfd p[P_MUX + MUX_FDS];
+	size_t n;
+
+	p[P_UP] =
+	    (struct pollfd){.fd = l->orphan ? -1 : l->up.fd,
+			    .events = (short)((mux_roomy(&l->mux) && !l->ending ? POLLIN : 0) |
+					      (l->to_up.len ? POLLOUT : 0))};
+	p[P_ERR] = (struct pollfd){.fd = l->err, .events = POLLIN};
+	n = mux_poll(&l->mux, p + P_MUX);
+	if (poll(p, P_MUX + n, wait_ms(l)) < 0)
+		return;
+	if (p[P_ERR].revents)
+		hear_stderr(l);
+	if (mux_run(&l->mux, p + P_MUX, n) < 0)
+		l->how = LINK_CUT;
+	hear_mux(l);
+	if (p[P_UP].revents & POLLOUT)
+		flush_up(l);
+	if (p[P_UP].revents)
+		hear_up(l);
+	l->orphan |= p[P_UP].revents & (POLLHUP | POLLERR);
+	say_due(l);
+	if (clock_mono_ns() - l->mux.said_ns >= REMOTE_SAY_MS * NS_PER_MS)
+		(void)mux_put(&l->mux, MX_ALIVE, NULL, 0);
+	if (l->ending && clock_mono_ns() >= l->end_ns && !l->how)
+		l->how = LINK_SILENT;
+}
+
+static void serve(struct link *l)
+{
+	mux_init(&l->mux, TAKE_FD(l->out), TAKE_FD(l->in), true);
+	(void)buf_put(&l->mux.rx, l->got.data, l->got.len);
+	buf_done(&l->got);
+	hear_mux(l);
+	while (!l->how)
+		turn(l);
+	say_due(l);
+	mux_done(&l->mux);
+}
+
+int link_serve(int sock)
+{
+	struct link *l = calloc(1, sizeof(*l));
+	const struct confine_opts o = {.data_max = DATA_MAX, .nofile_max = NOFILE};
+	struct err e = ERR_INIT;
+	int r;
+
+	if (!l)
+		return -ENOMEM;
+	chan_init(&l->up, sock, true);
+	l->in = l->out = l->err = l->program = l->mux.in = l->mux.out = -1;
+	buf_init(&l->to_up, UP_MAX);
+	buf_init(&l->got, REMOTE_NOISE_MAX);
+	buf_init(&l->said, SAID_KEEP);
+	r = take_setup(l, &e);
+	if (r == 0)
+		r = make_nonce(l->nonce);
+	if (r == 0)
+		r = confine_self(&o, &e);
+	if (r < 0) {
+		l->how = LINK_BROKEN;
+		(void)buf_puts(&l->said, e.text);
+	} else if (bring_up(l)) {
+		cleanup_fd(&l->program);
+		serve(l);
+	}
+	if (l->how != LINK_ENDED && l->how != LINK_REFUSED && r == 0)
+		last_stderr(l);
+	/* What the shell printed instead of our lines, if ssh itself has nothing to say. */
+	if (!l->hello && l->how != LINK_REFUSED && !l->said.len)
+		(void)buf_put(&l->said, l->got.data, l->got.len < SEEN_MAX ? l->got.len : SEEN_MAX);
+	say_end(l);
+	rm_setup_done(&l->setup);
+	chan_done(&l->up);
+	buf_done(&l->to_up);
+	buf_done(&l->got);
+	buf_done(&l->said);
+	cleanup_fd(&l->in);
+	cleanup_fd(&l->out);
+	cleanup_fd(&l->err);
+	cleanup_fd(&l->program);
+	free(l);
+	return r;
+}

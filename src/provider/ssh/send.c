@@ -1,0 +1,293 @@
+#include "provider/ssh/send.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/path.h"
+#include "base/str.h"
+#include "wire/manifest.h"
+#include "wire/tar.h"
+
+#define CHUNK 65536
+#define LAYERS (DELTA_LAYERS_MAX + 2)
+#define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+
+struct sender {
+	int out;
+	const volatile int *cancel; /* may be NULL */
+	struct {
+		int fd;
+		uint64_t number; /* 0: the repository's */
+	} layer[LAYERS];
+	size_t layers;
+	struct buf head; /* headers that have not been written yet */
+	struct manifest_entry m;
+	char path[PATH_MEMBER_MAX + 1];
+	char chunk[CHUNK];
+};
+
+static int put(struct sender *s, const void *p, size_t n, struct err *e)
+{
+	for (size_t done = 0; done < n;) {
+		ssize_t k;
+
+		if (s->cancel && *s->cancel)
+			return err_set(e, ERR_CANCELLED,
+				       "stopped while the workspace was being sent");
+		k = write(s->out, (const char *)p + done, n - done);
+
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k < 0)
+			return err_sys(e, errno, "send the workspace");
+		done += (size_t)k;
+	}
+	return 0;
+}
+
+static int flush(struct sender *s, struct err *e)
+{
+	int r = s->head.err ? err_sys(e, -s->head.err, "send the workspace")
+			    : put(s, s->head.data, s->head.len, e);
+
+	buf_reset(&s->head);
+	return r;
+}
+
+static int open_layers(struct sender *s, char *const *layers, struct err *e)
+{
+	for (size_t i = 0; layers && layers[i]; i++) {
+		const char *base = path_base(layers[i]);
+		uint64_t n = 0;
+
+		if (s->layers == LAYERS)
+			return err_set(e, ERR_INTERNAL, "more than %d layers", LAYERS);
+		/* A seed is named by a hash (sync/gitseed.c), which is no number of 32 bits. */
+		if (str_to_u64(base, UINT32_MAX, &n) < 0)
+			n = 0;
+		s->layer[s->layers].number = n;
+		s->layer[s->layers].fd = open(layers[i], DIR_FLAGS);
+		if (s->layer[s->layers].fd < 0)
+			return err_sys(e, errno, "open %s", layers[i]);
+		s->layers++;
+	}
+	return 0;
+}
+
+static int send_manifest(struct sender *s, int fd, struct err *e)
+{
+	struct stat st;
+	uint64_t left;
+	int r;
+
+	if (fstat(fd, &st) < 0)
+		return err_sys(e, errno, "manifest");
+	left = (uint64_t)st.st_size;
+	(void)buf_u64(&s->head, left);
+	r = flush(s, e);
+	for (off_t at = 0; r == 0 && left;) {
+		ssize_t k = pread(fd, s->chunk, sizeof(s->chunk), at);
+
+		if (k <= 0)
+			return err_sys(e, k < 0 ? errno : EIO, "read the manifest");
+		r = put(s, s->chunk, (size_t)k, e);
+		at += k;
+		left -= (uint64_t)k;
+	}
+	return r;
+}
+
+static int header(struct sender *s, struct tar_member *m, const char *path, size_t n, struct err *e)
+{
+	m->path = (struct view){path, n};
+	if (tar_put_header(&s->head, m) < 0)
+		return err_set(e, ERR_LIMIT, "send %s: its name is too long", path);
+	return s->head.len < CHUNK ? 0 : flush(s, e);
+}
+
+/* Exactly `size` bytes, as the header has announced. */
+static int contents(struct sender *s, int fd, uint64_t size, const char *path, struct err *e)
+{
+	int r = flush(s, e);
+
+	for (uint64_t left = size; r == 0 && left;) {
+		size_t want = left < CHUNK ? (size_t)left : CHUNK;
+		ssize_t k = read(fd, s->chunk, want);
+
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k <= 0)
+			return err_sys(e, k < 0 ? errno : EIO, "read the copy of %s", path);
+		r = put(s, s->chunk, (size_t)k, e);
+		left -= (uint64_t)k;
+	}
+	if (r == 0 && tar_put_padding(&s->head, size) < 0)
+		r = err_set(e, ERR_NOMEM, "send %s: out of memory", path);
+	return r;
+}
+
+static int layer_of(const struct sender *s, uint32_t number)
+{
+	for (size_t i = 0; i < s->layers; i++)
+		if (s->layer[i].number == number && number)
+			return s->layer[i].fd;
+	return -1;
+}
+
+static int send_entry(struct sender *s, struct err *e)
+{
+	const struct manifest_entry *m = &s->m;
+	struct tar_member t = {.mode = m->mode, .mtime_ns = m->mtime_ns};
+	_cleanup_fd_ int fd = -1;
+	struct stat st;
+	int r;
+
+	if (m->kind == 'd') {
+		t.type = TAR_DIR;
+		return header(s, &t, m->path, m->path_len, e);
+	}
+	if (m->kind == 'l') {
+		t.type = TAR_SYMLINK;
+		t.mode = 0777;
+		t.target = (struct view){m->target, m->target_len};
+		return header(s, &t, m->path, m->path_len, e);
+	}
+	/* Safe because: layers are our own, nobody else writes in them, and they hold no way out. */
+	fd = openat(layer_of(s, m->layer), m->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0 || (uint64_t)st.st_size != m->size)
+		return err_sys(
+		    e, fd < 0 ? errno : EIO,
+		    "the copy of %s is not what was recorded: remove it with 'airlock prune'",
+		    m->path);
+	t.type = TAR_FILE;
+	t.size = m->size;
+	r = header(s, &t, m->path, m->path_len, e);
+	return r < 0 ? r : contents(s, fd, m->size, m->path, e);
+}
+
+static int send_tree(struct sender *s, const struct manifest *list, struct err *e)
+{
+	size_t pos = 0, passed = 0;
+	int r;
+
+	while ((r = manifest_next(list, &pos, &s->m)) > 0) {
+		manifest_pass(list, &passed, pos);
+		r = send_entry(s, e);
+		if (r < 0)
+			return r;
+	}
+	return r < 0 ? err_set(e, ERR_PROTOCOL, "the manifest has a broken line") : 0;
+}
+
+/* The repository. ----------------------------------------------------------------------------- */
+
+static int send_dir(struct sender *s, int at, size_t len, unsigned depth, struct err *e);
+
+static int send_found(struct sender *s, int at, const char *name, size_t len, unsigned depth,
+		      struct err *e)
+{
+	struct tar_member t = {0};
+	char target[LINK_TARGET_MAX + 1];
+	_cleanup_fd_ int fd = -1;
+	struct stat st;
+	ssize_t k;
+	int r;
+
+	if (fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return err_sys(e, errno, "read %s", s->path);
+	t.mode = st.st_mode & 0777;
+	t.mtime_ns = (int64_t)st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec;
+	if (S_ISLNK(st.st_mode)) {
+		k = readlinkat(at, name, target, sizeof(target));
+		if (k < 0)
+			return err_sys(e, errno, "read %s", s->path);
+		t.type = TAR_SYMLINK;
+		t.target = (struct view){target, (size_t)k};
+		return header(s, &t, s->path, len, e);
+	}
+	fd = openat(at, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+		return err_sys(e, errno, "read %s", s->path);
+	if (S_ISDIR(st.st_mode)) {
+		t.type = TAR_DIR;
+		r = header(s, &t, s->path, len, e);
+		return r < 0 ? r : send_dir(s, fd, len, depth + 1, e);
+	}
+	if (!S_ISREG(st.st_mode))
+		return 0;
+	t.type = TAR_FILE;
+	t.size = (uint64_t)st.st_size;
+	r = header(s, &t, s->path, len, e);
+	return r < 0 ? r : contents(s, fd, t.size, s->path, e);
+}
+
+/* What lies in the directory at s->path[0..len). */
+static int send_dir(struct sender *s, int at, size_t len, unsigned depth, struct err *e)
+{
+	int fd = openat(at, ".", DIR_FLAGS), r = 0;
+	_cleanup_dir_ DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *ent;
+
+	if (!d)
+		return err_sys(e, errno, "read %s", s->path);
+	while (r == 0 && (ent = readdir(d))) {
+		size_t n = strlen(ent->d_name), slash = len ? 1 : 0;
+
+		if (strcmp(ent->d_name, ".") == 0 || strcmp(ent->d_name, "..") == 0)
+			continue;
+		if (len + slash + n > PATH_MEMBER_MAX || depth > PATH_DEPTH_MAX)
+			return err_set(e, ERR_LIMIT, "the repository's %s is too deep", s->path);
+		if (slash)
+			s->path[len] = '/';
+		memcpy(s->path + len + slash, ent->d_name, n + 1);
+		r = send_found(s, at, ent->d_name, len + slash + n, depth, e);
+		s->path[len] = '\0';
+	}
+	return r;
+}
+
+static int send_all(struct sender *s, const char *manifest, char *const *layers, struct err *e)
+{
+	_cleanup_fd_ int fd = open(manifest, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	struct manifest *list = NULL;
+	int r = fd < 0 ? err_sys(e, errno, "open %s", manifest) : open_layers(s, layers, e);
+
+	if (r == 0)
+		r = send_manifest(s, fd, e);
+	if (r == 0)
+		r = manifest_open(fd, &list, e);
+	if (r == 0)
+		r = send_tree(s, list, e);
+	manifest_free(list);
+	for (size_t i = 0; r == 0 && i < s->layers; i++)
+		if (!s->layer[i].number)
+			r = send_dir(s, s->layer[i].fd, 0, 0, e);
+	if (r == 0 && tar_put_end(&s->head) < 0)
+		r = err_set(e, ERR_NOMEM, "send the workspace: out of memory");
+	return r < 0 ? r : flush(s, e);
+}
+
+int ssh_send(const struct sandbox_spec *spec, int out, struct err *e)
+{
+	struct sender *s = calloc(1, sizeof(*s));
+	int r;
+
+	if (!s)
+		return err_set(e, ERR_NOMEM, "send the workspace: out of memory");
+	s->out = out;
+	s->cancel = spec->cancel;
+	buf_init(&s->head, (size_t)4 << 20);
+	r = send_all(s, spec->manifest, spec->layers, e);
+	for (size_t i = 0; i < s->layers; i++)
+		(void)close(s->layer[i].fd);
+	buf_done(&s->head);
+	free(s);
+	return r;
+}

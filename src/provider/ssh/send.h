@@ -1,0 +1,19 @@
+/*
+ * send.h: a workspace on its way to another machine, as one stream (wire/remote.h, RM_LAND).
+ *
+ * The manifest comes first, then what it lists, file by file out of the base layers that hold the bytes, then the layer with the
+ * repository, which no manifest lists. So what is sent is what native sandboxes see, and nothing of a path of this
+ * machine is in it. Memory: one buffer.
+ */
+#ifndef AIRLOCK_PROVIDER_SSH_SEND_H
+#define AIRLOCK_PROVIDER_SSH_SEND_H
+
+#include "provider/provider.h"
+
+/*
+ * s names manifest, layers and cancel. out is blocking; SIGPIPE must be ignored. 0, -EPIPE: nobody takes it, -ECANCELED,
+ * negative errno.
+ */
+int ssh_send(const struct sandbox_spec *s, int out, struct err *e);
+
+#endif

@@ -1,0 +1,299 @@
+#include "provider/ssh/session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sodium.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "base/blake2b.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/path.h"
+#include "base/str.h"
+#include "os/self.h"
+#include "provider/ssh/script.h"
+
+#define LOOK_MS 100
+#define END_MS 8000 /* airlock-remote gives up by itself after 6 s */
+#define SSH_END_MS 2000
+/* sun_path, less what ssh appends while it makes the socket (".", 16 letters) and the end. */
+#define CONTROL_MAX (108 - 17 - 1)
+#define KEY_DIGITS 16
+
+/* Where the connection's socket lies. -------------------------------------------------------- */
+
+static bool private_dir(const char *dir)
+{
+	struct stat st;
+
+	if (mkdir(dir, 0700) < 0 && errno != EEXIST)
+		return false;
+	return lstat(dir, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
+	       !(st.st_mode & 077);
+}
+
+static void target_key(char *const *words, char out[KEY_DIGITS + 1])
+{
+	uint8_t sum[BLAKE2B_OUT];
+	struct blake2b b;
+
+	blake2b_init(&b);
+	for (; *words; words++)
+		blake2b_update(&b, *words, strlen(*words) + 1);
+	blake2b_final(&b, sum);
+	for (size_t i = 0; i < KEY_DIGITS / 2; i++)
+		(void)snprintf(out + 2 * i, 3, "%02x", sum[i]);
+}
+
+/* Heap path, or NULL: none is short and private enough. */
+static char *control_path(const struct sandbox_spec *s)
+{
+	const char *runtime = getenv("XDG_RUNTIME_DIR");
+	_cleanup_free_ char *a =
+	    runtime && runtime[0] == '/' ? path_join(runtime, "airlock-ssh") : NULL;
+	_cleanup_free_ char *up = path_join(s->lease_dir, "../../ssh");
+	_cleanup_free_ char *b = up ? path_normalize(up) : NULL, *c = NULL;
+	char key[KEY_DIGITS + 1];
+
+	if (asprintf(&c, "/tmp/airlock-ssh.%u", (unsigned)geteuid()) < 0)
+		c = NULL;
+	target_key(s->remote, key);
+	for (size_t i = 0; i < 3; i++) {
+		const char *dir = (const char *[]){a, b, c}[i];
+
+		if (dir && strlen(dir) + 1 + KEY_DIGITS <= CONTROL_MAX && !strpbrk(dir, "%\"\n") &&
+		    private_dir(dir))
+			return path_join(dir, key);
+	}
+	return NULL;
+}
+
+/* The guest program. ------------------------------------------------------------------------- */
+
+static int hash_program(int fd, char hex[2 * crypto_hash_sha256_BYTES + 1], uint64_t *ret_size)
+{
+	crypto_hash_sha256_state st;
+	uint8_t chunk[16384], sum[crypto_hash_sha256_BYTES];
+	ssize_t k;
+
+	*ret_size = 0;
+	(void)crypto_hash_sha256_init(&st);
+	while ((k = pread(fd, chunk, sizeof(chunk), (off_t)*ret_size)) > 0) {
+		(void)crypto_hash_sha256_update(&st, chunk, (size_t)k);
+		*ret_size += (uint64_t)k;
+	}
+	if (k < 0)
+		return -errno;
+	(void)crypto_hash_sha256_final(&st, sum);
+	(void)sodium_bin2hex(hex, 2 * sizeof(sum) + 1, sum, sizeof(sum));
+	return 0;
+}
+
+/* RM_SETUP; the descriptors but the program's are the caller's. */
+static int send_setup(struct ssh_session *x, int in, int out, struct err *e)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(1024);
+	_cleanup_free_ char *path = NULL;
+	_cleanup_fd_ int program = -1;
+	char hash[2 * crypto_hash_sha256_BYTES + 1], machine[160];
+	struct rm_setup m = {.hash = hash, .machine = machine};
+	struct utsname u;
+	int r = self_helper("airlock-guest", &path, e);
+
+	if (r < 0)
+		return r;
+	program = open(path, O_RDONLY | O_CLOEXEC);
+	r = program < 0 ? -errno : hash_program(program, hash, &m.size);
+	if (r < 0 || uname(&u) < 0)
+		return err_sys(e, r < 0 ? -r : errno, "read %s", path);
+	(void)snprintf(machine, sizeof(machine), "%s-%s", u.sysname, u.machine);
+	(void)rm_setup_put(&b, &m);
+	return guestlink_request(&x->link, RM_SETUP, &b, (int[]){in, out, x->ssh.err, program},
+				 RM_SETUP_FDS, e);
+}
+
+/* Start. ------------------------------------------------------------------------------------- */
+
+static int start_ssh(struct ssh_session *x, const struct sandbox_spec *s, int in, int out,
+		     struct err *e)
+{
+	_cleanup_free_ char *control = control_path(s);
+	_cleanup_strv_ char **argv = NULL, **env = NULL;
+	struct process_opts o = PROCESS_OPTS_INIT;
+	int r = ssh_target_argv(&x->target, control, script_command(), &argv, e);
+
+	if (r == 0)
+		r = ssh_target_env(&env, e);
+	if (r < 0)
+		return r;
+	o.argv = (const char *const *)argv;
+	o.envp = (const char *const *)env;
+	o.in_fd = in;
+	o.out_fd = out;
+	r = process_start(&x->ssh, &o, e);
+	return r == -ENOENT ? err_set(e, ERR_UNAVAILABLE,
+				      "there is no program ssh in PATH: install openssh-client")
+			    : r;
+}
+
+/* RM_LINK in words. */
+static int explain(const struct ssh_session *x, const struct frame *f, struct err *e)
+{
+	_cleanup_free_ char *text = NULL;
+	struct view said;
+	struct cursor c;
+	uint32_t how;
+
+	cursor_init(&c, f->payload.p, f->payload.n);
+	how = cursor_u32(&c);
+	said = cursor_bytes(&c, FRAME_MAX);
+	/* Bytes of a foreign machine: a NUL ends what is looked at. */
+	text = said.n ? strndup(said.p, said.n) : NULL;
+	return ssh_explain(&x->target, how, text ? text : "", x->up, e);
+}
+
+/* The session was cut while commands may run. */
+static int hear_link(struct guestlink *g, const struct frame *f)
+{
+	struct ssh_session *x =
+	    (struct ssh_session *)((char *)g - offsetof(struct ssh_session, link));
+	struct err e = ERR_INIT;
+
+	if (f->type != RM_LINK)
+		return 0;
+	(void)explain(x, f, &e);
+	(void)snprintf(x->sb.why, sizeof(x->sb.why), "%s", e.text);
+	return 1;
+}
+
+int session_await(struct ssh_session *x, uint8_t type, const volatile int *cancel, struct err *e)
+{
+	struct rm_fault fault;
+	struct frame f;
+	int r;
+
+	do {
+		r = chan_recv(&x->link.ch, clock_mono_ns() + LOOK_MS * NS_PER_MS, &f, NULL, e);
+		if (r == -EAGAIN && cancel && *cancel)
+			return err_set(e, ERR_CANCELLED, "stopped while %s was being waited for",
+				       x->target.label);
+	} while (r == -EAGAIN);
+	if (r < 0)
+		return r;
+	if (r == 0 || f.type == GM_ENDED) {
+		x->link.ended = true;
+		return err_set(e, ERR_UNAVAILABLE, "ssh %s: the session ended too early",
+			       x->target.label);
+	}
+	if (f.type == RM_LINK) {
+		x->link.ended = true;
+		return explain(x, &f, e);
+	}
+	if (f.type == RM_FAULT && rm_fault_get(f.payload, &fault) == 0)
+		return ssh_explain_fault(&x->target, &fault, e);
+	x->answer = f.payload;
+	return f.type == type
+		   ? 0
+		   : err_set(e, ERR_PROTOCOL, "ssh %s: the guest there answers out of order",
+			     x->target.label);
+}
+
+static int start(struct ssh_session *x, const struct sandbox_spec *s, struct err *e)
+{
+	_cleanup_fd_ int in_rd = -1, in_wr = -1, out_rd = -1, out_wr = -1;
+	struct chan ch;
+	int a[2], b[2], r;
+
+	if (pipe2(a, O_CLOEXEC) < 0)
+		return err_sys(e, errno, "start ssh: pipe");
+	in_rd = a[0];
+	in_wr = a[1];
+	if (pipe2(b, O_CLOEXEC) < 0)
+		return err_sys(e, errno, "start ssh: pipe");
+	out_rd = b[0];
+	out_wr = b[1];
+	r = start_ssh(x, s, in_rd, out_wr, e);
+	if (r < 0)
+		return r;
+	cleanup_fd(&in_rd);
+	cleanup_fd(&out_wr);
+	r = helper_start(&x->helper, "airlock-remote", &ch, e);
+	if (r < 0)
+		return r;
+	guestlink_init(&x->link, ch.fd, "airlock-remote");
+	x->link.other = hear_link;
+	r = send_setup(x, in_wr, out_rd, e);
+	cleanup_fd(&x->ssh.err);
+	if (r < 0)
+		return r;
+	cleanup_fd(&in_wr);
+	cleanup_fd(&out_rd);
+	r = session_await(x, RM_HELLO, s->cancel, e);
+	x->up = r == 0;
+	return r;
+}
+
+int session_start(const struct sandbox_spec *s, struct ssh_session **ret, struct err *e)
+{
+	struct ssh_session *x = calloc(1, sizeof(*x));
+	int r;
+
+	if (!x)
+		return err_set(e, ERR_NOMEM, "ssh: out of memory");
+	x->link.ch.fd = -1;
+	x->link.ended = true;
+	x->ssh = (struct process){.pid = -1, .pidfd = -1, .in = -1, .out = -1, .err = -1};
+	r = ssh_target_parse(s->remote, &x->target, e);
+	if (r == 0 && asprintf(&x->inside, "%s/" REMOTE_RUNS "/%s/workspace", x->target.path,
+			       s->lease_id) < 0) {
+		x->inside = NULL;
+		r = err_set(e, ERR_NOMEM, "ssh: out of memory");
+	}
+	if (r == 0)
+		r = start(x, s, e);
+	if (r < 0) {
+		session_end(x);
+		return r;
+	}
+	*ret = x;
+	return 0;
+}
+
+int session_open_run(struct ssh_session *x, const struct sandbox_spec *s, unsigned flags,
+		     uint8_t answer, struct err *e)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(2 * PATH_MEMBER_MAX);
+	_cleanup_free_ char *lease = strdup(s->lease_id);
+	const struct rm_open m = {.flags = flags, .root = x->target.path, .lease = lease};
+	int r = lease ? rm_open_put(&b, &m) : -ENOMEM;
+
+	if (r < 0)
+		return err_sys(e, -r, "open the directory of lease %s on %s", s->lease_id,
+			       x->target.label);
+	r = guestlink_request(&x->link, RM_OPEN, &b, NULL, 0, e);
+	return r < 0 ? r : session_await(x, answer, s->cancel, e);
+}
+
+void session_end(struct ssh_session *x)
+{
+	struct pollfd p = {.fd = x->ssh.pidfd, .events = POLLIN};
+
+	/* Without a word from the guest there is nobody to tell: the connection is cut. */
+	if (x->up)
+		guestlink_shutdown(&x->link, clock_mono_ns() + END_MS * NS_PER_MS);
+	chan_done(&x->link.ch);
+	helper_kill(&x->helper);
+	if (p.fd >= 0 && x->up)
+		(void)poll(&p, 1, SSH_END_MS);
+	process_kill(&x->ssh);
+	ssh_target_done(&x->target);
+	free(x->inside);
+	free(x);
+}

@@ -1,0 +1,39 @@
+/*
+ * session.h: ssh and airlock-remote, started for one sandbox, and what is said before commands can run.
+ *
+ * ssh is our child, so its end is ours to wait for; its streams are airlock-remote's alone. Sessions to one target share a
+ * connection (ControlMaster) that stays REMOTE_PERSIST_S longer than the last of them; its socket lies in a directory of
+ * mode 0700 that is ours, under a short hashed name. Where no directory is short and private enough, nothing is shared.
+ */
+#ifndef AIRLOCK_PROVIDER_SSH_SESSION_H
+#define AIRLOCK_PROVIDER_SSH_SESSION_H
+
+#include "os/helper.h"
+#include "provider/guestlink.h"
+#include "provider/provider.h"
+#include "provider/ssh/explain.h"
+#include "provider/ssh/target.h"
+
+struct ssh_session {
+	struct sandbox sb;
+	struct guestlink link; /* to airlock-remote */
+	struct helper helper;
+	struct process ssh;
+	struct ssh_target target;
+	char *inside; /* owned: the workspace there */
+	struct view
+	    answer; /* payload of the last awaited message: valid until the next is received */
+	bool up;    /* the guest has spoken */
+};
+
+/* The guest runs there and has said hello. Needs remote, lease_id, lease_dir and cancel of s. */
+int session_start(const struct sandbox_spec *s, struct ssh_session **ret, struct err *e);
+/* Waits for a message of this type: x->answer. A fault of the other side, the connection's end and a cancel are errors. */
+int session_await(struct ssh_session *x, uint8_t type, const volatile int *cancel, struct err *e);
+/* RM_OPEN of the lease's directory; waits for that answer. */
+int session_open_run(struct ssh_session *x, const struct sandbox_spec *s, unsigned flags,
+		     uint8_t answer, struct err *e);
+/* Ends everything there, if it can be told, and frees it. */
+void session_end(struct ssh_session *x);
+
+#endif

@@ -1,0 +1,343 @@
+#!/usr/bin/env python3
+"""Runs on another machine over a real sshd on loopback (B-04, B-07, B-09, S1 and RT for driver ssh; cases K1, K2, K6, K9, J11,
+J14, J15; field reports B012, B029, B046, B054, B101, B132, B142, B158, B172, B179, B197).
+
+usage: test_ssh.py AIRLOCK [unittest arguments]
+"""
+import os, shutil, signal, subprocess, sys, unittest
+
+from run_box import DEADLINE, alive, link, look, parent, pids, snapshot, until
+from ssh_box import END, Remote, SSHD, key, lie, member
+
+AIRLOCK = os.path.realpath(sys.argv.pop(1))
+PROGS = os.path.dirname(AIRLOCK)
+FILES = {"a": b"one\n", "d/b": b"two\n", "run.sh": b"#!/bin/sh\n", b"odd\xff \n name".decode("utf-8", "surrogateescape"): b"x"}
+
+
+def marked(word):
+    """Processes with this word in their arguments, wherever they run."""
+    return [p for p in pids() if word.encode() in look(p, "cmdline").split(b"\0") and alive(p)]
+
+
+class Ssh(unittest.TestCase):
+    def setUp(self):
+        self.r = Remote(PROGS, FILES)
+        self.addCleanup(self.r.remove)
+
+    def ok(self, *words, status=0, **kw):
+        p = self.r.run(*words, **kw)
+        self.assertEqual(p.returncode, status, p.stderr.decode(errors="replace"))
+        return p
+
+    def fails(self, text, *words, status=125, **kw):
+        p = self.r.run(*words, **kw)
+        self.assertEqual(p.returncode, status, p.stderr)
+        self.assertIn(text, p.stderr.decode(errors="replace"))
+        self.assertEqual(self.r.runs_there(), [])
+        return p
+
+    def test_results_come_back_and_nothing_stays_there_K9_FR_B172(self):
+        before = snapshot(self.r.ws)
+        p = self.ok("--", "echo more >>a; rm d/b; printf '\\377' >\"new $(printf '\\376')\"; ln -s a l; mkdir e; chmod 755 run.sh")
+        self.assertIn(b"NO ISOLATION ON THE REMOTE", p.stderr)
+        self.assertEqual(self.r.read("a"), b"one\nmore\n")
+        self.assertFalse(os.path.exists(self.r.ws + "/d/b"))
+        self.assertEqual(os.readlink(self.r.ws + "/l"), "a")
+        self.assertEqual(os.stat(self.r.ws + "/run.sh").st_mode & 0o777, 0o755)
+        with open(os.fsencode(self.r.ws) + b"/new \xfe", "rb") as f:
+            self.assertEqual(f.read(), b"\xff")
+        odd = [n for n in before if n.startswith("odd")]
+        self.assertEqual(snapshot(self.r.ws)[odd[0]], before[odd[0]])
+        self.assertEqual(os.listdir(self.r.there), [])
+        self.assertEqual([n for n in os.listdir(self.r.sshd.home + "/.cache/airlock") if not n.startswith("guest-")], [])
+        self.assertEqual(os.listdir(self.r.state + "/leases"), [])
+
+    def test_the_other_side_gets_what_a_sandbox_gets_H2(self):
+        subprocess.run(["git", "init", "-q", self.r.ws], check=True, env=self.r.env)
+        self.r.write(".gitignore", b"secret\n")
+        self.r.write("secret", b"s")
+        p = self.ok("-q", "--git", "none", "--", "ls -A; cat secret; true")
+        self.assertNotIn(b"secret", p.stdout.split())
+
+    def test_words_bytes_and_streams_arrive_exactly_FR_B054_J14_J15(self):
+        value = "q\"'`$x\n$(id)" + "v" * 100000
+        p = self.ok("-q", "--setenv", "SECRET=" + value, "--", "sh", "-c", 'printf "%s|" "$0" "$@"; printf %s "$SECRET" | wc -c >&2',
+                    "n", "a b", "", "it's", "$x", "*")
+        self.assertEqual(p.stdout, b"n|a b||it's|$x|*|")
+        self.assertEqual(p.stderr.split()[0], b"%d" % len(value))
+        data = bytes(range(256)) * 4096
+        with open(self.r.top + "/in", "wb") as f:
+            f.write(data)
+        with open(self.r.top + "/in", "rb") as f:
+            self.assertEqual(self.ok("-q", "--", "cat", stdin=f).stdout, data)
+        p = self.ok("-q", "--", "head -c 20000000 /dev/zero; echo last >&2")
+        self.assertEqual((len(p.stdout), p.stderr), (20000000, b"last\n"))
+
+    def test_statuses_signals_and_a_reader_that_leaves(self):
+        self.ok("-q", "--", "exit 42", status=42)
+        self.ok("-q", "--", "kill -9 $$", status=137)
+        p = self.r.start("-q", "--", "yes")
+        head = subprocess.run(["head", "-c", "100000"], stdin=p.stdout, stdout=subprocess.PIPE, timeout=DEADLINE, check=True)
+        p.stdout.close()
+        self.assertEqual(len(head.stdout), 100000)
+        self.assertEqual(p.wait(DEADLINE), 128 + signal.SIGPIPE)
+        p.stderr.close()
+
+    def test_variables_are_the_other_machines_FR_B084(self):
+        p = self.ok("-q", "--setenv", "MINE=1", "--", "env; pwd")
+        env = dict(l.split("=", 1) for l in p.stdout.decode().splitlines() if "=" in l)
+        self.assertEqual((env["HOME"], env["MINE"]), (self.r.sshd.home, "1"))
+        self.assertIn("/.airlock-runtime/runs/", p.stdout.decode().splitlines()[-1])
+        for name in "XDG_STATE_HOME", "SSH_AUTH_SOCK":
+            self.assertNotIn(name, env)
+        self.assertNotIn(self.r.ws, p.stdout.decode())
+
+    def test_a_secret_is_in_no_command_line_FR_B046(self):
+        p = self.r.start("-q", "--setenv", "SECRET=topfold", "--", "touch up; echo up; read x; true", stdin=subprocess.PIPE)
+        p.stdout.readline()
+        seen = [look(q, "cmdline") for q in pids()]
+        p.communicate(b"\n", timeout=DEADLINE)
+        self.assertEqual(p.returncode, 0)
+        # airlock's own has it: the person typed it.
+        self.assertEqual([c for c in seen if b"topfold" in c and b"bin/airlock\0run" not in c], [])
+        self.assertTrue(any(b"read -r n h s m" in c for c in seen))
+
+    def test_time_out_ends_the_whole_tree_J11(self):
+        self.ok("--timeout", "500ms", "--", "setsid sleep 31337.1 & sleep 31337.1", status=124)
+        until("the tree has ended", lambda: not marked("31337.1"))
+
+    def test_ctrl_c_ends_the_tree_and_brings_the_work_back(self):
+        p = self.r.start("--", "echo w >work; echo up; sleep 31337.2 & sleep 31337.2")
+        self.assertEqual(p.stdout.readline(), b"up\n")
+        p.send_signal(signal.SIGINT)
+        p.communicate(timeout=DEADLINE)
+        self.assertEqual(p.returncode, 130)
+        self.assertEqual(self.r.read("work"), b"w\n")
+        until("the tree has ended", lambda: not marked("31337.2"))
+        self.assertEqual(self.r.runs_there(), [])
+
+    def killed(self, n, whom):
+        p = self.r.start("--", "echo w >work; echo up; setsid sleep 31337.%d & sleep 31337.%d" % (n, n))
+        self.assertEqual(p.stdout.readline(), b"up\n")
+        whom(p)
+        p.communicate(timeout=DEADLINE)
+        until("the tree has ended", lambda: not marked("31337.%d" % n))
+        self.assertEqual(len(self.r.runs_there()), 1)
+        self.assertFalse(os.path.exists(self.r.ws + "/work"))
+        run = self.r.rows()[0]["run"]
+        q = self.r.airlock("recover", run)
+        self.assertEqual(q.returncode, 0, q.stderr)
+        self.assertEqual(self.r.read("work"), b"w\n")
+        self.assertEqual(self.r.runs_there(), [])
+
+    def helper(self, name):
+        return [q for q in pids() if os.path.basename(link(q, "exe")) == name and link(q, "exe").startswith(self.r.top)]
+
+    def test_kill_9_of_airlock_leaves_no_process_and_loses_nothing(self):
+        self.killed(3, lambda p: p.kill())
+
+    def test_kill_9_of_the_helper_leaves_no_process_and_loses_nothing(self):
+        self.killed(4, lambda p: [os.kill(q, signal.SIGKILL) for q in self.helper("airlock-remote")])
+
+    def test_a_lost_connection_leaves_no_process_and_loses_nothing_FR_B093(self):
+        def cut(p):
+            for q in pids():
+                if look(q, "cmdline").startswith(b"sshd: ") and parent_is(q, self.r.sshd.proc.pid):
+                    os.kill(q, signal.SIGKILL)
+        self.killed(5, cut)
+
+    def test_kill_9_of_the_guest_there_leaves_no_process(self):
+        def front(p):
+            for q in pids():
+                if look(q, "cmdline").endswith(b"\0remote\0") and link(q, "exe").startswith(self.r.sshd.home):
+                    os.kill(q, signal.SIGKILL)
+                    return
+        self.killed(6, front)
+
+    def test_two_runs_at_once_do_not_meet(self):
+        first = self.r.start("-q", "--", "echo 1 >one; echo up; read x; ls", stdin=subprocess.PIPE)
+        self.assertEqual(first.stdout.readline(), b"up\n")
+        self.ok("-q", "--", "test ! -e one && echo 2 >two")
+        out, err = first.communicate(b"\n", timeout=DEADLINE)
+        self.assertEqual((first.returncode, b"two" in out.split()), (0, False), err)
+        self.assertEqual((self.r.read("one"), self.r.read("two")), (b"1\n", b"2\n"))
+        self.assertEqual(self.r.runs_there(), [])
+
+    def test_commits_come_back(self):
+        git = ["git", "-C", self.r.ws, "-c", "user.name=t", "-c", "user.email=t@t"]
+        for words in ["init", "-q", "-b", "main"], ["add", "a"], ["commit", "-q", "-m", "first"]:
+            subprocess.run(git + words, check=True, env=self.r.env)
+        p = self.ok("--", "echo c >c && git add c && git -c user.name=r -c user.email=r@r commit -q -m second && git status --porcelain")
+        log = subprocess.run(git + ["log", "--format=%s"], check=True, env=self.r.env, stdout=subprocess.PIPE).stdout
+        self.assertEqual(log, b"second\nfirst\n", p.stderr)
+
+    def test_review_writes_nothing(self):
+        p = self.ok("--review", "--", "echo more >>a")
+        self.assertEqual(self.r.read("a"), b"one\n", p.stderr)
+        q = self.r.airlock("apply", self.r.rows()[0]["run"])
+        self.assertEqual((q.returncode, self.r.read("a")), (0, b"one\nmore\n"), q.stderr)
+
+    # The connection. ------------------------------------------------------------------------
+
+    def test_host_keys_unknown_changed_revoked_have_three_texts_K2_FR_B101_FR_B142(self):
+        s = self.r.sshd
+        s.known("")
+        self.fails("host key is not known yet", "--", "touch x")
+        s.known("[127.0.0.1]:%d %s\n" % (s.port, key(s.top + "/changed")))
+        self.fails("host key is NOT the one", "--", "touch x")
+        s.known("@revoked * %s\n" % s.host_key)
+        self.fails("marked as revoked", "--", "touch x")
+        self.assertFalse(os.path.exists(s.home + "/.cache"))
+
+    def test_a_refused_key_a_wrong_user_and_nobody_there(self):
+        words = list(self.r.words)
+        self.r.words[3] = self.r.sshd.top + "/other"
+        self.fails("the login was refused", "--", "true")
+        self.r.words[:] = ["--ssh", "nobody-at-all@" + words[1], *words[2:]]
+        self.fails("the login was refused", "--", "true")
+        self.r.words[:] = words
+        self.r.words[1] = "127.0.0.1:1:" + self.r.there
+        self.fails("connection refused", "--", "true")
+        self.r.words[1] = "nothing.invalid:" + self.r.there
+        self.fails("cannot be resolved", "--", "true")
+
+    def test_a_key_that_others_may_read_is_refused_before_anything(self):
+        os.chmod(self.r.sshd.top + "/id", 0o644)
+        self.fails("chmod 600", "--", "true")
+
+    def test_words_that_ssh_could_take_for_options_are_refused_K1(self):
+        for place in "-oProxyCommand=touch x:/d", "-l@h:/d", "u -x@h:/d", "h\n:/d", "h:0:/d", "h:/", "h:/a/../b", "h:rel", "u@-h:/d":
+            p = self.r.airlock("run", "--ssh=" + place, "--", "true")
+            self.assertEqual(p.returncode, 2, (place, p.stderr))
+        self.assertFalse(os.path.exists(self.r.ws + "/x"))
+
+    def test_what_needs_isolation_is_refused_aloud(self):
+        for words in ["--net", "none"], ["--net", "allow=h"], ["--memory", "1G"], ["--pids", "9"], ["--bind-ro", "/etc"], ["--keep"], \
+                ["--map", "a:/tmp/a"], ["--without", "seccomp"], ["--api", "http://h"], ["--provider", "native"]:
+            p = self.r.run(*words, "--", "true")
+            self.assertNotEqual(p.returncode, 0, words)
+            self.assertIn(words[0].encode(), p.stderr)
+
+    def test_a_directory_that_is_not_there_is_not_made_here_or_there_FR_B012(self):
+        self.r.words[1] += "/only-remote/app"
+        self.fails("is not there on 127.0.0.1", "--", "true")
+        self.assertEqual(os.listdir(self.r.there), [])
+
+    def test_users_settings_do_not_change_ours_FR_B197(self):
+        with open(self.r.top + "/config", "w", encoding="ascii") as f:
+            f.write("BatchMode no\nStrictHostKeyChecking no\nRequestTTY force\nRemoteCommand echo hijacked\nControlPath none\n"
+                    "LogLevel DEBUG\nEscapeChar ~\nSendEnv *\nSessionType none\nStdinNull yes\n")
+        self.r.words[-1] = self.r.top + "/config"
+        self.assertEqual(self.ok("-q", "--", "echo mine").stdout, b"mine\n")
+        self.r.sshd.known("")
+        self.r.disconnect()
+        self.fails("host key is not known yet", "--", "true")
+
+    def test_a_long_place_for_the_socket_is_not_used_FR_B158(self):
+        self.r.env["XDG_RUNTIME_DIR"] = self.r.top + "/" + "r" * 120
+        os.mkdir(self.r.env["XDG_RUNTIME_DIR"], 0o700)
+        self.assertEqual(self.ok("-q", "--", "echo mine").stdout, b"mine\n")
+
+    # The shell there. -----------------------------------------------------------------------
+
+    def test_other_login_shells_and_noise_K6(self):
+        shells = ["bash", "zsh", "fish", "busybox sh", "dash", "tcsh"]
+        for sh in [s for s in shells if shutil.which(s.split()[0])]:
+            self.r.sshd.shell('echo "welcome airlock"; head -c 20000 /dev/urandom; echo noise >&2; exec %s -c "$SSH_ORIGINAL_COMMAND"' % sh)
+            self.assertEqual(self.ok("-q", "--", "echo mine").stdout, b"mine\n", sh)
+
+    def test_start_files_that_take_control_FR_B132(self):
+        for script, text in ("exit 0", "did not give control"), ("echo tmux says no; exit 1", "tmux says no"), \
+                ("exec yes", "printed more than"):
+            self.r.sshd.shell(script)
+            self.fails(text, "--", "true")
+
+    def test_a_place_that_runs_nothing_or_takes_nothing(self):
+        s = self.r.sshd
+        s.shell('XDG_CACHE_HOME=/proc exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"')
+        self.fails("no place for the guest program", "--", "true")
+        s.shell('XDG_CACHE_HOME= HOME= exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"')
+        self.fails("no place for the guest program", "--", "true")
+        with open(s.top + "/uname", "w", encoding="ascii") as f:
+            f.write("#!/bin/sh\necho Plan9\n")
+        os.chmod(s.top + "/uname", 0o755)
+        s.shell('PATH=%s:$PATH exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"' % s.top)
+        self.fails("Plan9-Plan9 machine", "--", "true")
+
+    def test_a_guest_that_was_changed_there_is_sent_again(self):
+        self.ok("-q", "--", "true")
+        place = self.r.sshd.home + "/.cache/airlock"
+        guest, = os.listdir(place)
+        with open(place + "/" + guest, "wb") as f:
+            f.write(b"#!/bin/sh\necho bad\n")
+        self.assertEqual(self.ok("-q", "--", "echo mine").stdout, b"mine\n")
+
+    # A machine that lies. -------------------------------------------------------------------
+
+    def test_a_hostile_remote_meets_the_same_door_S1_04_S1_06(self):
+        outside = self.r.top + "/outside"
+        for name, tar in (("traversal", member(b"../outside", data=b"x")), ("absolute", member(outside.encode(), data=b"x")),
+                          ("through a link", member(b"l", b"2", link=b"/") + member(b"l/tmp/x", data=b"x")), ("garbage", b"\1" * 1024)):
+            with self.subTest(name):
+                before = snapshot(self.r.ws)
+                lie(self.r, "tar", tar + END)
+                p = self.r.run("--", "true")
+                self.assertEqual(p.returncode, 125, p.stderr)
+                self.assertIn(b"rejected", p.stderr)
+                self.assertEqual(snapshot(self.r.ws), before)
+                self.assertFalse(os.path.exists(outside))
+
+    def test_a_hostile_remote_is_refused_what_a_sandbox_is_S1_03(self):
+        lie(self.r, "tar", member(b"good", data=b"g") + member(b"dev", b"3") + member(b"up", b"2", link=b"../..") +
+            member(b".git/hooks/post-checkout", data=b"x") + END)
+        p = self.r.run("--", "true")
+        self.assertEqual(self.r.read("good"), b"g", p.stderr)
+        for n in "dev", "up", ".git":
+            self.assertFalse(os.path.lexists(self.r.ws + "/" + n), n)
+
+    def test_a_remote_that_breaks_the_protocol_is_cut_off(self):
+        for mode in "channel", "descriptors", "request", "open", "garbage", "event":
+            with self.subTest(mode):
+                before = snapshot(self.r.ws)
+                lie(self.r, mode, member(b"new", data=b"x") + END)
+                p = self.r.run("--", "true")
+                self.assertEqual(p.returncode, 125, p.stderr)
+                self.assertEqual(snapshot(self.r.ws), before)
+                until("the helper has ended", lambda: not self.helper("airlock-remote"))
+
+    # Where it cannot be reached any more. ---------------------------------------------------
+
+    def test_a_machine_that_is_gone_keeps_nobody_waiting_and_can_be_given_up(self):
+        p = self.r.start("--", "echo up; sleep 31337.7")
+        self.assertEqual(p.stdout.readline(), b"up\n")
+        p.kill()
+        p.communicate(timeout=DEADLINE)
+        until("the tree has ended", lambda: not marked("31337.7"))
+        self.r.disconnect()
+        self.r.sshd.stop()
+        run = self.r.rows()[0]["run"]
+        q = self.r.airlock("recover", run)
+        self.assertIn(b"connection refused", q.stderr)
+        q = self.r.airlock("rm", run)
+        self.assertNotEqual(q.returncode, 0)
+        q = self.r.airlock("rm", "--force", run)
+        self.assertEqual(q.returncode, 0, q.stderr)
+        self.assertIn(b"it stays there", q.stderr)
+        self.assertEqual(self.r.rows(), [])
+
+
+def parent_is(pid, ancestor):
+    for _ in range(6):
+        pid = parent(pid)
+        if pid == ancestor:
+            return True
+        if pid <= 1:
+            return False
+    return False
+
+
+if __name__ == "__main__":
+    if not SSHD:
+        print("no sshd here: openssh-server is missing")
+        sys.exit(77)
+    unittest.main(verbosity=1)
