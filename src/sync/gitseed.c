@@ -263,8 +263,24 @@ static bool is_partial(const struct gitseed_opts *o)
 	return git_config_get(o->config, "extensions.partialclone") != NULL;
 }
 
+/*
+ * git makes a pack beside the repository's own and renames it: it would write to the host's repository, which may be
+ * read-only or full, and the rename fails where the store lies on another file system. So its objects are
+ * ours for this call, and the host's are its alternate, in quotes because a colon separates alternates.
+ */
+static int object_dirs(struct seed *s, struct buf *ours, struct buf *host)
+{
+	(void)buf_putf(ours, "GIT_OBJECT_DIRECTORY=%s/objects", s->dir);
+	(void)buf_putf(host, "GIT_ALTERNATE_OBJECT_DIRECTORIES=\"");
+	for (const char *p = s->o->git->common_dir; *p; p++)
+		(void)buf_putf(host, *p == '"' || *p == '\\' ? "\\%c" : "%c", *p);
+	(void)buf_putf(host, "/objects\"");
+	return ours->err || host->err ? err_sys(s->e, ENOMEM, "git objects") : 0;
+}
+
 static int pack_objects(struct seed *s)
 {
+	_cleanup_buf_ struct buf ours = BUF_INIT(2 * PATH_MAX), host = BUF_INIT(3 * PATH_MAX);
 	const char *words[12];
 	const struct gitseed_opts *o = s->o;
 	_cleanup_buf_ struct buf in = BUF_INIT(REFS_MAX), refs = BUF_INIT(REFS_MAX);
@@ -291,14 +307,18 @@ static int pack_objects(struct seed *s)
 	if (o->policy == GIT_SHALLOW)
 		(void)buf_putf(&in, "--shallow %s\n", o->git->head);
 	(void)buf_putf(&in, "%s\n", o->git->head);
-	r = o->policy == GIT_FULL ? make_refs(o, &refs, s->e) : 0;
+	r = object_dirs(s, &ours, &host);
+	if (!r && o->policy == GIT_FULL)
+		r = make_refs(o, &refs, s->e);
 	for (char *p = refs.data; !r && p && *p; p += strcspn(p, "\n") + 1)
 		(void)buf_putf(&in, "%.*s\n", (int)strcspn(p, " "), p);
 	if (!r && in.err)
 		r = err_sys(s->e, -in.err, "git objects");
 	io.in = in.data;
 	io.in_len = in.len;
-	return r ? r : git_run(o->git, words, NULL, &io, s->e);
+	const char *const extra[] = {buf_text(&ours), buf_text(&host), NULL};
+
+	return r ? r : git_run(o->git, words, extra, &io, s->e);
 }
 
 /*

@@ -153,6 +153,25 @@ class FileSystems(unittest.TestCase):
         self.assertEqual(r.returncode, 0, r.stderr.decode())
         self.assertEqual(trash(), {"big": len(data)})
 
+    def test_history_comes_from_another_file_system_that_nobody_writes_to(self):
+        """The store lies elsewhere, the repository cannot be written, and its name has what separates git's directories."""
+        place = mounted(self, "size=20m", "mode=755")
+        self.workspace_on(place)
+        odd = place + '/ws/a:b"c\\d'
+        os.rename(place + "/ws/d", odd)
+        self.host.ws = odd
+        git = lambda *words: subprocess.run(["git", "-c", "user.name=A", "-c", "user.email=a@b.invalid", "-C", odd, *words],
+                                            check=True, env=self.host.env, stdout=subprocess.PIPE).stdout
+        git("init", "-q")
+        for words in (["add", "b"], ["commit", "-q", "-m", "one"], ["commit", "-q", "--allow-empty", "-m", "two"]):
+            git(*words)
+        before = snapshot(odd)
+        grow(place, "ro")
+        for policy, commits in (("shallow", 1), ("full", 2)):
+            r = self.run_it("git status --short && git fsck --no-progress && git log --format=%H", "--git", policy)
+            self.assertEqual(r.stdout, b"".join(git("log", "--format=%H").splitlines(True)[:commits]), r.stderr.decode())
+        self.assertEqual(snapshot(odd), before)
+
     def test_noexec_nosuid_nodev_workspace(self):
         """What the workspace's file system forbids here is no matter inside: the base is a copy."""
         place = mounted(self, "size=80m", "mode=755", "noexec", "nosuid", "nodev")
