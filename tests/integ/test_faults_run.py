@@ -74,7 +74,7 @@ class WholeRun(unittest.TestCase):
         row = self.host.rows()[0]
         if status == 0:
             if now != AFTER:  # told path by path
-                self.assertRegex(said, r"could not|failed|not written|conflict|no_space|io_error")
+                self.assertRegex(said, r"could not|failed|not written|conflict|no_space|io_error|NOT IN THE TRASH")
             return
         self.assertEqual(status, 125, said)
         self.assertRegex(said, r"airlock recover|bring the results back", said)
