@@ -66,9 +66,13 @@ static int forget(struct state *st, const struct lease_row *l, const struct leas
 
 int sweep_give_up(struct state *st, const struct lease_row *l, struct err *e)
 {
+	const struct provider_ops *ops = provider_find(l->provider);
 	_cleanup_leasespec_ struct lease_spec spec = {0};
-	int r = leasespec_get(l->spec, &spec, e);
+	int r;
 
+	if (!ops || !ops->elsewhere)
+		return err_set(e, ERR_USAGE, "lease %s has nothing on another machine", l->id);
+	r = leasespec_get(l->spec, &spec, e);
 	return r < 0 ? r : forget(st, l, &spec, true, e);
 }
 

@@ -20,7 +20,10 @@ int sweep_in_use(struct state *st, const struct lease_row *l, struct err *e);
 int sweep_claim(struct state *st, struct lease_row *l, enum lease_state to, struct err *e);
 /* Ends what runs for a lease that the caller owns, and proves it. */
 int sweep_end_sandbox(const struct lease_row *l, const char *run_id, struct err *e);
-/* What the lease has on another machine stays there and is forgotten: for one that cannot be reached any more. */
+/*
+ * What the lease has on another machine stays there and is forgotten: for one that cannot be reached any more. An error
+ * where it has nothing elsewhere.
+ */
 int sweep_give_up(struct state *st, const struct lease_row *l, struct err *e);
 /* Storage of a lease that the caller owns, to the trash and away; then the row says released. */
 int sweep_remove_storage(struct state *st, struct lease_row *l, struct err *e);

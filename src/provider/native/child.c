@@ -191,6 +191,14 @@ static int become_sandbox(struct child *c, struct beside *b, int *sync, struct f
 	if (build(c, f) < 0)
 		return -1;
 	beside_pivoted(b);
+	/*
+	 * From here on it waits for the second task, which may be ended by a hand from outside, and no more for launch. give_up
+	 * arms this again.
+	 */
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
+		return fail(f, STEP_NAMESPACES, errno, "parent death signal");
+	if (orphaned(c->sync))
+		_exit(1);
 	if (beside_enter_net(b, f) < 0 || limits(c->plan, f) < 0 || arrange_fds(c, sync, f) < 0 ||
 	    give_up(c->plan, f) < 0)
 		return -1;
