@@ -38,6 +38,7 @@ struct intake {
 	int raw; /* owned: first RAW_KEEP_MAX bytes, kept if the stream is rejected */
 	uint64_t raw_len;
 	uint64_t total;			    /* logical bytes of the members that are wanted */
+	uint64_t again;			    /* of those that were sent once more */
 	uint64_t members, bytes, unchecked; /* bytes staged since the last look at free space */
 	int64_t told_ns, window_ns;	    /* window: of the look at how fast the stream is */
 	uint64_t window_bytes;
@@ -214,10 +215,10 @@ static int end_file(struct intake *k, struct err *e)
 
 /*
  * The same name right after its file: that copy is none of the results any more. Its bytes go before the next are
- * staged, and they do not count. Whoever sends again without end meets the bound of all bytes (take_data) and of
- * members.
+ * staged, and they do not count. Whoever sends again without end meets a bound: of all bytes (take_data), and here of
+ * logical ones, for a sparse file costs the stream next to nothing and us a hash of all its zeros.
  */
-static int forget_last(struct intake *k, struct err *e)
+static int forget_last(struct intake *k, const struct tar_member *m, struct err *e)
 {
 	size_t n = k->last_len;
 	char name[20];
@@ -226,6 +227,10 @@ static int forget_last(struct intake *k, struct err *e)
 	if (!n || n != k->c.path_len || memcmp(k->last, k->c.path, n) != 0)
 		return 0;
 	k->total -= k->last_size;
+	k->again += k->last_size;
+	if (k->again / 4 > k->u->s.total_max)
+		return reject(k, "limit", "files that were sent again hold too many bytes",
+			      m->path, e);
 	if (!k->last_id)
 		return 0;
 	stage_name(k->last_id, name);
@@ -367,7 +372,7 @@ static int take_member(struct intake *k, const struct tar_member *m, struct err 
 	if (k->u->s.only[0] &&
 	    (m->type != TAR_FILE || m->op != TAR_OP_NONE || strcmp(k->c.path, k->u->s.only) != 0))
 		return reject(k, "not_mapped", "only one file may come here", m->path, e);
-	r = forget_last(k, e);
+	r = forget_last(k, m, e);
 	if (r == 0)
 		r = find_base(k, e);
 	if (r < 0)

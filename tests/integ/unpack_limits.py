@@ -189,6 +189,20 @@ class Limits(Box):
         res = self.unpack(s, "--total", str(1 << 20))
         self.assertEqual((res["rejected"], res["rule"], self.read("log")), (True, "limit", "old"))
 
+    def test_S1_04_sparse_copies_sent_again_meet_a_bound_of_their_logical_size(self):
+        """They bring next to no bytes, but all their zeros are hashed."""
+        self.sync_in()
+        work = os.path.join(self.top, "w")
+        os.mkdir(work)
+        with open(os.path.join(work, "s"), "wb") as f:
+            f.truncate(1 << 20)
+        for copies, rejected in ((4, False), (9, True)):
+            data = subprocess.run(["tar", "-C", work, "--sparse", "--hard-dereference", "--format=posix", "-cf", "-"] + ["s"] * copies,
+                                  check=True, stdout=subprocess.PIPE).stdout
+            self.assertLess(len(data), 1 << 16)
+            res = self.unpack(data, "--total", str(1 << 20))
+            self.assertEqual((res["rejected"], res["rule"] if rejected else None), (rejected, "limit" if rejected else None), res)
+
     def test_S1_04_a_copy_that_could_not_be_read_to_its_end_is_unknown(self):
         self.write("log", "old")
         self.sync_in()
