@@ -128,6 +128,7 @@ void stage_close(struct unpack *u, bool keep)
 		if (s->journal >= 0 && ftruncate(s->journal, 0) < 0)
 			errno = 0; /* then the order below is all there is */
 		(void)beneath_remove_tree(&b, "c");
+		(void)beneath_remove_tree(&b, STAGED_KEPT);
 		(void)beneath_remove_tree(&b, "t");
 		(void)unlinkat(s->dir, "pending", 0);
 		(void)unlinkat(s->dir, "journal", 0);

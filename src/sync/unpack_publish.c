@@ -21,7 +21,6 @@
 
 #define EXT4_MAGIC 0xef53    /* statfs(2) */
 #define XFS_MAGIC 0x58465342 /* statfs(2) */
-#define STAGED_KEPT "k"	     /* name of c/ once all is carried out and only the trash waits */
 #define WRITE_AND_WAIT \
 	(SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER)
 
@@ -390,7 +389,14 @@ static int recover_one(struct unpack *u, struct err *e)
 		    openat(s->dir, STAGED_KEPT, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		carried = s->content >= 0;
 	}
-	s->trash = openat(s->dir, "t", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (s->content >= 0 || errno == ENOENT)
+		s->trash = openat(s->dir, "t", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	/* Only what is not there was carried out: what cannot be opened may hold the only copy. */
+	if ((s->content < 0 || s->trash < 0) && errno != ENOENT) {
+		r = err_sys(e, errno, "open what is staged in %s (it stays there)", s->path);
+		stage_close(u, true);
+		return r;
+	}
 	r = journal_committed(s->journal, &end);
 	if (r > 0) /* else carried out; the kill came while it was being swept */
 		r = s->content >= 0 && s->trash >= 0 ? recover_steps(u, carried, end, e) : 0;

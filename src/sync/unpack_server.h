@@ -27,6 +27,7 @@
 /* With more files (or directories) than these, one syncfs is cheaper than to sync or push out each. */
 #define SYNC_EACH_MAX 64
 #define PUSH_EACH_MAX 512
+#define STAGED_KEPT "k" /* name of c/ once all is carried out and only the trash waits */
 
 struct stage { /* the staging directory of this publish, on the workspace's file system */
 	char path[sizeof(STAGING_GIT) + 1 + ID_LEN]; /* below base */
