@@ -359,6 +359,12 @@ static int recover_steps(struct unpack *u, bool carried, uint64_t end, struct er
 	return !carried || u->untrashed == before;
 }
 
+/* A file or a link in its place is nobody's staging: who planted it must not hold up every later run. */
+static bool is_absent(int error)
+{
+	return error == ENOENT || error == ENOTDIR || error == ELOOP;
+}
+
 /* One staging directory whose maker is dead. 1 carried out, 0 thrown away or left alone, errno. */
 static int recover_one(struct unpack *u, struct err *e)
 {
@@ -389,10 +395,10 @@ static int recover_one(struct unpack *u, struct err *e)
 		    openat(s->dir, STAGED_KEPT, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		carried = s->content >= 0;
 	}
-	if (s->content >= 0 || errno == ENOENT)
+	if (s->content >= 0 || is_absent(errno))
 		s->trash = openat(s->dir, "t", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	/* Only what is not there was carried out: what cannot be opened may hold the only copy. */
-	if ((s->content < 0 || s->trash < 0) && errno != ENOENT) {
+	if ((s->content < 0 || s->trash < 0) && !is_absent(errno)) {
 		r = err_sys(e, errno, "open what is staged in %s (it stays there)", s->path);
 		stage_close(u, true);
 		return r;
