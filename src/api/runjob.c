@@ -118,7 +118,7 @@ json_t *job_run(struct job_ctx *x, const json_t *request)
 		(void)snprintf(row.reason, sizeof(row.reason), "prepare_failed");
 		(void)fprintf(stderr, "airlockd: run %s: %s\n", row.id, e.text);
 	}
-	r = envrun_end(x->db, &row, &e);
+	r = envrun_end(x->db, &row, ER_RUNNING, &e);
 	return r < 0 ? job_failed(&e) : json_pack("{s:b}", "ok", 1);
 }
 
@@ -156,7 +156,7 @@ static bool end_dead(struct job_ctx *x, const char *id, bool began)
 	row.kept = was.kept;
 	if (was.ended)
 		row.status = was.exit_status ? ER_FAILED : ER_SUCCEEDED;
-	if (envrun_end(x->db, &row, &e) <= 0)
+	if (envrun_end(x->db, &row, began ? ER_RUNNING : ER_QUEUED, &e) <= 0)
 		return false;
 	(void)fprintf(stderr, "airlockd: run %s ended with the process that ran it%s%s\n", row.id,
 		      row.kept ? "; its work is kept: airlock recover " : "",
@@ -169,11 +169,16 @@ int64_t job_sweep_runs(struct job_ctx *x)
 	const struct envrun_filter f = {.open = true, .limit = API_LIST_MAX};
 	struct dead d = {.n = 0};
 	struct err e = ERR_INIT;
+	bool swept;
 	int64_t n = 0;
 
-	if (envrun_each(x->db, &f, collect, &d, &e) < 0 || (d.n && runhost_sweep(x->st, &e) < 0))
+	swept = envrun_each(x->db, &f, collect, &d, &e) >= 0 &&
+		(!d.n || runhost_sweep(x->st, &e) >= 0);
+	if (!swept)
 		(void)fprintf(stderr, "airlockd: runs: %s\n", e.text);
+	/* What became of one that began is known only once its sandbox was looked at: the next sweep says it. */
 	for (size_t i = 0; i < d.n; i++)
-		n += end_dead(x, d.id[i], d.began[i]);
+		if (swept || !d.began[i])
+			n += end_dead(x, d.id[i], d.began[i]);
 	return n;
 }

@@ -169,7 +169,7 @@ static void run_done(struct api *a, void *arg, json_t *answer)
 		r.status = a->stopping ? ER_CANCELLED : ER_FAILED;
 		(void)snprintf(r.reason, sizeof(r.reason), "%s",
 			       a->stopping ? "daemon_stopped" : "not_started");
-		(void)envrun_end(a->db, &r, &e);
+		(void)envrun_end(a->db, &r, ER_QUEUED, &e);
 	} else if (!a->stopping && r.status == ER_RUNNING) {
 		sweeper_hurry(a);
 	}
@@ -233,7 +233,7 @@ static int begin(struct call *c, struct envrun_row *r, const struct environment_
 		free(id);
 		r->status = ER_FAILED;
 		(void)snprintf(r->reason, sizeof(r->reason), "not_started");
-		(void)envrun_end(c->api->db, r, NULL);
+		(void)envrun_end(c->api->db, r, ER_QUEUED, NULL);
 		return e.code == ERR_LIMIT ? reply_error(c, 503, "Too many runs wait, try again")
 					   : reply_failed(c, &e);
 	}
@@ -289,10 +289,20 @@ int h_run_cancel(struct call *c)
 	if (r.status == ER_QUEUED) {
 		r.status = ER_CANCELLED;
 		(void)snprintf(r.reason, sizeof(r.reason), "cancelled");
-		/* Its job finds that it is queued no more. One that began just now is running instead. */
-		if (envrun_end(c->api->db, &r, &e) < 0)
+		/* Its job finds that it is queued no more. */
+		k = envrun_end(c->api->db, &r, ER_QUEUED, &e);
+		if (k < 0)
 			return reply_failed(c, &e);
-	} else if (r.status == ER_RUNNING) {
+		if (k > 0) {
+			log_run(c, "environment.run_cancelled", &r);
+			return h_run_get(c);
+		}
+		/* Its job took it between the two statements: what goes on is told to stop. */
+		envrun_row_done(&r);
+		if (run_find_call(c, &r))
+			return 0;
+	}
+	if (r.status == ER_RUNNING) {
 		k = proc_signal(&r.owner, SIGTERM);
 		/* Of one that is not there any more the sweep writes the end. */
 		if (k < 0 && k != -ESRCH)

@@ -51,8 +51,11 @@ int envrun_get(struct db *s, const char *id, struct envrun_row *ret, struct err 
 int envrun_add(struct db *s, struct envrun_row *r, struct err *e);
 /* From queued to running: 1, 0 it was queued no more. */
 int envrun_take(struct db *s, const char *id, const struct proc_id *owner, struct err *e);
-/* Status, exit status, reason and kept of r, if it has no end yet: 1, 0. */
-int envrun_end(struct db *s, const struct envrun_row *r, struct err *e);
+/*
+ * Status, exit status, reason and kept of r, if its status is still `from`, queued or running: 1, 0. A run that began
+ * meanwhile must not get the end of one that waits.
+ */
+int envrun_end(struct db *s, const struct envrun_row *r, enum envrun_status from, struct err *e);
 
 struct envrun_filter {
 	const char *environment_id, *user_id; /* of companies of that user; NULL: all */
