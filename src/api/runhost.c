@@ -71,8 +71,8 @@ int runhost_run(struct state *st, const struct runhost_want *w, struct runhost_r
 	    .ended = true,
 	    .timed_out = out.command_ran && out.cmd.end == END_TIMEOUT,
 	    /* One whose command had ended by itself is no cancelled run. */
-	    .stopped = out.stop_signo != 0 && !(out.command_ran && out.cmd.end == END_EXITED &&
-						out.err.code == ERR_NONE),
+	    .stopped = out.stop_signo != 0 &&
+		       !(out.command_ran && out.cmd.end == END_EXITED && out.err.code == ERR_NONE),
 	    .failed = out.err.code != ERR_NONE,
 	    .kept = out.pending || out.lease_state == LEASE_RECOVERABLE,
 	};

@@ -172,8 +172,8 @@ int64_t job_sweep_runs(struct job_ctx *x)
 	bool swept;
 	int64_t n = 0;
 
-	swept = envrun_each(x->db, &f, collect, &d, &e) >= 0 &&
-		(!d.n || runhost_sweep(x->st, &e) >= 0);
+	swept =
+	    envrun_each(x->db, &f, collect, &d, &e) >= 0 && (!d.n || runhost_sweep(x->st, &e) >= 0);
 	if (!swept)
 		(void)fprintf(stderr, "airlockd: runs: %s\n", e.text);
 	/* What became of one that began is known only once its sandbox was looked at: the next sweep says it. */

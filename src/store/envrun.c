@@ -105,12 +105,12 @@ int envrun_take(struct db *s, const char *id, const struct proc_id *owner, struc
 
 int envrun_end(struct db *s, const struct envrun_row *r, enum envrun_status from, struct err *e)
 {
-	return sql_change(
-	    s, "end run", e,
-	    "UPDATE env_runs SET status=?2, exit_status=?3, reason=?4, kept=?5,"
-	    " owner_pid=0, ended_ns=?6 WHERE id=?1 AND status=?7",
-	    "ssisiis", r->id, names[r->status], (int64_t)r->exit_status,
-	    r->reason[0] ? r->reason : NULL, (int64_t)r->kept, clock_real_ns(), names[from]);
+	return sql_change(s, "end run", e,
+			  "UPDATE env_runs SET status=?2, exit_status=?3, reason=?4, kept=?5,"
+			  " owner_pid=0, ended_ns=?6 WHERE id=?1 AND status=?7",
+			  "ssisiis", r->id, names[r->status], (int64_t)r->exit_status,
+			  r->reason[0] ? r->reason : NULL, (int64_t)r->kept, clock_real_ns(),
+			  names[from]);
 }
 
 int envrun_each(struct db *s, const struct envrun_filter *f,

@@ -229,8 +229,8 @@ static int forget_last(struct intake *k, const struct tar_member *m, struct err 
 	k->total -= k->last_size;
 	k->again += k->last_size;
 	if (k->again / 4 > k->u->s.total_max)
-		return reject(k, "limit", "files that were sent again hold too many bytes",
-			      m->path, e);
+		return reject(k, "limit", "files that were sent again hold too many bytes", m->path,
+			      e);
 	if (!k->last_id)
 		return 0;
 	stage_name(k->last_id, name);

@@ -30,7 +30,7 @@
 #define SANDBOX_NAMESPACES \
 	(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP)
 #define BESIDE_STACK 131072 /* a guard of one page, which may be 64 KiB on arm64, leaves room */
-#define CHILD_STACK 262144 /* only what is touched becomes memory */
+#define CHILD_STACK 262144  /* only what is touched becomes memory */
 #define STACKS (BESIDE_STACK + CHILD_STACK)
 #define CHILD_GUARD 4096
 #define CHILD_ARGS 64 /* room for a struct child, keeps the stack aligned */
