@@ -1,22 +1,14 @@
-#include "cli/runopts.h"
+#include "cli/runopts_internal.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/path.h"
 #include "base/str.h"
 #include "bridge/proxy_proto.h"
 #include "cli/cli.h"
-#include "engine/preset.h"
-#include "engine/maps.h"
-#include "policy/envvars.h"
 #include "policy/netrule.h"
-#include "provider/ssh/target.h"
 #include "store/env.h"
 
 enum id {
@@ -267,7 +259,7 @@ static int set_choice(struct runopts *o, const struct opt *opt, const char *v, s
 	}
 }
 
-static int replace(char **to, const char *v, struct err *e)
+int runopts_replace(char **to, const char *v, struct err *e)
 {
 	char *d = strdup(v);
 
@@ -278,7 +270,7 @@ static int replace(char **to, const char *v, struct err *e)
 	return 0;
 }
 
-static int add(char ***to, const char *v, struct err *e)
+int runopts_add(char ***to, const char *v, struct err *e)
 {
 	return strv_add(to, v) < 0 ? err_set(e, ERR_NOMEM, "options: out of memory") : 0;
 }
@@ -291,7 +283,7 @@ static int set_remote(struct runopts *o, const struct opt *opt, const char *v, s
 	_cleanup_free_ char *file = NULL, *text = NULL;
 
 	if (opt->id == O_SSH)
-		return replace(&o->ssh, v, e);
+		return runopts_replace(&o->ssh, v, e);
 	if (opt->id != O_SSH_JUMP) {
 		file = realpath(v, NULL);
 		if (!file)
@@ -301,7 +293,7 @@ static int set_remote(struct runopts *o, const struct opt *opt, const char *v, s
 		text = NULL;
 		return err_set(e, ERR_NOMEM, "options: out of memory");
 	}
-	return add(&o->ssh_words, text, e);
+	return runopts_add(&o->ssh_words, text, e);
 }
 
 /* none and host are a new beginning; allow adds to an allow-list that is there. */
@@ -328,7 +320,7 @@ static int set_net(struct runopts *o, const struct opt *opt, const char *v, stru
 
 		r = net_rule_parse(word, &rule, e);
 		if (r == 0)
-			r = add(&o->req.net_allow, word, e);
+			r = runopts_add(&o->req.net_allow, word, e);
 	}
 	if (r == 0 && strv_len(o->req.net_allow) > PROXY_RULES_MAX)
 		r = err_set(e, ERR_LIMIT, "--net allow: more than %d hosts", PROXY_RULES_MAX);
@@ -342,7 +334,7 @@ static int add_pin(struct runopts *o, const char *v, struct err *e)
 
 	if (r == 0 && strv_len(o->req.net_pins) == PROXY_RULES_MAX)
 		r = err_set(e, ERR_LIMIT, "--resolve: more than %d", PROXY_RULES_MAX);
-	return r < 0 ? r : add(&o->req.net_pins, v, e);
+	return r < 0 ? r : runopts_add(&o->req.net_pins, v, e);
 }
 
 static void set_flag(struct runopts *o, int id)
@@ -389,14 +381,14 @@ static int set(void *arg, const struct opt *opt, const char *v, struct err *e)
 		return err_set(e, ERR_USAGE, "--%s needs a value that is not empty", opt->name);
 	switch (opt->id) {
 	case O_WORKSPACE:
-		return replace(&o->workspace, v, e);
+		return runopts_replace(&o->workspace, v, e);
 	case O_ENV:
 		if (o->layer[0])
 			return err_set(e, ERR_INVALID,
 				       "--env cannot be part of a named environment");
-		return replace(&o->env_name, v, e);
+		return runopts_replace(&o->env_name, v, e);
 	case O_PROVIDER:
-		return replace(&o->provider, v, e);
+		return runopts_replace(&o->provider, v, e);
 	case O_SSH:
 	case O_SSH_KEY:
 	case O_SSH_HOSTS:
@@ -404,31 +396,31 @@ static int set(void *arg, const struct opt *opt, const char *v, struct err *e)
 	case O_SSH_JUMP:
 		return set_remote(o, opt, v, e);
 	case O_SETENV:
-		return add(&o->vars, v, e);
+		return runopts_add(&o->vars, v, e);
 	case O_ENV_FILE:
-		return add(&o->env_files, v, e);
+		return runopts_add(&o->env_files, v, e);
 	case O_BIND:
-		return add(&o->binds, v, e);
+		return runopts_add(&o->binds, v, e);
 	case O_MAP:
-		return add(&o->map_words, v, e);
+		return runopts_add(&o->map_words, v, e);
 	case O_INCLUDE:
-		return add(&o->req.include, v, e);
+		return runopts_add(&o->req.include, v, e);
 	case O_EXCLUDE:
-		return add(&o->req.exclude, v, e);
+		return runopts_add(&o->req.exclude, v, e);
 	case O_CLI:
-		return add(&o->req.clis, v, e);
+		return runopts_add(&o->req.clis, v, e);
 	case O_INSTALL:
-		return replace(&o->req.install, v, e);
+		return runopts_replace(&o->req.install, v, e);
 	case O_API:
-		return replace(&o->req.api.url, v, e);
+		return runopts_replace(&o->req.api.url, v, e);
 	case O_API_KEY_FILE:
-		return replace(&o->req.api.key_file, v, e);
+		return runopts_replace(&o->req.api.key_file, v, e);
 	case O_API_RUN_ID:
-		return replace(&o->req.api.run_id, v, e);
+		return runopts_replace(&o->req.api.run_id, v, e);
 	case O_POLICY:
-		return replace(&o->req.api.policy, v, e);
+		return runopts_replace(&o->req.api.policy, v, e);
 	case O_AGENT:
-		return replace(&o->agent, v, e);
+		return runopts_replace(&o->agent, v, e);
 	case O_UPSTREAM:
 		return runopts_upstream(&o->req, v, e);
 	case O_NET:
@@ -437,7 +429,7 @@ static int set(void *arg, const struct opt *opt, const char *v, struct err *e)
 		return add_pin(o, v, e);
 	case O_JSON:
 		o->json = true;
-		return replace(&o->json_file, v, e);
+		return runopts_replace(&o->json_file, v, e);
 	case O_TIMEOUT:
 	case O_MEMORY:
 	case O_LOG_LIMIT:
@@ -447,154 +439,6 @@ static int set(void *arg, const struct opt *opt, const char *v, struct err *e)
 	default:
 		return set_choice(o, opt, v, e);
 	}
-}
-
-static bool has_git(const char *dir)
-{
-	_cleanup_free_ char *p = path_join(dir, ".git");
-
-	return p && access(p, F_OK) == 0;
-}
-
-static int find_workspace(struct runopts *o, struct err *e)
-{
-	struct request *q = &o->req;
-	_cleanup_free_ char *cwd = realpath(".", NULL),
-			    *home = getenv("HOME") ? realpath(getenv("HOME"), NULL) : NULL;
-	_cleanup_free_ char *given = NULL;
-	struct stat st;
-
-	if (o->workspace) {
-		given = realpath(o->workspace, NULL);
-		if (!given)
-			return err_sys(
-			    e, errno,
-			    "workspace %s cannot be entered; give --workspace an existing directory that is yours to enter",
-			    o->workspace);
-		if (stat(given, &st) < 0 || !S_ISDIR(st.st_mode))
-			return err_set(e, ERR_INVALID, "workspace %s is not a directory",
-				       o->workspace);
-		(void)snprintf(q->workspace, sizeof(q->workspace), "%s", given);
-		(void)snprintf(q->workspace_why, sizeof(q->workspace_why), "option --workspace");
-	} else if (!cwd) {
-		return err_sys(e, errno,
-			       "the current directory cannot be resolved: give --workspace DIR");
-	} else {
-		(void)snprintf(q->workspace, sizeof(q->workspace), "%s", cwd);
-		while (!has_git(q->workspace) && strcmp(q->workspace, "/") != 0) {
-			char *slash = strrchr(q->workspace, '/');
-
-			slash[slash == q->workspace] = '\0';
-		}
-		if (has_git(q->workspace)) {
-			(void)snprintf(q->workspace_why, sizeof(q->workspace_why),
-				       "the enclosing git work tree");
-		} else {
-			(void)snprintf(q->workspace, sizeof(q->workspace), "%s", cwd);
-			(void)snprintf(q->workspace_why, sizeof(q->workspace_why),
-				       "the current directory; no git work tree encloses it");
-		}
-		if (strcmp(q->workspace, "/") == 0 || str_eq(q->workspace, home))
-			return err_set(
-			    e, ERR_INVALID,
-			    "%s is too much to take as a workspace by default: change into a project, or name it with "
-			    "--workspace",
-			    q->workspace);
-	}
-	if (strcmp(q->workspace, "/") == 0)
-		return err_set(e, ERR_INVALID, "the root directory cannot be a workspace");
-	if (cwd && path_is_within(cwd, q->workspace) && strlen(cwd) > strlen(q->workspace))
-		(void)snprintf(q->subdir, sizeof(q->subdir), "%s", cwd + strlen(q->workspace) + 1);
-	return 0;
-}
-
-static int read_env_file(struct runopts *o, const char *path, struct err *e)
-{
-	_cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC);
-	_cleanup_buf_ struct buf b = BUF_INIT(CONFIG_MAX);
-	ssize_t k = 1;
-
-	if (fd < 0)
-		return err_sys(e, errno, "environment file %s", path);
-	while (k > 0) {
-		char *to = buf_room(&b, 4096);
-
-		if (!to)
-			return err_set(e, ERR_LIMIT, "environment file %s is larger than %d bytes",
-				       path, CONFIG_MAX);
-		k = read(fd, to, 4096);
-		if (k < 0)
-			return err_sys(e, errno, "read environment file %s", path);
-		buf_add(&b, (size_t)k);
-	}
-	return envvars_parse(path, buf_text(&b), b.len, &o->req.vars, e);
-}
-
-int runopts_vars(struct runopts *o, struct err *e)
-{
-	int r = 0;
-
-	for (size_t i = 0; r == 0 && i < strv_len(o->env_files); i++)
-		r = read_env_file(o, o->env_files[i], e);
-	for (size_t i = 0; r == 0 && i < strv_len(o->vars); i++) {
-		_cleanup_free_ char *word = strdup(o->vars[i]);
-
-		if (word && !strchr(word, '=')) {
-			const char *v = getenv(word);
-
-			if (!v)
-				return err_set(e, ERR_USAGE,
-					       "--setenv %.80s: the variable is not set here",
-					       word);
-			free(word);
-			if (asprintf(&word, "%s=%s", o->vars[i], v) < 0)
-				word = NULL;
-		}
-		if (word && !envvars_name_ok(word))
-			return err_set(
-			    e, ERR_USAGE,
-			    "--setenv %.*s: a name has letters, digits and '_' and does not "
-			    "begin with a digit",
-			    (int)strnlen(word, 80) < (int)strcspn(word, "=")
-				? 80
-				: (int)strcspn(word, "="),
-			    word);
-		if (!word || envvars_set(&o->req.vars, word) < 0)
-			return err_set(e, ERR_NOMEM, "options: out of memory");
-	}
-	for (size_t i = 0; r == 0 && i < strv_len(o->req.vars); i++)
-		r = envvars_check(o->req.vars[i], o->req.provider->isolates, e);
-	return r;
-}
-
-/* PATH or PATH:INSIDE; a colon in the host path is only possible with INSIDE given. */
-static int add_bind(struct request *q, const char *word, struct err *e)
-{
-	const char *colon = strrchr(word, ':');
-	_cleanup_free_ char *src = colon ? strndup(word, (size_t)(colon - word)) : strdup(word);
-	_cleanup_free_ char *real = NULL, *dst = NULL;
-
-	if (!src)
-		return err_set(e, ERR_NOMEM, "options: out of memory");
-	real = realpath(src, NULL);
-	if (!real)
-		return err_sys(e, errno, "--bind-ro %s", word);
-	if (q->binds_len == ARRAY_LEN(q->binds))
-		return err_set(e, ERR_LIMIT, "--bind-ro: more than %zu", ARRAY_LEN(q->binds));
-	/* Shown under the name it was given, so that a link farm such as ~/.local/bin keeps working. */
-	if (colon)
-		dst = strdup(colon + 1);
-	else if (src[0] == '/')
-		dst = path_normalize(src);
-	else
-		dst = strdup(real);
-	if (!dst)
-		return err_set(e, ERR_NOMEM, "options: out of memory");
-	if (!path_is_absolute_normal(dst))
-		return err_set(e, ERR_USAGE,
-			       "--bind-ro %s: the place inside must be an absolute path", word);
-	q->binds[q->binds_len++] = (struct bind_ro){TAKE_PTR(real), TAKE_PTR(dst)};
-	return 0;
 }
 
 /* A named environment's words are parsed first, as a layer of their own. */
@@ -607,14 +451,14 @@ static int apply_env(struct runopts *o, struct state *st, struct opt_parse *p, s
 	int r;
 
 	if (strcmp(o->env_name, "native") == 0 || strcmp(o->env_name, "local") == 0)
-		return replace(&o->provider, o->env_name, e);
+		return runopts_replace(&o->provider, o->env_name, e);
 	r = env_get(st->store, o->env_name, &row, e);
 	if (r < 0)
 		return r;
 	j = json_loads(row.options, 0, NULL);
 	json_array_foreach(j, i, w)
 	{
-		r = add(&argv, json_string_value(w) ? json_string_value(w) : "", e);
+		r = runopts_add(&argv, json_string_value(w) ? json_string_value(w) : "", e);
 		if (r < 0)
 			break;
 	}
@@ -637,176 +481,15 @@ static int only_env(void *arg, const struct opt *opt, const char *v, struct err 
 		o->help = true;
 	if (opt->id == O_JSON) {
 		o->json = true;
-		return v ? replace(&o->json_file, v, e) : 0;
+		return v ? runopts_replace(&o->json_file, v, e) : 0;
 	}
-	return opt->id == O_ENV ? replace(&o->env_name, v, e) : 0;
+	return opt->id == O_ENV ? runopts_replace(&o->env_name, v, e) : 0;
 }
 
-/* One option for every bridge of the run: where a stream cannot be had, none can. */
-static void follow_transport(struct request *q)
+void runopts_follow_transport(struct request *q)
 {
 	for (size_t i = 0; i < q->upstreams_len; i++)
 		q->upstreams[i].queue = q->api.queue;
-}
-
-/* A command that is named as a preset is an agent; --agent says so of any other. */
-static int use_preset(struct runopts *o, struct err *e)
-{
-	_cleanup_preset_ struct preset a = {0};
-	struct request *q = &o->req;
-	struct err none = ERR_INIT;
-	int r;
-
-	if (o->no_preset || !q->argv || (!o->agent && strpbrk(q->argv[0], " /")))
-		return 0;
-	if (!q->provider->isolates)
-		return o->agent ? err_set(e, ERR_USAGE,
-					  "--agent: provider %s runs what is on %s as it is",
-					  q->provider->name,
-					  q->provider->elsewhere ? "that machine" : "this host")
-				: 0;
-	r = preset_load(o->agent ? o->agent : q->argv[0], &a, &none);
-	if (r < 0 && !o->agent && none.code == ERR_NOT_FOUND)
-		return 0;
-	if (r < 0) {
-		*e = none;
-		return r;
-	}
-	r = preset_apply(&a, q, &o->grants, e);
-	follow_transport(q);
-	return r;
-}
-
-/* --ssh names the provider too. */
-static int resolve_remote(struct runopts *o, struct err *e)
-{
-	_cleanup_ssh_target_ struct ssh_target t = {0};
-	struct request *q = &o->req;
-	int r = 0;
-
-	if (o->ssh_words && !o->ssh)
-		return err_set(
-		    e, ERR_USAGE,
-		    "--ssh-key, --ssh-known-hosts, --ssh-config and --ssh-jump belong to --ssh");
-	if (!o->ssh && str_eq(o->provider, "ssh"))
-		return err_set(
-		    e, ERR_USAGE,
-		    "--provider ssh: name the machine with --ssh [USER@]HOST[:PORT]:/DIR");
-	if (!o->ssh)
-		return 0;
-	if (o->provider && strcmp(o->provider, "ssh") != 0)
-		return err_set(
-		    e, ERR_USAGE,
-		    "--provider %.60s: it runs on this machine, --ssh on another: leave one out",
-		    o->provider);
-	r = add(&q->remote, o->ssh, e);
-	for (size_t i = 0; r == 0 && i < strv_len(o->ssh_words); i++)
-		r = add(&q->remote, o->ssh_words[i], e);
-	if (r == 0)
-		r = ssh_target_parse(q->remote, &t, e);
-	if (r == 0)
-		r = ssh_target_files(&t, e);
-	return r < 0 ? r : replace(&o->provider, "ssh", e);
-}
-
-/* What only isolation could do is refused, never ignored. */
-static int refuse_remote(const struct runopts *o, struct err *e)
-{
-	const struct request *q = &o->req;
-	const struct {
-		bool given;
-		const char *what;
-	} not_there[] = {
-	    {q->net == NET_NONE, "--net none and --net allow"},
-	    {o->binds != NULL, "--bind-ro"},
-	    {q->memory.v || q->cpu.v || q->pids.v, "--memory, --pids and --cpus"},
-	    {q->without & ~WITHOUT_LANDLOCK, "--without, but for landlock,"},
-	};
-	const struct {
-		bool given;
-		const char *what;
-	} not_yet[] = {
-	    {q->keep, "--keep, and with it exec and shell,"},
-	    {o->map_words != NULL, "--map"},
-	    {q->api.url || q->upstreams_len, "--api and --upstream"},
-	};
-
-	for (size_t i = 0; i < ARRAY_LEN(not_there); i++)
-		if (not_there[i].given)
-			return err_set(
-			    e, ERR_USAGE,
-			    "%s: provider ssh isolates nothing on the other machine, so this cannot be "
-			    "had there: leave it out, or use --provider native",
-			    not_there[i].what);
-	for (size_t i = 0; i < ARRAY_LEN(not_yet); i++)
-		if (not_yet[i].given)
-			return err_set(e, ERR_UNAVAILABLE, "%s: not there yet with provider ssh",
-				       not_yet[i].what);
-	return 0;
-}
-
-static int resolve(struct runopts *o, const struct state *st, struct err *e)
-{
-	_cleanup_free_ char *own = NULL;
-	struct request *q = &o->req;
-	int r = resolve_remote(o, e);
-
-	if (r < 0)
-		return r;
-	q->provider = provider_find(o->provider ? o->provider : "native");
-	if (!q->provider) {
-		if (str_eq(o->provider, "native") || !o->provider)
-			return err_set(
-			    e, ERR_UNAVAILABLE,
-			    "this build has no native provider; '--provider local --net host' runs without isolation, if "
-			    "that is what you mean");
-		return err_set(e, ERR_USAGE, "--provider %.80s: give native, local or ssh",
-			       o->provider);
-	}
-	(void)snprintf(q->env_name, sizeof(q->env_name), "%s",
-		       o->env_name ? o->env_name : q->provider->name);
-	if (!q->provider->isolates && !o->net_given) {
-		q->net = NET_HOST;
-		(void)snprintf(q->net_source, sizeof(q->net_source), "provider %s has no other",
-			       q->provider->name);
-	}
-	if (q->provider->elsewhere) {
-		r = refuse_remote(o, e);
-		if (r < 0)
-			return r;
-	}
-	if (!q->provider->isolates && q->net_allow)
-		return err_set(
-		    e, ERR_USAGE,
-		    "--net allow: provider %s uses the network of this host, which nothing limits: use "
-		    "another one",
-		    q->provider->name);
-	if (q->net_pins && !q->net_allow)
-		return err_set(e, ERR_USAGE, "--resolve belongs to --net allow=HOST");
-	if (q->review && q->provider->in_place)
-		return err_set(
-		    e, ERR_USAGE,
-		    "--review: provider %s works in the workspace itself, so nothing can wait: use "
-		    "another one",
-		    q->provider->name);
-	r = find_workspace(o, e);
-	if (r == 0)
-		r = runopts_vars(o, e);
-	for (size_t i = 0; r == 0 && i < strv_len(o->binds); i++)
-		r = add_bind(q, o->binds[i], e);
-	if (r == 0 && o->presets)
-		r = use_preset(o, e);
-	else if (r == 0 && o->agent)
-		r = err_set(
-		    e, ERR_USAGE,
-		    "--agent %.60s: a preset wraps the command of 'airlock run'; in a shell "
-		    "'--upstream' and '--bind-ro' do by hand what it would do",
-		    o->agent);
-	for (size_t i = 0; r == 0 && i < strv_len(o->map_words); i++)
-		r = maps_add(&q->maps, o->map_words[i], e);
-	if (r == 0 && q->maps)
-		own = realpath(st->dir, NULL);
-	return r == 0 ? maps_check(q, own, e) : r;
 }
 
 int runopts_parse(struct runopts *o, struct state *st, const struct opt *const *tables,
@@ -836,12 +519,12 @@ int runopts_parse(struct runopts *o, struct state *st, const struct opt *const *
 		r = err_set(
 		    e, ERR_USAGE,
 		    "--install runs only when a --cli is missing, and no --cli was given: add --cli NAME");
-	follow_transport(&o->req);
+	runopts_follow_transport(&o->req);
 	if (r == 0 && st && !o->req.api.url &&
 	    (o->req.api.key_file || o->req.api.run_id || o->req.api.policy))
 		r = err_set(e, ERR_USAGE,
 			    "--api-key-file, --api-run-id and --policy belong to --api URL");
-	return r < 0 || !st ? r : resolve(o, st, e);
+	return r < 0 || !st ? r : runopts_resolve(o, st, e);
 }
 
 void runopts_done(struct runopts *o)
