@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "sync/unpack_proto.h"
 
 #define NAMES_MAX (UINT64_C(1) << 30) /* bytes of names in one directory */
 
@@ -40,6 +41,9 @@ static int add_name(struct listing *l, const struct kernel_dirent *d)
 			l->has_git = true;
 			return 0;
 		}
+		/* Old versions that wait for their trash are no part of the workspace, and are private. */
+		if (strcmp(d->name, STAGING_TOP) == 0)
+			return 0;
 		if (is_name(d->name, len, ".gitignore", 10) ||
 		    is_name(d->name, len, ".airlockignore", 14))
 			l->has_rules = true;

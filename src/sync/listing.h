@@ -2,7 +2,8 @@
  * listing.h: one directory as the walk needs it: its names in visiting order, and stats.
  *
  * A directory has two places in byte order of paths: "x" itself and, for its contents, "x/".
- * ".git" is not among the names, only told. Nothing here knows rules; nothing follows a link.
+ * ".git" is not among the names, only told; a staging place of ours is not told either. Nothing here knows
+ * rules; nothing follows a link.
  */
 #ifndef AIRLOCK_SYNC_LISTING_H
 #define AIRLOCK_SYNC_LISTING_H
