@@ -422,6 +422,7 @@ int cmd_unpack(int argc, char **argv)
 		j.o.manifest_path = j.baseline;
 		j.o.full_tree = j.baseline != NULL;
 		j.o.keep_trash = true;
+		j.o.tell_left = true;
 		j.o.complete = complete;
 		j.o.complete_arg = &j;
 		j.o.cancel = interrupt_first();

@@ -426,6 +426,7 @@ static int publish(const struct applying *a, size_t part, struct unpack_report *
 	    .on_conflict =
 		a->o->on_conflict < 0 ? s->on_conflict : (enum on_conflict)a->o->on_conflict,
 	    .apply = true,
+	    .tell_left = true,
 	    .without_landlock = s->without & WITHOUT_LANDLOCK,
 	    .dry_run = a->o->dry_run,
 	    .progress = a->ui->progress,

@@ -363,7 +363,7 @@ static int take_frame(struct client *c, const struct frame *f, struct err *e)
 	}
 }
 
-static int recover(const struct unpack_opts *o, const char *run_dir, struct err *left,
+static int recover(const struct unpack_opts *o, const char *run_dir, struct unpack_report *left,
 		   struct err *e);
 
 /* Serves the helper until its last frame. */
@@ -455,16 +455,43 @@ static bool staging_left(const struct client *c)
 
 static int recover_after(struct client *c, int r, struct err *e)
 {
+	struct unpack_report left = {0};
 	struct err why = ERR_INIT;
 	int k;
 
 	if (c->o->no_recover || !staging_left(c))
 		return r;
-	k = recover(c->o, c->o->keep_trash ? c->o->run_dir : NULL, NULL, &why);
+	k = recover(c->o, c->o->keep_trash ? c->o->run_dir : NULL, &left, &why);
 	if (k < 0)
-		return err_wrap(e, r, "(and what it left in %s could not be repaired: %s)", c->root,
-				why.text);
-	return k > 0 ? err_wrap(e, r, "(what was committed has been published all the same)") : r;
+		r = err_wrap(e, r, "(and what it left in %s could not be repaired: %s)", c->root,
+			     why.text);
+	else if (k > 0)
+		r = err_wrap(e, r, "(what was committed has been published all the same)");
+	if (left.changes_len)
+		r = err_wrap(e, r,
+			     "(old versions could not be moved to the trash and lie below %.200s "
+			     "until 'airlock recover %.200s')",
+			     c->root, c->root);
+	unpack_report_done(&left);
+	return r;
+}
+
+/* What an earlier publish left is finished first. */
+static int recover_before(struct client *c, struct err *e)
+{
+	struct unpack_report left = {0};
+	int r = recover(c->o, c->o->keep_trash ? c->o->run_dir : NULL, &left, e);
+
+	c->rep->repaired = r > 0;
+	if (c->o->tell_left) {
+		c->changes_cap = left.changes_len;
+		c->rep->changes = TAKE_PTR(left.changes);
+		c->rep->changes_len = left.changes_len;
+		c->rep->counts[UA_NOT_TRASHED] = left.changes_len;
+		left.changes_len = 0;
+	}
+	unpack_report_done(&left);
+	return r < 0 ? -EIO : 0;
 }
 
 int unpack_run(const struct unpack_opts *o, struct unpack_report *ret, struct err *e)
@@ -478,11 +505,8 @@ int unpack_run(const struct unpack_opts *o, struct unpack_report *ret, struct er
 	*ret = (struct unpack_report){0};
 	client_init(&c, o, ret);
 	r = open_root(&c, o->root, e);
-	if (r == 0 && staging_left(&c)) {
-		r = recover(o, o->keep_trash ? o->run_dir : NULL, NULL, e);
-		ret->repaired = r > 0;
-		r = r < 0 ? -EIO : 0;
-	}
+	if (r == 0 && staging_left(&c))
+		r = recover_before(&c, e);
 	if (r == 0)
 		r = helper_start(&c.helper, "airlock-unpack", &c.ch, e);
 	if (r == 0) {
@@ -508,24 +532,60 @@ int unpack_run(const struct unpack_opts *o, struct unpack_report *ret, struct er
 	return r;
 }
 
-/* What a repair could not move to the trash, in words; once for all of it. */
-static void say_left(const char *root, const struct unpack_report *rep, struct err *left)
+/* What repairs could not move to the trash, in words; once for all of it. */
+static void say_left(const char *root, const struct unpack_report *left, struct err *ret)
 {
-	uint64_t n = rep->counts[UA_NOT_TRASHED];
+	const struct unpack_change *c = left->changes;
 
-	for (size_t i = 0; n && left && left->code == ERR_NONE && i < rep->changes_len; i++)
-		if (rep->changes[i].action == UA_NOT_TRASHED)
-			(void)err_set(
-			    left, ERR_IO,
-			    "the old version of %.300s%s could not be moved to the trash of its run; "
-			    "it lies below %.300s (%.400s); see to that, then 'airlock recover %.300s'",
-			    rep->changes[i].path, n > 1 ? " and of others" : "", root,
-			    rep->changes[i].detail ? rep->changes[i].detail : "", root);
+	if (left->changes_len)
+		(void)err_set(
+		    ret, ERR_IO,
+		    "the old version of %.300s%s could not be moved to the trash of its run; "
+		    "it lies below %.300s (%.400s); see to that, then 'airlock recover %.300s'",
+		    c->path, left->changes_len > 1 ? " and of others" : "", root,
+		    c->detail ? c->detail : "", root);
+}
+
+/* Was it said by name already that this staging place keeps something? */
+static bool told_of(const struct unpack_report *left, const char *place)
+{
+	size_t n = strlen(place);
+
+	for (size_t i = 0; i < left->changes_len; i++) {
+		const char *d = left->changes[i].detail;
+
+		if (d && strncmp(d, place, n) == 0 && d[n] == '/')
+			return true;
+	}
+	return false;
+}
+
+/* Moves what rep says of old versions without a trash over to left. */
+static int take_left(struct unpack_report *left, struct unpack_report *rep, struct err *e)
+{
+	struct unpack_change *more;
+	size_t n = left->changes_len;
+
+	if (!rep->counts[UA_NOT_TRASHED])
+		return 0;
+	more = reallocarray(left->changes, n + rep->changes_len, sizeof(*more));
+	if (!more)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	left->changes = more;
+	for (size_t i = 0; i < rep->changes_len; i++) {
+		struct unpack_change *c = &rep->changes[i];
+
+		if (c->action != UA_NOT_TRASHED || told_of(left, c->path))
+			continue;
+		more[left->changes_len++] = *c;
+		c->path = c->detail = NULL;
+	}
+	return 0;
 }
 
 /* One helper that repairs: the staging directory `name`, or all; run_fd (borrowed) -1: no place to keep things. */
-static int repair(const struct unpack_opts *o, const char *name, int run_fd, struct err *left,
-		  struct err *e)
+static int repair(const struct unpack_opts *o, const char *name, int run_fd,
+		  struct unpack_report *left, struct err *e)
 {
 	struct unpack_report rep = {0};
 	struct unpack_setup s = {
@@ -537,7 +597,7 @@ static int repair(const struct unpack_opts *o, const char *name, int run_fd, str
 	};
 	struct unpack_opts plain = {.root = o->root};
 	struct client c;
-	int fds[2], r;
+	int fds[2], r, k;
 
 	client_init(&c, &plain, &rep);
 	c.published = true; /* what a helper leaves that dies in the middle is never "unchanged" */
@@ -564,17 +624,16 @@ static int repair(const struct unpack_opts *o, const char *name, int run_fd, str
 		r = ended_early(&c, e);
 	if (c.done)
 		ended_well(&c);
+	k = take_left(left, &rep, e);
 	if (r == 0)
-		r = c.repaired;
-	if (c.root)
-		say_left(c.root, &rep, left);
+		r = k < 0 ? k : c.repaired;
 	unpack_report_done(&rep);
 	client_done(&c);
 	return r;
 }
 
 /* Those whose run is known each into its directory; then the others. */
-static int recover_known(const struct unpack_opts *o, struct err *left, struct err *e)
+static int recover_known(const struct unpack_opts *o, struct unpack_report *left, struct err *e)
 {
 	_cleanup_fd_ int root = open(o->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	char **names = NULL;
@@ -595,7 +654,7 @@ static int recover_known(const struct unpack_opts *o, struct err *left, struct e
 	return r < 0 ? r : done;
 }
 
-static int recover(const struct unpack_opts *o, const char *run_dir, struct err *left,
+static int recover(const struct unpack_opts *o, const char *run_dir, struct unpack_report *left,
 		   struct err *e)
 {
 	_cleanup_fd_ int fd = -1;
@@ -608,8 +667,8 @@ static int recover(const struct unpack_opts *o, const char *run_dir, struct err 
 	if (run_dir && fd < 0)
 		return err_sys(e, errno, "open run directory %s", run_dir);
 	/* Whatever is left yet is met once more, with a place this time. */
-	if (left && fd >= 0)
-		*left = ERR_INIT;
+	if (fd >= 0)
+		unpack_report_done(left);
 	r = repair(o, NULL, fd, left, e);
 	return r < 0 ? r : r > 0 || done;
 }
@@ -623,10 +682,16 @@ int unpack_recover_into(const char *root, const char *state_dir, const char *run
 			struct err *ret_left, struct err *e)
 {
 	struct unpack_opts o = {.root = root, .state_dir = state_dir};
+	_cleanup_free_ char *real = realpath(root, NULL);
+	struct unpack_report left = {0};
+	int r = recover(&o, run_dir, &left, e);
 
-	if (ret_left)
+	if (ret_left) {
 		*ret_left = ERR_INIT;
-	return recover(&o, run_dir, ret_left, e);
+		say_left(real ? real : root, &left, ret_left);
+	}
+	unpack_report_done(&left);
+	return r;
 }
 
 void unpack_report_done(struct unpack_report *r)

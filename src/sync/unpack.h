@@ -85,6 +85,8 @@ struct unpack_opts {
 	bool apply; /* publish run_dir/pending of an earlier review; stream_fd is not used */
 	bool without_landlock; /* the operator named this layer to do without */
 	bool no_recover;       /* a helper that dies leaves its journal to a later unpack_recover */
+	/* What an earlier publish could not move to its trash is reported too, and where it lies. */
+	bool tell_left;
 	uint32_t lock_wait_ms; /* wait for another publish; 0: LOCK_WAIT_MS */
 	uint32_t slow_ms;      /* 0: STREAM_SLOW_MS */
 	/*

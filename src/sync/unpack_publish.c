@@ -175,103 +175,6 @@ static void sync_dirs(struct unpack *u, uint64_t end)
 		(void)syncfs(u->root_fd);
 }
 
-/* What a put was swapped for, if it was: by now the staging place has nothing else under that number. */
-static int keep_replaced(struct unpack *u, const struct intent *in)
-{
-	struct stat st;
-	char name[20];
-
-	stage_name(in->id, name);
-	if (!in->old.ino || fstatat(u->st.content, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-	    st.st_ino != in->old.ino)
-		return 0;
-	return save_replaced(u, in->id, in->path);
-}
-
-/* 0, or why what this intent took away is not in the trash. */
-static int keep_old(struct unpack *u, const struct intent *in)
-{
-	int r = 0;
-
-	if (in->op == IN_DELETE || in->op == IN_CLEAR)
-		r = save_trash(u, in->id, in->path);
-	else if (in->op == IN_PUT && u->s.keep_trash)
-		r = keep_replaced(u, in);
-	return r == -ENOENT ? 0 : r;
-}
-
-/* The steps must not be carried out once more, on files that were edited since: only the trash waits. */
-static const char *set_aside(struct unpack *u)
-{
-	if (faccessat(u->st.dir, STAGED_KEPT, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
-		return STAGED_KEPT;
-	if (renameat2(u->st.dir, "c", u->st.dir, STAGED_KEPT, RENAME_NOREPLACE) < 0)
-		return "c";
-	(void)fsync(u->st.dir);
-	return STAGED_KEPT;
-}
-
-/* Reports what stays in the staging place, where it is and why. */
-static void tell_untrashed(struct unpack *u, const struct intent *in, int r)
-{
-	char name[20], where[sizeof(u->st.path) + 256];
-	const char *c = set_aside(u);
-
-	stage_name(in->id, name);
-	(void)snprintf(where, sizeof(where), "%s/%s/%s: %s", u->st.path, in->op == IN_PUT ? c : "t",
-		       name, strerror(-r));
-	(void)tell(u, UA_NOT_TRASHED, in->path, step_fail_rule(-r), where, NULL);
-	u->untrashed++;
-}
-
-/* Of what was copied nothing is sure to be there after a power cut: the originals stay. */
-static void tell_copied(struct unpack *u, uint64_t end, int r)
-{
-	_cleanup_journal_cache_ struct journal_cache k = {0};
-	uint64_t pos = 0;
-	struct intent in;
-	struct stat st;
-	char name[20];
-
-	while (journal_next(u->st.journal, &k, &pos, end, &in) > 0) {
-		int dir = in.op == IN_PUT ? u->st.content : u->st.trash;
-
-		stage_name(in.id, name);
-		if (((in.op == IN_PUT && u->s.keep_trash) || in.op == IN_DELETE ||
-		     in.op == IN_CLEAR) &&
-		    fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-		    (in.op != IN_PUT || st.st_ino == in.old.ino))
-			tell_untrashed(u, &in, r);
-	}
-}
-
-/*
- * What was deleted goes to the run, by a copy where that lies on another file system; with keep_trash what was replaced
- * too, for nobody else has those bytes. All is published by now, and what cannot go changes nothing of that:
- * it is reported, and the staging place stays until a recovery can move it.
- */
-static void keep_trash(struct unpack *u, uint64_t end)
-{
-	_cleanup_journal_cache_ struct journal_cache k = {0};
-	uint64_t pos = 0;
-	struct intent in;
-	int r, s;
-
-	while ((r = journal_next(u->st.journal, &k, &pos, end, &in)) > 0) {
-		s = keep_old(u, &in);
-		if (s < 0)
-			tell_untrashed(u, &in, s);
-	}
-	if (r < 0) {
-		(void)set_aside(u);
-		(void)tell(u, UA_NOT_TRASHED, u->st.path, step_fail_rule(-r), strerror(-r), NULL);
-		u->untrashed++;
-	}
-	/* The sweep that follows removes the only other copy. */
-	if (u->copied && syncfs(u->run_fd) < 0)
-		tell_copied(u, end, -errno);
-}
-
 /* Whoever finishes this after a kill must know where the old files go. */
 static int add_place(const struct unpack *u, struct journal *j, struct err *e)
 {
@@ -330,7 +233,7 @@ int publish_journal(struct unpack *u, struct err *e)
 	if (r == 0) {
 		sync_dirs(u, end);
 		baseline_finish(u);
-		keep_trash(u, end);
+		trash_keep(u, end);
 	}
 	return r;
 }
@@ -350,7 +253,7 @@ static int recover_steps(struct unpack *u, bool carried, uint64_t end, struct er
 	if (!carried)
 		sync_dirs(u, end);
 	if (u->run_fd >= 0) {
-		keep_trash(u, end);
+		trash_keep(u, end);
 	} else if (carried) { /* once promised, it waits for somebody who names a place */
 		(void)tell(u, UA_NOT_TRASHED, u->st.path, step_fail_rule(ENOENT), strerror(ENOENT),
 			   NULL);

@@ -209,7 +209,7 @@ static int copy_whole(const struct unpack *u, int from_dir, const char *from, in
 	return r;
 }
 
-/* Moves from_dir/from to trash/<path> of the run; 0, or what hindered it. */
+/* Moves from_dir/from to trash/<path> of the run: 0; 1 it was copied there; or what hindered it. */
 static int to_trash(struct unpack *u, int from_dir, const char *from, const char *path)
 {
 	char name[PATH_MEMBER_MAX + 1];
@@ -229,7 +229,8 @@ static int to_trash(struct unpack *u, int from_dir, const char *from, const char
 	if (errno != EXDEV && errno != EINVAL)
 		return -errno;
 	u->copied = true;
-	return copy_whole(u, from_dir, from, dir, base);
+	r = copy_whole(u, from_dir, from, dir, base);
+	return r < 0 ? r : 1;
 }
 
 int save_trash(struct unpack *u, uint64_t id, const char *path)

@@ -167,7 +167,10 @@ int save_host(struct unpack *u, const char *path, char *detail, size_t n, struct
 /* Copies the entry of a directory to `place`/path of the run; detail gets the place. */
 int save_entry(struct unpack *u, const char *place, int from_dir, const char *from,
 	       const char *path, char *detail, size_t n, struct err *e);
-/* A deleted entry to trash/<path> of the run: by rename, across file systems by copying. 0 or negative errno. */
+/*
+ * A deleted entry to trash/<path> of the run: by rename (0), across file systems by copying (1: it is still in the
+ * staging place too). Or negative errno.
+ */
 int save_trash(struct unpack *u, uint64_t id, const char *path);
 /* The same for what the staged number id was swapped for. */
 int save_replaced(struct unpack *u, uint64_t id, const char *path);
@@ -204,6 +207,13 @@ int gitdir_refuses(struct unpack *u, const char *path, size_t n, struct change *
  */
 int tell_gone(struct unpack *u, struct beneath *in, const char *as, const char *path,
 	      struct err *e);
+
+/*
+ * unpack_trash.c, phase 2c. What was deleted goes to the run, by a copy where that lies on another file system; with
+ * s.keep_trash what was replaced too, for nobody else has those bytes. What cannot go is reported (u->untrashed):
+ * then the staging place must stay.
+ */
+void trash_keep(struct unpack *u, uint64_t end);
 
 /* unpack_publish.c: phase 2b. */
 int publish_journal(struct unpack *u, struct err *e);

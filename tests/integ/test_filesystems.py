@@ -4,7 +4,7 @@ while the packer walks it (S1-01, S1-02, S1-09, B-04; cases E6, E7, E14, A27, B1
 
 usage: test_filesystems.py AIRLOCK [unittest arguments]
 """
-import glob, json, os, re, subprocess, sys, tempfile, unittest
+import glob, json, os, re, shutil, subprocess, sys, tempfile, unittest
 
 from run_box import Host, snapshot
 
@@ -133,10 +133,11 @@ class FileSystems(unittest.TestCase):
 
     def test_E6_no_space_for_the_trash(self):
         """Of what was deleted nothing lies in the trash under its name that is not whole; the run says where it is."""
-        place = mounted(self, "size=64m", "mode=755")
+        place = mounted(self, "size=160m", "mode=755")
         self.state_on(place)
         self.host.write("big", os.urandom(12 << 20))
-        self.run_it("true")
+        self.run_it("echo changed >a", "--review")
+        waits = self.host.rows()[0]["run"]
         free = os.statvfs(place)
         with open(place + "/filler", "wb") as f:
             f.write(bytes(max(0, free.f_bavail * free.f_bsize - (5 << 20))))
@@ -149,10 +150,91 @@ class FileSystems(unittest.TestCase):
         trash = lambda: {n: os.path.getsize(os.path.join(d, n)) for top in glob.glob(self.host.state + "/runs/*/trash")
                          for d, _, names in os.walk(top) for n in names}
         self.assertEqual(trash(), {})
+        # Who brings in a change set meanwhile is told as well.
+        r = self.host.airlock("apply", waits)
+        self.assertEqual((r.returncode, self.host.read("a")), (1, b"changed\n"), r.stderr.decode())
+        self.assertRegex(r.stderr.decode(), r"NOT IN THE TRASH[^\n]*\n[^\n]*big: the disk or the quota is full \(\.airlock-staging/")
         os.unlink(place + "/filler")
         r = self.host.airlock("run", "--", "true")
         self.assertEqual(r.returncode, 0, r.stderr.decode())
         self.assertEqual(trash(), {"big": len(data)})
+
+    def trash_without_room(self, names, before=()):
+        """A publish by `airlock unpack` whose trash lies on a file system that has no room for "mid"; what is not there."""
+        self.place = mounted(self, "size=64m", "mode=700")
+        self.state_on(self.place)
+        for name in names:
+            self.host.write(name, os.urandom(12 << 20 if name == "mid" else 1 << 20))
+        self.data = {n: self.host.read(n) for n in names}
+        self.base = self.host.top + "/base"
+        r = self.host.airlock("manifest", self.host.ws, "-o", self.base)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        free = os.statvfs(self.place)
+        with open(self.place + "/filler", "wb") as f:
+            f.write(bytes(max(0, free.f_bavail * free.f_bsize - (8 << 20))))
+        self.tar = self.host.top + "/tar"
+        subprocess.run(["tar", "-cf", self.tar, "-C", self.host.ws, "a", "d"], check=True)
+        lines = self.unpack(1, before)
+        return sorted(c["path"] for c in lines if c["action"] == "not_trashed")
+
+    def do(self, *words, before=(), **kw):
+        return subprocess.run([*before, self.host.bin + "/airlock", *words], env=self.host.env, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, timeout=120, check=False, **kw)
+
+    def unpack(self, status, before=()):
+        with open(self.tar, "rb") as f:
+            r = self.do("unpack", "--into", self.host.ws, "--baseline", self.base, before=before, stdin=f)
+        self.assertEqual(r.returncode, status, (r.stdout, r.stderr))
+        return [json.loads(line) for line in r.stdout.splitlines()]
+
+    def in_trash(self):
+        return {os.path.relpath(os.path.join(d, n), top): self.size(os.path.join(d, n))
+                for top in glob.glob(self.host.state + "/unpacks/*/trash") for d, _, names in os.walk(top) for n in names}
+
+    def size(self, name):
+        return os.stat(os.path.join(self.host.ws, name)).st_size
+
+    def staged_trash(self):
+        return sorted(self.size(f) for f in glob.glob(self.host.ws + "/.airlock-staging/*/t/*"))
+
+    def test_S1_10_what_lies_in_the_trash_of_another_file_system_is_not_copied_again(self):
+        """One of three finds no room: the other two are copied once, however often a recovery comes by."""
+        self.assertEqual(self.trash_without_room(["first", "mid", "z"]), ["mid"])
+        small = {"first": 1 << 20, "z": 1 << 20}
+        self.assertEqual((self.in_trash(), self.staged_trash()), (small, [12 << 20]))
+        for _ in range(2):
+            r = self.do("recover", self.host.ws)
+            self.assertEqual(r.returncode, 125, r.stderr)
+            self.assertIn(b"the old version of mid could not be moved", r.stderr)
+            self.assertEqual((self.in_trash(), self.staged_trash()), (small, [12 << 20]))
+        # The next unpack tells it as its own: where that waits which an earlier one took away.
+        lines = self.unpack(1)
+        end = lines.pop()
+        self.assertEqual([(c["action"], c["path"], c["rule"]) for c in lines], [("not_trashed", "mid", "no_space")])
+        self.assertEqual((end["outcome"], end["counts"]["not_trashed"], end["counts"]["delete"]), ("partial", 1, 0))
+        with open(lines[0]["saved"], "rb") as f:
+            self.assertEqual(f.read(), self.data["mid"])
+        os.unlink(self.place + "/filler")
+        r = self.do("recover", self.host.ws)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertEqual(self.in_trash(), {**small, "mid": 12 << 20})
+        self.assertEqual(glob.glob(self.host.ws + "/.airlock-staging"), [])
+        self.assertEqual(self.unpack(0)[-1]["counts"]["not_trashed"], 0)
+
+    def test_S1_10_copies_that_are_not_known_to_be_on_disk_replace_nothing(self):
+        """The flush of the trash fails: every original stays, and each is said. Where it succeeds they go, after it."""
+        if not shutil.which("strace"):
+            self.skipTest("strace is not installed")
+        log = self.host.top + "/log"
+        trace = ["strace", "-f", "-o", log, "-e", "trace=syncfs,renameat2"]
+        told = self.trash_without_room(["first", "mid", "z"], [*trace, "-e", "inject=syncfs:error=EIO"])
+        self.assertEqual((told, self.staged_trash()), (["first", "mid", "z"], [1 << 20, 1 << 20, 12 << 20]))
+        r = self.do("recover", self.host.ws, before=trace)
+        self.assertEqual((r.returncode, self.staged_trash()), (125, [12 << 20]), r.stderr)
+        with open(log, encoding="utf-8") as f:
+            calls = ["going" if re.search(r'"[0-9a-f]+-"', line) else "copied" if "EXDEV" in line else "flushed"
+                     for line in f if re.search(r'"[0-9a-f]+-"|EXDEV|syncfs\(\d+\) += 0', line)]
+        self.assertEqual(calls[:6], ["copied", "copied", "copied", "flushed", "going", "going"], calls)
 
     def test_history_comes_from_another_file_system_that_nobody_writes_to(self):
         """The store lies elsewhere, the repository cannot be written, and its name has what separates git's directories."""
