@@ -25,7 +25,8 @@ usage: ./do VERB [options]
              --long         also -fanalyzer, valgrind, every crash point, fuzzing (LONG_PARTS="analyzer memcheck points fuzzing")
              --coverage     coverage build and report (build-cov/report/index.html)
   bench    the measures of the design against their named anchors   [NAME...]
-             minutes long, only when named: huge-file, bulk (10 GiB both ways), million (files), peer-sync
+             minutes long, only when named: huge-file, million (files), peer-sync, bulk
+             (10 GiB both ways if 44 are free, else less, and says so; BENCH_HUGE_GIB=N: exactly N)
   fuzz     every fuzz target for FUZZ_SECONDS (60) each             [TARGET...]
   lint     format, clang-tidy, cppcheck, layers, headers, linked libraries, documents
   fmt      apply clang-format
