@@ -321,5 +321,72 @@ class Phases(unittest.TestCase):
 for name in PHASES:
     setattr(Phases, "test_S1_10_blows_in_" + name, lambda self, name=name: self.phase(name))
 
+class Removal(unittest.TestCase):
+    """rm --force stands at a gate where it has read the lease; another process takes the lease; rm goes on."""
+
+    def setUp(self):
+        self.host = h = Host(PROGS, "airlock-phases-", BEFORE)
+        self.addCleanup(h.remove)
+        self.gate, self.opened = h.top + "/gate", []
+        os.mkdir(self.gate)
+        os.mkdir(h.bin + "/real")
+        for fifo in "open", "open.airlock-unpack":
+            os.mkfifo(self.gate + "/" + fifo)
+        self.addCleanup(lambda: [os.close(fd) for fd in self.opened])
+
+    def go_on(self, name):
+        self.opened.append(os.open(self.gate + "/" + name, os.O_RDWR | os.O_NONBLOCK))
+
+    def spawn(self, *words, **env):
+        p = subprocess.Popen([self.host.bin + "/airlock", *words], cwd=self.host.ws, env={**self.host.env, **env},
+                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.addCleanup(lambda: (p.kill(), p.wait(), p.stdout.close()))
+        return p
+
+    def cut_run(self):
+        """A run that is killed when its command has done its work: only `airlock recover` brings that back."""
+        p = self.spawn("run", "--provider", "native", "--", "sh", "-c", WORK + "touch done; exec sleep 70000")
+        leases = self.host.state + "/leases"
+        until("the work is done", lambda: os.path.isdir(leases) and any("done" in f for _, _, f in os.walk(leases))
+              or p.poll() is not None)
+        self.assertIsNone(p.poll())
+        p.kill()
+        p.communicate()
+        self.host.airlock("rm", "nosuch")  # whoever comes by next finds that the owner is dead
+        row, = self.host.rows()
+        self.assertEqual(row["lease_state"], "recoverable", row)
+        return row["run"], os.listdir(leases)[0]
+
+    def test_S1_10_rm_force_takes_nothing_of_a_lease_that_is_being_recovered(self):
+        run, lease = self.cut_run()
+        real = self.host.bin + "/real/airlock-unpack"
+        os.rename(self.host.bin + "/airlock-unpack", real)
+        with open(self.host.bin + "/airlock-unpack", "w") as f:
+            f.write(WAIT % {"d": self.gate, "n": "airlock-unpack", "real": real})
+        os.chmod(self.host.bin + "/airlock-unpack", 0o755)
+        rm = self.spawn("rm", "--force", run, LD_PRELOAD=GATE, GATE_PHASE=lease, GATE_DIR=self.gate,
+                        ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "verify_asan_link_order=0"))
+        until("rm has read the lease", lambda: os.path.exists(self.gate + "/here") or rm.poll() is not None)
+        self.assertIsNone(rm.poll())
+        recover = self.spawn("recover", run)
+        until("the recovery has it", lambda: os.path.exists(self.gate + "/pid.airlock-unpack") or recover.poll() is not None)
+        self.assertIsNone(recover.poll())
+        self.go_on("open")
+        text = rm.communicate(timeout=DEADLINE)[0].decode()
+        self.assertEqual(rm.returncode, 125, text)
+        self.assertIn("is not removed", text)
+        self.assertIn("another process took", text)
+        self.assertTrue(os.path.isdir(os.path.join(self.host.state, "leases", lease, "upper")), "the work is gone")
+        self.assertEqual([r["run"] for r in self.host.rows()], [run])
+        self.go_on("open.airlock-unpack")
+        text = recover.communicate(timeout=DEADLINE)[0].decode()
+        self.assertEqual(recover.returncode, 0, text)
+        now = {n: v[0] for n, v in snapshot(self.host.ws).items()}
+        self.assertEqual(now, {**AFTER, "done": b""})
+        # Alone it does what it says.
+        self.assertEqual(self.host.airlock("rm", "--force", run).returncode, 0)
+        self.assertEqual((self.host.rows(), os.listdir(self.host.state + "/leases")), ([], []))
+
+
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1] + sys.argv[3:])

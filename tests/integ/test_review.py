@@ -627,6 +627,35 @@ class History(Case):
         self.apply()
         self.assertEqual((self.read("file"), self.runs()[0]["results"]), (LINES + "1\n", "applied"))
 
+    def test_S1_10_discard_of_what_is_left_takes_its_bytes_and_nothing_else(self):
+        self.review("echo precious-left-bytes >n; echo taken >other; rm d/deep; git add n; git commit -qm inside")
+        self.apply("other")
+        before, head = self.tree(), self.git("rev-parse", "main")
+
+        def mark():
+            found = set()
+            for d, _, files in os.walk(self.state):
+                for name in files:
+                    with open(os.path.join(d, name), "rb") as f:
+                        if b"precious-left-bytes" in f.read():
+                            found.add(os.path.relpath(f.name, self.state))
+            return found
+        self.assertTrue(any("pending" in p for p in mark()))
+        for words in (["discard"], ["discard", self.run_id], ["discard", "--yes", self.run_id, self.run_id]):
+            self.airlock(*words, code=2)
+        self.airlock("discard", "--yes", "nosuchrun", code=125)
+        self.assertTrue(any("pending" in p for p in mark()), "dropped by a command that failed")
+        self.airlock("discard", "--yes", self.run_id)
+        self.assertRegex(self.err, r"waiting: \d+ changed paths? and commits")
+        self.assertEqual((self.tree(), self.git("rev-parse", "main")), (before, head))
+        # What is left of them is what the run itself recorded: its command line, which had them.
+        self.assertEqual({p for p in mark() if not re.search(r"airlock\.db|record\.json|log$", p)}, set())
+        self.assertEqual((self.runs()[0]["results"], self.pins()), ("discarded", []))
+        self.airlock("discard", "--yes", self.run_id)
+        self.assertIn("nothing of run", self.err)
+        self.apply()
+        self.assertEqual((self.tree(), self.git("rev-parse", "main")), (before, head))
+
     def test_discard_drops_the_commits(self):
         self.review("echo 1 >>file; git commit -qam one")
         self.airlock("discard", "-y", self.run_id)

@@ -3,7 +3,7 @@ import os
 import subprocess
 import sys
 
-from fault_box import TREE_LINKS, TREES, FaultBox, copy_tree, flat, spread, tree_stream
+from fault_box import TREE_LINKS, TREES, FaultBox, copy_tree, flat, remove_tree, spread, tree_stream
 from unpack_box import Stream, main, tree
 
 LONG = "--long" in sys.argv
@@ -294,6 +294,85 @@ class Twice(FaultBox):
                     self.assertTrue(flat(tree(self.root)) == self.new, "not the new state after two crashes")
                     self.assert_clean()
         self.assertGreaterEqual(made, 24)
+
+    def test_I5_a_staging_place_that_cannot_be_opened_is_kept(self):
+        """It may hold the only copy: who cannot look into it says so, changes nothing and throws nothing away."""
+        self.crashed("renameat2:3=kill")
+        calls = self.calls(cmd=[self.driver, "recover", self.root])
+        begin = [name for name, _ in calls].index("flock")
+        opens = [(name, n) for name, n in calls[begin:] if name == "openat"][:3]
+        told = 0
+        for call, n in opens:
+            for fault in "EIO", "EMFILE":
+                with self.subTest("%s:%d=%s" % (call, n, fault)):
+                    self.crashed("renameat2:3=kill")
+                    before = tree(self.root)
+                    res = self.recover(*self.fault("%s:%d=%s" % (call, n, fault)))
+                    self.assertTrue(self.hits())
+                    if "it stays there" in res["text"]:
+                        told += 1
+                        self.assertLess(res["ret"], 0)
+                        self.assertTrue(tree(self.root) == before)
+                    self.recover()
+                    self.assertTrue(flat(tree(self.root)) == self.new, "not the new state")
+                    self.assert_clean()
+        self.assertEqual(told, 4, "contents and trash, two ways each")
+
+
+class Waits(FaultBox):
+    """A publish that is carried out but for its trash; its recovery sweeps the place and is killed there."""
+    git = False
+    keeps_trash = True
+
+    def place(self):
+        return SHM
+
+    def published(self):
+        """Then the person goes on, against what the journal says."""
+        self.fresh()
+        self.start = self.runs
+        cmd = self.command()
+        with open(os.path.join(self.run_dir, "trash"), "w", encoding="ascii"), open(self.stream_file, "rb") as f:
+            out = subprocess.run(cmd, stdin=f, stdout=subprocess.PIPE, timeout=120, check=False)
+        res = self.result(out.stdout)
+        self.assertEqual((res["ret"], res["counts"]["not_trashed"] > 0), (0, True), res)
+        os.unlink(os.path.join(self.run_dir, "trash"))
+        self.write("repl", "edited by hand\n")
+        remove_tree(self.path("new"))
+        os.unlink(self.path("mine"))
+        self.write("gone", "made again by hand\n")
+        return flat(tree(self.root))
+
+    def test_I6_kill_in_the_sweep_of_a_place_that_waited_for_its_trash(self):
+        """Also between the removal of k/ and that of the journal, and where the journal could not be emptied first."""
+        want = self.published()
+        calls = self.calls(cmd=[self.driver, "recover", self.root, self.runs_top])
+        begin = [name for name, _ in calls].index("ftruncate")
+        cut = calls[begin][1]
+        sweep = [(name, n) for name, n in calls[begin:] if name == "unlinkat"]
+        if not LONG:  # from the last of k/ on
+            sweep = sweep[-6:]
+        without = whole = 0
+        for name, n in sweep:
+            for first in (), ("-f", "ftruncate:%d=EIO" % cut):
+                with self.subTest("%s:%d %s" % (name, n, first)):
+                    self.assertEqual(self.published(), want)
+                    fault = self.fault("%s:%d=kill" % (name, n))
+                    self.recover(*fault[:-1], *first, "--")
+                    self.assertEqual(len(self.hits()), 1 + bool(first))
+                    left = [(d, f) for d, _, f in os.walk(self.path(".airlock-staging")) if "journal" in f]
+                    for d, _ in left:
+                        without += not os.path.lexists(os.path.join(d, "k"))
+                        whole += os.path.getsize(os.path.join(d, "journal")) > 0
+                    self.assertEqual(flat(tree(self.root)), want)
+                    self.assertIn(self.recover()["ret"], (0, 1))
+                    self.assertEqual(flat(tree(self.root)), want, "what was edited is undone")
+                    self.assert_clean()
+                    kept = self.bytes_below(os.path.join(self.run_dir, "trash"))
+                    for p in "gone", "d/gone", "dir/x", "dir/deep/y", "file":
+                        self.assertIn(self.old[p][2], kept, "%s is lost" % p)
+        self.assertGreaterEqual(without, 4)
+        self.assertGreaterEqual(whole, 2)
 
 
 if __name__ == "__main__":
