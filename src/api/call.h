@@ -26,9 +26,14 @@ struct call;
 struct call_stream {
 	struct call_stream *next; /* of all */
 	struct call *c;
-	/* The next bytes, 0 nothing now, -1 the end. */
-	ssize_t (*read)(struct call_stream *s, char *out, size_t n);
-	void (*free)(struct call_stream *s);
+	/* Puts more into out, or nothing as long as there is none; negative: the end. */
+	int (*fill)(struct call_stream *s);
+	/* Whether the actor, who was just proved again, may still have it; NULL: whom the route's guard lets may. */
+	bool (*may)(const struct call_stream *s);
+	void (*done)(struct call_stream *s); /* NULL, or what else than out is to be given back */
+	struct buf out;
+	size_t taken;	 /* of out */
+	int64_t ping_ns; /* monotonic: when the actor is proved again, and a sign of life is due */
 };
 struct peer;
 

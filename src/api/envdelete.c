@@ -12,6 +12,7 @@
 #include "api/environments.h"
 #include "api/envwrite.h"
 #include "api/leases.h"
+#include "api/runs.h"
 #include "api/view.h"
 #include "base/cleanup.h"
 #include "store/activity.h"
@@ -30,12 +31,19 @@ static const struct {
      "Cannot delete this environment while it has a reusable sandbox lease. Remove the "
      "associated execution workspace or issue so Paperclip can destroy the sandbox, then "
      "retry."},
+    {"open_runs",
+     "Cannot delete this environment while runs of it wait or go on. Cancel them, or consent to that "
+     "with cancelOpenRuns=true."},
 };
+
+#define BLOCK_REUSABLE 8u
+#define BLOCK_RUNS 16u
 
 static unsigned blocked_by(const struct environment_row *row, const struct environment_blast *b)
 {
 	return (strcmp(row->driver, "local") == 0 ? 1u : 0) | (b->instance_default ? 2u : 0) |
-	       (b->pending ? 4u : 0) | (b->reusable ? 8u : 0);
+	       (b->pending ? 4u : 0) | (b->reusable ? BLOCK_REUSABLE : 0) |
+	       (b->open_runs ? BLOCK_RUNS : 0);
 }
 
 static json_t *reason_list(unsigned bits)
@@ -82,18 +90,19 @@ int h_env_blast(struct call *c)
 	bits = blocked_by(&row, &b);
 	return reply_json(
 	    c, 200,
-	    json_pack("{s:s,s:b,s:o,s:I,s:I,s:o,s:{s:b,s:b,s:I,s:I,s:I,s:I,s:I},s:{s:I,s:I,s:b}}",
-		      "environmentId", row.id, "canDelete", bits == 0, "deleteBlockedReasons",
-		      reason_list(bits), "pendingCleanupLeaseCount", (json_int_t)b.pending,
-		      "reusableSandboxLeaseCount", (json_int_t)b.reusable,
-		      "reusableSandboxLeaseHolders", holders, "staticReferences", "isManagedLocal",
-		      (bits & 1) != 0, "isInstanceDefault", (int)b.instance_default,
-		      "agentDefaultCount", (json_int_t)b.agents, "executionWorkspaceSelectionCount",
-		      (json_int_t)0, "issueSelectionCount", (json_int_t)0, "projectSelectionCount",
-		      (json_int_t)b.projects, "secretBindingCount", (json_int_t)b.bindings,
-		      "activeRuntimeUse", "activeLeaseCount", (json_int_t)b.active,
-		      "activeCustomImageSetupSessionCount", (json_int_t)0, "hasActiveRuntimeUse",
-		      b.active > 0));
+	    json_pack(
+		"{s:s,s:b,s:o,s:I,s:I,s:o,s:{s:b,s:b,s:I,s:I,s:I,s:I,s:I},s:{s:I,s:I,s:I,s:b}}",
+		"environmentId", row.id, "canDelete", bits == 0, "deleteBlockedReasons",
+		reason_list(bits), "pendingCleanupLeaseCount", (json_int_t)b.pending,
+		"reusableSandboxLeaseCount", (json_int_t)b.reusable, "reusableSandboxLeaseHolders",
+		holders, "staticReferences", "isManagedLocal", (bits & 1) != 0, "isInstanceDefault",
+		(int)b.instance_default, "agentDefaultCount", (json_int_t)b.agents,
+		"executionWorkspaceSelectionCount", (json_int_t)0, "issueSelectionCount",
+		(json_int_t)0, "projectSelectionCount", (json_int_t)b.projects,
+		"secretBindingCount", (json_int_t)b.bindings, "activeRuntimeUse",
+		"activeLeaseCount", (json_int_t)b.active, "activeCustomImageSetupSessionCount",
+		(json_int_t)0, "openRunCount", (json_int_t)b.open_runs, "hasActiveRuntimeUse",
+		b.active > 0 || b.open_runs > 0));
 }
 
 static int refuse(struct call *c, unsigned bits, int64_t destroyed)
@@ -109,18 +118,34 @@ static int refuse(struct call *c, unsigned bits, int64_t destroyed)
 	return reply_coded(c, 409, NULL, reasons[first].text, d);
 }
 
+/* The locks that the operator opened with the request. */
+static unsigned consent(const struct call *c)
+{
+	const char *leases = call_query(c, "destroyReusableSandboxLeases"),
+		   *runs = call_query(c, "cancelOpenRuns");
+
+	return (leases && strcmp(leases, "true") == 0 ? BLOCK_REUSABLE : 0) |
+	       (runs && strcmp(runs, "true") == 0 ? BLOCK_RUNS : 0);
+}
+
 /* The deletion itself, in one transaction. */
 static int remove_now(struct call *c, const struct environment_row *row, int64_t destroyed)
 {
+	bool with_runs = consent(c) & BLOCK_RUNS;
 	struct environment_blast b = {0};
 	struct err e = ERR_INIT;
-	int gone = 0, r = db_begin(c->api->db, &e);
+	int gone = 0, r = environment_blast(c->api->db, row->id, &b, &e);
 
+	/* What is left to cancel them for: nothing is, when something else blocks. */
+	if (r == 0 && b.open_runs && blocked_by(row, &b) == (BLOCK_RUNS & consent(c)))
+		r = runs_cancel_all(c, row->id, &e);
+	if (r == 0)
+		r = db_begin(c->api->db, &e);
 	if (r < 0)
 		return reply_failed(c, &e);
 	r = environment_blast(c->api->db, row->id, &b, &e);
 	if (r == 0)
-		gone = r = environment_remove(c->api->db, row->id, &e);
+		gone = r = environment_remove(c->api->db, row->id, with_runs, &e);
 	if (r > 0)
 		r = binding_clear_all(c->api->db, row->id, &e);
 	if (r == 0 && gone)
@@ -160,7 +185,6 @@ static void destroyed(struct call *c, int64_t n)
 int h_env_delete(struct call *c)
 {
 	_cleanup_environment_ struct environment_row row;
-	const char *consent = call_query(c, "destroyReusableSandboxLeases");
 	struct environment_blast b;
 	struct err e = ERR_INIT;
 	unsigned bits;
@@ -175,8 +199,9 @@ int h_env_delete(struct call *c)
 	if (environment_blast(c->api->db, row.id, &b, &e) < 0)
 		return reply_failed(c, &e);
 	bits = blocked_by(&row, &b);
-	/* Consent opens this one lock and no other: with any further reason nothing is destroyed. */
-	if (bits == 8 && consent && strcmp(consent, "true") == 0)
-		return lease_destroy_reusable(c, row.id, destroyed);
-	return bits ? refuse(c, bits, 0) : remove_now(c, &row, 0);
+	/* Consent opens its own lock and no other: with any further reason nothing is destroyed or cancelled. */
+	if (bits & ~consent(c))
+		return refuse(c, bits, 0);
+	return bits & BLOCK_REUSABLE ? lease_destroy_reusable(c, row.id, destroyed)
+				     : remove_now(c, &row, 0);
 }

@@ -16,9 +16,6 @@
 struct event_stream {
 	struct call_stream base; /* first */
 	int64_t last;		 /* number of the last event that was looked at */
-	struct buf out;
-	size_t taken; /* of out */
-	int64_t ping_ns;
 };
 
 static void put(struct buf *b, const struct event_row *v)
@@ -40,66 +37,31 @@ static int take(void *arg, const struct event_row *v)
 
 	s->last = v->id;
 	if (!v->company_id || actor_is_admin(a) || actor_in_company(a, v->company_id))
-		put(&s->out, v);
+		put(&s->base.out, v);
 	return 0;
 }
 
-/* The next batch, or a sign of life when that is due; nothing else. Negative: the end. */
-static int fill(struct event_stream *s)
+/* The next batch; nothing else. */
+static int fill(struct call_stream *base)
 {
-	struct api *a = s->base.c->api;
-	int64_t first, last, now = clock_mono_ns();
+	struct event_stream *s = (struct event_stream *)base;
+	struct api *a = base->c->api;
+	struct buf *b = &base->out;
+	int64_t first, last;
 	struct err e = ERR_INIT;
-	int r;
+	int r = event_range(a->db, &first, &last, &e);
 
-	buf_reset(&s->out);
-	s->taken = 0;
-	if (now >= s->ping_ns) {
-		/* Also as long as nothing happens: who may not watch any more does not. */
-		if (api_authorise(a, s->base.c) || s->base.c->denied)
-			return -1;
-		s->ping_ns = now + EVENTS_PING_MS * NS_PER_MS;
-		buf_reset(&s->out);
-		(void)buf_puts(&s->out, ":\n\n");
-	}
-	r = event_range(a->db, &first, &last, &e);
 	if (r == 0 && s->last + 1 < first) {
 		/* Some were dropped before it came for them. */
 		s->last = first - 1;
-		(void)buf_puts(&s->out, "event: gap\ndata: {}\n\n");
+		(void)buf_puts(b, "event: gap\ndata: {}\n\n");
 	}
 	/* What is not for this actor is passed over, a batch at a time. */
-	while (r == 0 && s->out.len == 0 && s->last < last)
+	while (r == 0 && b->len == 0 && s->last < last)
 		r = event_each(a->db, s->last, BATCH, take, s, &e);
 	if (r < 0)
 		(void)fprintf(stderr, "airlockd: events: %s\n", e.text);
-	return r < 0 || s->out.err ? -1 : 0;
-}
-
-static ssize_t read_events(struct call_stream *base, char *out, size_t n)
-{
-	struct event_stream *s = (struct event_stream *)base;
-	size_t left;
-
-	if (base->c->api->stopping)
-		return -1;
-	if (s->taken == s->out.len && fill(s) < 0)
-		return -1;
-	left = s->out.len - s->taken;
-	if (n > left)
-		n = left;
-	if (n)
-		memcpy(out, s->out.data + s->taken, n);
-	s->taken += n;
-	return (ssize_t)n;
-}
-
-static void free_events(struct call_stream *base)
-{
-	struct event_stream *s = (struct event_stream *)base;
-
-	buf_done(&s->out);
-	free(s);
+	return r;
 }
 
 /* --- all streams -------------------------------------------------------------------------- */
@@ -127,6 +89,7 @@ bool stream_admit(struct call *c)
 int stream_begin(struct call *c, struct call_stream *s)
 {
 	s->c = c;
+	s->ping_ns = clock_mono_ns() + EVENTS_PING_MS * NS_PER_MS;
 	s->next = c->api->watching;
 	c->api->watching = s;
 	c->api->streams++;
@@ -144,7 +107,46 @@ void stream_end(struct call_stream *s)
 		at = &(*at)->next;
 	*at = s->next;
 	s->c->api->streams--;
-	s->free(s);
+	if (s->done)
+		s->done(s);
+	buf_done(&s->out);
+	free(s);
+}
+
+/* Proves the actor again, also as long as nothing happens: who may not watch any more does not. */
+static int ping(struct call_stream *s, int64_t now)
+{
+	if (api_authorise(s->c->api, s->c) || s->c->denied || (s->may && !s->may(s)))
+		return -1;
+	s->ping_ns = now + EVENTS_PING_MS * NS_PER_MS;
+	(void)buf_puts(&s->out, ":\n\n");
+	return 0;
+}
+
+static int refill(struct call_stream *s)
+{
+	int64_t now = clock_mono_ns();
+
+	buf_reset(&s->out);
+	s->taken = 0;
+	if (now >= s->ping_ns && ping(s, now) < 0)
+		return -1;
+	return s->fill(s) < 0 || s->out.err ? -1 : 0;
+}
+
+ssize_t stream_read(struct call_stream *s, char *out, size_t n)
+{
+	size_t left;
+
+	if (s->c->api->stopping || (s->taken == s->out.len && refill(s) < 0))
+		return -1;
+	left = s->out.len - s->taken;
+	if (n > left)
+		n = left;
+	if (n)
+		memcpy(out, s->out.data + s->taken, n);
+	s->taken += n;
+	return (ssize_t)n;
 }
 
 int64_t events_look(struct api *a, int64_t now_ns, bool *ret_wake)
@@ -187,13 +189,11 @@ int h_events(struct call *c)
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return reply_error(c, 503, "Out of memory, try again");
-	s->base.read = read_events;
-	s->base.free = free_events;
-	s->out = BUF_INIT(TEXT_MAX);
+	s->base.fill = fill;
+	s->base.out = BUF_INIT(TEXT_MAX);
 	/* A number that was never given is of another database: from now on, then. */
 	s->last = after && after[0] && (int64_t)from <= last ? (int64_t)from : last;
-	s->ping_ns = clock_mono_ns() + EVENTS_PING_MS * NS_PER_MS;
 	/* At once, so that the client knows that from here on it misses nothing. */
-	(void)buf_putf(&s->out, "retry: 2000\nid: %lld\n: watching\n\n", (long long)s->last);
+	(void)buf_putf(&s->base.out, "retry: 2000\nid: %lld\n: watching\n\n", (long long)s->last);
 	return stream_begin(c, &s->base);
 }

@@ -18,6 +18,8 @@
 
 /* Whether one more may be begun by that actor; false: answered. */
 bool stream_admit(struct call *c);
+/* The next bytes, 0 nothing now, -1 the end. */
+ssize_t stream_read(struct call_stream *s, char *out, size_t n);
 /* s is taken over: read by api/server.c as it is asked for, freed at the end. API_STREAM. */
 int stream_begin(struct call *c, struct call_stream *s);
 void stream_end(struct call_stream *s);

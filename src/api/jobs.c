@@ -7,22 +7,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/pidfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "api/sweeper.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "store/envrun.h"
 
 #define ANSWER_MAX (1 << 20)
 #define PLACES (API_JOBS_MAX + API_RUNS_MAX) /* the runs' places come last */
-#define REQUEST_MAX 65536 /* what a pipe takes at once: the daemon never waits for a job to read */
+#define REQUEST_MAX (4 << 20) /* an environment with all that may be in it, escaped */
+#define WAITING_MAX (8 << 20) /* bytes of the requests that wait */
 
 struct job {
 	struct loop_watch watch; /* its standard output; first, so that a watch is its job */
 	struct api *api;
 	pid_t pid;
-	int fd; /* -1: this place is free */
+	int fd;	      /* -1: this place is free; adopted: a descriptor of the process itself */
+	bool adopted; /* a run that a daemon before this one started: only its place is ours */
 	struct buf answer;
 	int64_t deadline_ns;
 	bool killed;
@@ -46,6 +52,7 @@ struct jobs {
 	struct job v[PLACES];
 	struct waiting *first; /* oldest first */
 	size_t running, runs, waiting;
+	size_t waiting_bytes;
 };
 
 int jobs_new(struct api *a, const char *program, struct err *e)
@@ -73,7 +80,8 @@ void jobs_free(struct api *a)
 		(void)close(j->v[i].fd);
 		j->v[i].fd = -1;
 		buf_done(&j->v[i].answer);
-		j->v[i].done(a, j->v[i].arg, NULL);
+		if (!j->v[i].adopted)
+			j->v[i].done(a, j->v[i].arg, NULL);
 	}
 	for (struct waiting *w; j && (w = j->first);) {
 		j->first = w->next;
@@ -210,26 +218,20 @@ static int spawn(struct jobs *all, int in, int out, pid_t *ret)
 	return -r;
 }
 
-/* The whole request fits into the pipe, so nothing waits. */
+/* The whole request lies in a file without a name, so the daemon never waits for a job to read. */
 static int start(struct jobs *all, struct job *j, const char *text, struct err *e)
 {
-	_cleanup_fd_ int in_r = -1, in_w = -1, out_r = -1, out_w = -1;
+	_cleanup_fd_ int in = memfd_create("job", MFD_CLOEXEC), out_r = -1, out_w = -1;
 	size_t n = strlen(text);
 	int p[2], r;
 
-	if (n >= REQUEST_MAX)
-		return err_set(e, ERR_LIMIT, "a job's request has more than %d bytes", REQUEST_MAX);
-	if (pipe2(p, O_CLOEXEC) < 0)
-		return err_sys(e, errno, "make a pipe");
-	in_r = p[0];
-	in_w = p[1];
 	if (pipe2(p, O_CLOEXEC) < 0)
 		return err_sys(e, errno, "make a pipe");
 	out_r = p[0];
 	out_w = p[1];
-	if (write(in_w, text, n) != (ssize_t)n || fcntl(out_r, F_SETFL, O_NONBLOCK) < 0)
-		return err_sys(e, errno, "write to a pipe");
-	r = spawn(all, in_r, out_w, &j->pid);
+	if (in < 0 || pwrite(in, text, n, 0) != (ssize_t)n || fcntl(out_r, F_SETFL, O_NONBLOCK) < 0)
+		return err_sys(e, errno, "write a job's request");
+	r = spawn(all, in, out_w, &j->pid);
 	if (r < 0)
 		return err_sys(e, -r, "start %s", all->program);
 	j->fd = TAKE_FD(out_r);
@@ -302,6 +304,7 @@ static struct waiting *next_turn(struct jobs *all, bool run)
 	w = *best;
 	*best = w->next;
 	all->waiting--;
+	all->waiting_bytes -= strlen(w->text);
 	return w;
 }
 
@@ -327,6 +330,58 @@ static void pump(struct api *a)
 	pump_kind(a, false);
 	pump_kind(a, true);
 }
+
+/* --- adopted ------------------------------------------------------------------------------ */
+
+/* It has written its row itself, or the sweep sees that it did not. */
+static void adopted_ended(struct loop_watch *w, uint32_t events)
+{
+	struct job *j = (struct job *)w;
+	struct api *a = j->api;
+
+	(void)events;
+	loop_del(&a->loop, &j->watch);
+	(void)close(j->fd);
+	j->fd = -1;
+	a->jobs->runs--;
+	sweeper_hurry(a);
+	pump(a);
+}
+
+static int adopt(void *arg, const struct envrun_row *r)
+{
+	struct api *a = arg;
+	struct job *j = free_place(a->jobs, true);
+	_cleanup_fd_ int fd = -1;
+
+	for (size_t i = API_JOBS_MAX; i < PLACES; i++)
+		if (a->jobs->v[i].fd >= 0 && a->jobs->v[i].pid == r->owner.pid)
+			return 0;
+	if (!j || r->status != ER_RUNNING || !r->owner.pid)
+		return 0;
+	fd = pidfd_open(r->owner.pid, 0);
+	/* Asked after it was opened: the number is that process's as long as this is true. */
+	if (fd < 0 || !proc_alive(&r->owner))
+		return 0;
+	*j = (struct job){
+	    .api = a, .pid = r->owner.pid, .fd = -1, .adopted = true, .deadline_ns = INT64_MAX};
+	if (loop_add(&a->loop, &j->watch, fd, EPOLLIN, adopted_ended) < 0)
+		return 0;
+	j->fd = TAKE_FD(fd);
+	a->jobs->runs++;
+	return 0;
+}
+
+void jobs_adopt(struct api *a)
+{
+	const struct envrun_filter f = {.open = true, .limit = API_LIST_MAX};
+	struct err e = ERR_INIT;
+
+	if (envrun_each(a->db, &f, adopt, a, &e) < 0)
+		(void)fprintf(stderr, "airlockd: runs: %s\n", e.text);
+}
+
+/* --- start -------------------------------------------------------------------------------- */
 
 static bool full(const struct jobs *all, const char *who, bool run)
 {
@@ -369,9 +424,11 @@ int jobs_start(struct api *a, const char *who, json_t *request, job_done done, v
 	(void)snprintf(w->who, sizeof(w->who), "%s", who);
 	w->text = text;
 	w->run = run;
-	if (j) {
+	if (strlen(text) > REQUEST_MAX) {
+		r = err_set(e, ERR_INVALID, "a job's request has more than %d bytes", REQUEST_MAX);
+	} else if (j) {
 		r = begin(a, j, w, e);
-	} else if (full(a->jobs, who, run)) {
+	} else if (full(a->jobs, who, run) || a->jobs->waiting_bytes + strlen(text) > WAITING_MAX) {
 		r = err_set(e, ERR_LIMIT,
 			    "%d wait for their turn already, or half as many of one user",
 			    run ? API_RUNS_WAITING_MAX : API_JOBS_WAITING_MAX);
@@ -380,6 +437,7 @@ int jobs_start(struct api *a, const char *who, json_t *request, job_done done, v
 			at = &(*at)->next;
 		*at = w;
 		a->jobs->waiting++;
+		a->jobs->waiting_bytes += strlen(text);
 		text = NULL;
 		return 0;
 	}

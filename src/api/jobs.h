@@ -19,6 +19,8 @@ void jobs_free(struct api *a);
 size_t jobs_running(const struct api *a);
 size_t jobs_runs(const struct api *a);
 size_t jobs_waiting(const struct api *a);
+/* Gives the runs that daemons before this one started, and that still go on, the places that they take. */
+void jobs_adopt(struct api *a);
 /* Whether one more of that actor would be refused. */
 bool jobs_full(const struct api *a, const char *who);
 bool jobs_runs_full(const struct api *a, const char *who);
@@ -30,7 +32,7 @@ void jobs_tick(struct api *a, int64_t now_ns);
  * Starts one, at once or when its turn comes: of those that wait, the oldest one of whoever has the fewest that run. So one
  * actor's many do not hold up another's few. request is taken over. done gets the answer (borrowed; NULL: the job failed),
  * once, from the loop. A request whose op is "run" takes a place among API_RUNS_MAX of its own and has no deadline here: its own
- * limits end it. who: a user's id, "" the daemon itself. ERR_LIMIT when jobs_full.
+ * limits end it. who: a user's id, "" the daemon itself. ERR_LIMIT when jobs_full, ERR_INVALID for a request that is too large.
  */
 typedef void (*job_done)(struct api *a, void *arg, json_t *answer);
 int jobs_start(struct api *a, const char *who, json_t *request, job_done done, void *arg,

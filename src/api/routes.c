@@ -149,7 +149,7 @@ const struct api_route api_routes[] = {
      &s_environment_update, "Environment", 200, "companyId", "CF-01,CF-02,CF-03,PR-09"},
     {DELETE, ENV, GUARD_ADMIN, h_env_delete, "deleteEnvironment",
      "Deletes it, unless something blocks that; see its blast radius", &s_nothing, "Environment",
-     200, "destroyReusableSandboxLeases", "CF-01"},
+     200, "destroyReusableSandboxLeases,cancelOpenRuns", "CF-01"},
     {GET, ENV "/delete-blast-radius", GUARD_ADMIN, h_env_blast, "environmentBlastRadius",
      "What a deletion would hit, and what blocks it", NULL, "BlastRadius", 200, NULL, "CF-01"},
     {GET, ENV "/secret-refs", GUARD_ADMIN, h_env_secret_refs, "environmentSecretRefs",

@@ -14,7 +14,8 @@
 
 int runhost_prepare(struct err *e)
 {
-	return interrupt_setup(e);
+	/* Who cancels twice, or cancels while the system stops, means the same: results come back. */
+	return interrupt_setup_once(e);
 }
 
 static void set(struct setting *s, uint64_t v, const char *source)
@@ -84,25 +85,38 @@ int runhost_run(struct state *st, const struct runhost_want *w, struct runhost_r
 	return 0;
 }
 
+static void to_log(void *arg, bool loud, const char *text)
+{
+	(void)arg;
+	(void)loud;
+	(void)fprintf(stderr, "airlockd: %s\n", text);
+}
+
 int runhost_sweep(struct state *st, struct err *e)
 {
-	int r = sweep_run(st, NULL, e);
+	const struct run_ui ui = {.note = to_log};
+	int r = sweep_run(st, &ui, e);
 
 	return r < 0 ? r : 0;
 }
 
-void runhost_look(struct state *st, const char *run_id, struct runhost_result *ret)
+bool runhost_look(struct state *st, const char *run_id, struct runhost_result *ret)
 {
+	bool settled = true;
+
 	struct run_row run = {0};
 	struct lease_row lease = {0};
 
 	*ret = (struct runhost_result){.exit_status = -1};
 	if (run_get(st->store, run_id, &run, NULL) < 0)
-		return;
+		return true;
 	ret->exit_status = run.exit_status;
 	ret->ended = run.state == RUN_FINISHED;
-	if (lease_get(st->store, run.lease_id, &lease, NULL) == 0)
+	if (lease_get(st->store, run.lease_id, &lease, NULL) == 0) {
 		ret->kept = lease.state == LEASE_RECOVERABLE;
+		settled = !sweep_unsettled(&lease);
+	}
 	lease_row_done(&lease);
 	run_row_done(&run);
+	return settled;
 }

@@ -30,7 +30,7 @@ int runhost_run(struct state *st, const struct runhost_want *w, struct runhost_r
 		struct err *e);
 /* Deals with what dead owners of this state left. */
 int runhost_sweep(struct state *st, struct err *e);
-/* What became of a run whose owner died, after that. */
-void runhost_look(struct state *st, const char *run_id, struct runhost_result *ret);
+/* What became of a run whose owner died, after that. false: its sandbox could not be dealt with, it may still run. */
+bool runhost_look(struct state *st, const char *run_id, struct runhost_result *ret);
 
 #endif

@@ -150,8 +150,9 @@ static bool end_dead(struct job_ctx *x, const char *id, bool began)
 	memcpy(row.id, id, sizeof(row.id));
 	(void)snprintf(row.reason, sizeof(row.reason), "%s",
 		       began ? "owner_died" : "never_started");
-	if (began)
-		runhost_look(x->st, id, &was);
+	/* Not over as long as its sandbox may live. */
+	if (began && !runhost_look(x->st, id, &was))
+		return false;
 	row.exit_status = was.exit_status;
 	row.kept = was.kept;
 	if (was.ended)

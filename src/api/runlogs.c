@@ -18,7 +18,6 @@
 #include "api/runs.h"
 #include "api/view.h"
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/cursor.h"
 #include "base/str.h"
 #include "wire/json.h"
@@ -34,9 +33,7 @@ struct log_stream {
 	uint64_t from; /* where the watcher begins */
 	struct runlog_reader reader;
 	struct runlog_record rec; /* in the reader's buffer: what is left of it */
-	struct buf out;
-	size_t taken;
-	int64_t ping_ns;
+	char company[UUID_LEN + 1];
 	bool ended; /* what is in out is the last of it */
 };
 
@@ -66,7 +63,7 @@ static void put_number(struct log_stream *s, const char *name)
 
 	cursor_init(&c, s->rec.p, s->rec.n);
 	v = s->rec.stream == RUNLOG_END ? cursor_u32(&c) : cursor_u64(&c);
-	(void)buf_putf(&s->out, ",\"%s\":%" PRIu64, name, v);
+	(void)buf_putf(&s->base.out, ",\"%s\":%" PRIu64, name, v);
 	s->rec.n = 0;
 }
 
@@ -79,12 +76,12 @@ static void put_bytes(struct log_stream *s)
 	for (size_t k = 0; k < 3 && n == PIECE && n < s->rec.n && (s->rec.p[n] & 0xc0) == 0x80; k++)
 		n--;
 	if (is_text(s->rec.p, n)) {
-		(void)buf_puts(&s->out, ",\"text\":");
-		(void)json_put(&s->out, (struct view){(const char *)s->rec.p, n});
+		(void)buf_puts(&s->base.out, ",\"text\":");
+		(void)json_put(&s->base.out, (struct view){(const char *)s->rec.p, n});
 	} else {
 		(void)sodium_bin2base64(coded, sizeof(coded), s->rec.p, n,
 					sodium_base64_VARIANT_ORIGINAL);
-		(void)buf_putf(&s->out, ",\"base64\":\"%s\"", coded);
+		(void)buf_putf(&s->base.out, ",\"base64\":\"%s\"", coded);
 	}
 	s->rec.p += n;
 	s->rec.n -= n;
@@ -93,16 +90,16 @@ static void put_bytes(struct log_stream *s)
 /* One event of what is left of the record. */
 static void put(struct log_stream *s)
 {
-	(void)buf_putf(&s->out, "id: %" PRIu64 "\nevent: %s\ndata: ", s->reader.offset,
+	(void)buf_putf(&s->base.out, "id: %" PRIu64 "\nevent: %s\ndata: ", s->reader.offset,
 		       kind(s->rec.stream));
-	view_time(&s->out, "{\"at\":", s->rec.time_ns);
+	view_time(&s->base.out, "{\"at\":", s->rec.time_ns);
 	if (s->rec.stream == RUNLOG_END)
 		put_number(s, "exitStatus");
 	else if (s->rec.stream == RUNLOG_DROPPED)
 		put_number(s, "bytes");
 	else
 		put_bytes(s);
-	(void)buf_puts(&s->out, "}\n\n");
+	(void)buf_puts(&s->base.out, "}\n\n");
 }
 
 static int open_log(struct log_stream *s)
@@ -147,48 +144,32 @@ static int next(struct log_stream *s)
 	return r < 0 ? -1 : 0;
 }
 
-static int fill(struct log_stream *s)
+static int fill(struct call_stream *base)
 {
-	int64_t now = clock_mono_ns();
+	struct log_stream *s = (struct log_stream *)base;
 	int r = 0;
 
-	buf_reset(&s->out);
-	s->taken = 0;
 	if (s->ended && !s->rec.n)
 		return -1;
-	if (now >= s->ping_ns) {
-		if (api_authorise(s->base.c->api, s->base.c) || s->base.c->denied)
-			return -1;
-		s->ping_ns = now + EVENTS_PING_MS * NS_PER_MS;
-		buf_reset(&s->out);
-		(void)buf_puts(&s->out, ":\n\n");
-	}
 	if (s->rec.n)
 		put(s);
 	else
 		r = next(s);
-	if (r == 0 && s->ended && !s->out.len)
+	if (r == 0 && s->ended && !base->out.len)
 		return -1;
-	return r < 0 || s->out.err ? -1 : 0;
+	return r;
 }
 
-static ssize_t read_log(struct call_stream *base, char *out, size_t n)
+/* A member of another company now is nobody to it, and the run is none of his. */
+static bool may(const struct call_stream *base)
 {
-	struct log_stream *s = (struct log_stream *)base;
-	size_t left;
+	const struct log_stream *s = (const struct log_stream *)base;
+	const struct actor *a = &base->c->actor;
 
-	if (base->c->api->stopping || (s->taken == s->out.len && fill(s) < 0))
-		return -1;
-	left = s->out.len - s->taken;
-	if (n > left)
-		n = left;
-	if (n)
-		memcpy(out, s->out.data + s->taken, n);
-	s->taken += n;
-	return (ssize_t)n;
+	return actor_is_admin(a) || actor_in_company(a, s->company);
 }
 
-static void free_log(struct call_stream *base)
+static void done(struct call_stream *base)
 {
 	struct log_stream *s = (struct log_stream *)base;
 
@@ -196,8 +177,6 @@ static void free_log(struct call_stream *base)
 	if (s->fd >= 0)
 		runlog_reader_done(&s->reader);
 	cleanup_fd(&s->fd);
-	buf_done(&s->out);
-	free(s);
 }
 
 int h_run_log(struct call *c)
@@ -218,14 +197,15 @@ int h_run_log(struct call *c)
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return reply_error(c, 503, "Out of memory, try again");
-	s->base.read = read_log;
-	s->base.free = free_log;
+	s->base.fill = fill;
+	s->base.may = may;
+	s->base.done = done;
 	s->fd = -1;
 	s->from = from;
-	s->out = BUF_INIT(TEXT_MAX);
-	s->ping_ns = clock_mono_ns() + EVENTS_PING_MS * NS_PER_MS;
+	s->base.out = BUF_INIT(TEXT_MAX);
 	memcpy(s->id, r.id, sizeof(s->id));
-	(void)buf_puts(&s->out, "retry: 2000\n: watching\n\n");
+	memcpy(s->company, r.company_id, sizeof(s->company));
+	(void)buf_puts(&s->base.out, "retry: 2000\n: watching\n\n");
 	c->api->following++;
 	return stream_begin(c, &s->base);
 }

@@ -234,6 +234,10 @@ static int begin(struct call *c, struct envrun_row *r, const struct environment_
 		r->status = ER_FAILED;
 		(void)snprintf(r->reason, sizeof(r->reason), "not_started");
 		(void)envrun_end(c->api->db, r, ER_QUEUED, NULL);
+		if (e.code == ERR_INVALID)
+			return reply_error(
+			    c, 422,
+			    "The environment has too much in its config and envVars for a run");
 		return e.code == ERR_LIMIT ? reply_error(c, 503, "Too many runs wait, try again")
 					   : reply_failed(c, &e);
 	}
@@ -278,39 +282,84 @@ int h_run_start(struct call *c)
 
 /* --- cancel ------------------------------------------------------------------------------- */
 
+/* One that is open: 1 told, 0 it was not open any more (r is as it was), negative. */
+static int cancel(struct call *c, struct envrun_row *r, struct err *e)
+{
+	struct envrun_row now = {0};
+	int k = 0;
+
+	if (r->status == ER_QUEUED) {
+		r->status = ER_CANCELLED;
+		(void)snprintf(r->reason, sizeof(r->reason), "cancelled");
+		/* Its job finds that it is queued no more. */
+		k = envrun_end(c->api->db, r, ER_QUEUED, e);
+		if (k == 0 && envrun_get(c->api->db, r->id, &now, e) > 0) {
+			/* Its job took it between the two statements: what goes on is told to stop. */
+			envrun_row_done(r);
+			*r = now;
+		}
+	}
+	if (k == 0 && r->status == ER_RUNNING) {
+		k = proc_signal(&r->owner, SIGTERM);
+		/* Of one that is not there any more the sweep writes the end. */
+		if (k < 0 && k != -ESRCH)
+			return err_sys(e, -k, "stop run %s", r->id);
+		k = 1;
+	}
+	if (k > 0)
+		log_run(c, "environment.run_cancelled", r);
+	return k;
+}
+
 int h_run_cancel(struct call *c)
 {
 	_cleanup_envrun_ struct envrun_row r;
 	struct err e = ERR_INIT;
-	int k = 0;
+	int k;
 
 	if (run_find_call(c, &r))
 		return 0;
-	if (r.status == ER_QUEUED) {
-		r.status = ER_CANCELLED;
-		(void)snprintf(r.reason, sizeof(r.reason), "cancelled");
-		/* Its job finds that it is queued no more. */
-		k = envrun_end(c->api->db, &r, ER_QUEUED, &e);
-		if (k < 0)
-			return reply_failed(c, &e);
-		if (k > 0) {
-			log_run(c, "environment.run_cancelled", &r);
-			return h_run_get(c);
-		}
-		/* Its job took it between the two statements: what goes on is told to stop. */
-		envrun_row_done(&r);
-		if (run_find_call(c, &r))
-			return 0;
-	}
-	if (r.status == ER_RUNNING) {
-		k = proc_signal(&r.owner, SIGTERM);
-		/* Of one that is not there any more the sweep writes the end. */
-		if (k < 0 && k != -ESRCH)
-			return reply_failed(c, (err_sys(&e, -k, "stop run %s", r.id), &e));
-	} else {
+	k = cancel(c, &r, &e);
+	if (k < 0)
+		return reply_failed(c, &e);
+	if (k == 0)
 		return reply_errorf(c, 409, "A run that is %s cannot be cancelled.",
 				    envrun_status_name(r.status));
-	}
-	log_run(c, "environment.run_cancelled", &r);
 	return h_run_get(c);
+}
+
+struct open_runs {
+	char (*id)[ID_LEN + 1]; /* owned */
+	size_t n;
+};
+
+static int collect(void *arg, const struct envrun_row *r)
+{
+	struct open_runs *o = arg;
+	void *more = realloc(o->id, (o->n + 1) * sizeof(*o->id));
+
+	if (!more)
+		return -ENOMEM;
+	o->id = more;
+	memcpy(o->id[o->n++], r->id, ID_LEN + 1);
+	return 0;
+}
+
+int runs_cancel_all(struct call *c, const char *environment_id, struct err *e)
+{
+	const struct envrun_filter f = {
+	    .environment_id = environment_id, .open = true, .limit = API_LIST_MAX};
+	struct open_runs o = {0};
+	/* Collected first: what is read when another process writes could not be followed by a write of ours. */
+	int r = envrun_each(c->api->db, &f, collect, &o, e);
+
+	for (size_t i = 0; r >= 0 && i < o.n; i++) {
+		_cleanup_envrun_ struct envrun_row row = {0};
+
+		r = envrun_get(c->api->db, o.id[i], &row, e);
+		if (r > 0)
+			r = cancel(c, &row, e);
+	}
+	free(o.id);
+	return r < 0 ? r : 0;
 }

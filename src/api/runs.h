@@ -31,6 +31,8 @@ const struct api_root *runs_root(const struct api_config *cfg, const char *compa
 int runs_resolve(const char *root, const char *path, const char *state_dir, char **ret);
 /* A run that the actor may see, by the first parameter of the path; 0, or 1: answered 404. */
 int run_find_call(struct call *c, struct envrun_row *ret);
+/* Tells every open run of an environment to stop; those that wait are over with that. 0 or negative errno. */
+int runs_cancel_all(struct call *c, const char *environment_id, struct err *e);
 
 /* Job side. */
 json_t *job_run(struct job_ctx *x, const json_t *request);

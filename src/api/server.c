@@ -152,7 +152,7 @@ void call_finish(struct call *c)
 static ssize_t read_stream(void *cls, uint64_t pos, char *out, size_t n)
 {
 	struct transport *t = cls;
-	ssize_t k = t->call.stream->read(t->call.stream, out, n);
+	ssize_t k = stream_read(t->call.stream, out, n);
 
 	(void)pos;
 	if (k < 0)

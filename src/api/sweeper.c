@@ -13,6 +13,7 @@ static void done(struct api *a, void *arg, json_t *answer)
 	(void)arg;
 	a->sweeping = false;
 	a->n.sweeps++;
+	jobs_adopt(a);
 	if (n > 0)
 		(void)fprintf(stderr, "airlockd: cleaned up after %lld leases\n", (long long)n);
 }

@@ -194,8 +194,16 @@ static int end_kept(struct state *st, struct lease_row *l, const struct run_row 
 	return lease_save(st->store, l, e);
 }
 
+static void say_note(void *arg, bool warn, const char *text)
+{
+	(void)arg;
+	(void)warn;
+	cli_say("%s", text);
+}
+
 int cmd_stop(int argc, char **argv)
 {
+	const struct run_ui loud = {.note = say_note};
 	_cleanup_state_ struct state st = {0};
 	_cleanup_runwords_ struct runwords f = {0};
 	struct run_row run = {0};
@@ -213,12 +221,12 @@ int cmd_stop(int argc, char **argv)
 		if (r == 0)
 			r = stop_owner(&run, &e);
 		if (r == 0)
-			r = sweep_run(&st, NULL, &e) < 0 ? -1 : 0;
+			r = sweep_run(&st, &loud, &e) < 0 ? -1 : 0;
 		if (r == 0)
 			cli_say("run %s is stopped: 'airlock logs %s' shows how it ended", run.id,
 				run.id);
 	} else if (r == 0 && l.state == LEASE_KEPT) {
-		(void)sweep_run(&st, NULL, NULL);
+		(void)sweep_run(&st, &loud, NULL);
 		r = end_kept(&st, &l, &run, &e);
 		if (r == 0)
 			cli_say(

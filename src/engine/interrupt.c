@@ -11,7 +11,7 @@
  * A signal handler has no argument, so this is the one place outside prog/ with state of the
  * process: what it holds is a property of the process.
  */
-static volatile int first, second, winch, first_signo;
+static volatile int first, second, winch, first_signo, once;
 static int wake[2] = {-1, -1};
 
 static const int stops[] = {SIGINT, SIGTERM, SIGHUP};
@@ -26,7 +26,7 @@ static void on_signal(int signo)
 	if (signo == SIGWINCH) {
 		winch = 1;
 	} else if (first) {
-		second = 1;
+		second = !once;
 	} else {
 		first_signo = signo;
 		first = 1;
@@ -89,6 +89,12 @@ int interrupt_setup(struct err *e)
 	/* A file at the limit of file sizes is a full disk (EFBIG), not the end of us. */
 	(void)sigaction(SIGXFSZ, &sa, NULL);
 	return 0;
+}
+
+int interrupt_setup_once(struct err *e)
+{
+	once = 1;
+	return interrupt_setup(e);
 }
 
 int interrupt_fd(void)

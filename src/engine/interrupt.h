@@ -14,6 +14,8 @@
 
 /* Installs the handlers, and ignores SIGPIPE. Once per process. */
 int interrupt_setup(struct err *e);
+/* The same, but every further signal says what the first one said: results come back. For who is told by a program. */
+int interrupt_setup_once(struct err *e);
 /* Readable when something happened; interrupt_ack empties it. */
 int interrupt_fd(void);
 void interrupt_ack(void);

@@ -26,6 +26,11 @@ static bool has_owner_state(enum lease_state s)
 	       s == LEASE_CLEANUP;
 }
 
+bool sweep_unsettled(const struct lease_row *l)
+{
+	return has_owner_state(l->state);
+}
+
 int sweep_end_sandbox(const struct lease_row *l, const char *run_id, struct err *e)
 {
 	char mark[64];
@@ -336,6 +341,17 @@ static int sweep_kept(struct state *st, struct lease_row *l, const struct run_ui
 	return r < 0 ? r : 1;
 }
 
+static void say_broken(const struct run_ui *ui, const struct lease_row *l, const struct err *why)
+{
+	char text[sizeof(why->text) + 80];
+
+	(void)snprintf(text, sizeof(text),
+		       "what lease %s left could not be dealt with; it is tried again: %s", l->id,
+		       why->text);
+	if (ui && ui->note)
+		ui->note(ui->arg, true, text);
+}
+
 int sweep_run(struct state *st, const struct run_ui *ui, struct err *e)
 {
 	struct lease_row *v = NULL;
@@ -343,13 +359,17 @@ int sweep_run(struct state *st, const struct run_ui *ui, struct err *e)
 	int done = 0, r = lease_list(st->store, &v, &n, e);
 
 	for (size_t i = 0; r >= 0 && i < n; i++) {
+		struct err why = ERR_INIT;
+		int k = 0;
+
 		if (v[i].state == LEASE_KEPT)
-			r = sweep_kept(st, &v[i], ui, e);
+			k = sweep_kept(st, &v[i], ui, &why);
 		else if (has_owner_state(v[i].state) && !proc_alive(&v[i].owner))
-			r = sweep_one(st, &v[i], ui, e);
-		else
-			continue;
-		done += r > 0;
+			k = sweep_one(st, &v[i], ui, &why);
+		/* Its own failure only: the others have waited as long. */
+		if (k < 0)
+			say_broken(ui, &v[i], &why);
+		done += k > 0;
 	}
 	lease_list_free(v, n);
 	return r < 0 ? r : done;

@@ -12,8 +12,13 @@
 #include "engine/ui.h"
 #include "store/lease.h"
 
-/* Number of leases dealt with, or a negative errno. */
+/*
+ * Number of leases dealt with, or a negative errno: the leases cannot be listed. One that cannot be dealt with is a note, stays
+ * as it is and holds up no other.
+ */
 int sweep_run(struct state *st, const struct run_ui *ui, struct err *e);
+/* Whether something lives in the lease, or it waits for a sweep that could not deal with it yet. */
+bool sweep_unsettled(const struct lease_row *l);
 /* 0, or ERR_CONFLICT that names the command that runs in the lease. */
 int sweep_in_use(struct state *st, const struct lease_row *l, struct err *e);
 /* lease_claim where a person asked for it: whoever has it is named. 0 or negative errno. */

@@ -238,6 +238,8 @@ static int serve(struct daemon *d, struct listen_at *at, struct err *e)
 	if (r == 0)
 		r = jobs_new(a, "/proc/self/exe", e);
 	if (r == 0)
+		jobs_adopt(a);
+	if (r == 0)
 		r = server_start(a, TAKE_FD(at->fd), e);
 	if (r < 0)
 		return r;

@@ -174,6 +174,8 @@ int environment_each(struct db *s, const struct environment_filter *f,
 	"SELECT 1 FROM env_leases WHERE environment_id=?1 AND policy='reuse_by_environment'" \
 	" AND status IN ('active','released','retained')"
 #define PENDING "SELECT 1 FROM env_leases WHERE environment_id=?1 AND status='pending_cleanup'"
+#define OPEN_RUNS \
+	"SELECT 1 FROM env_runs WHERE environment_id=?1 AND status IN ('queued','running')"
 #define IS_DEFAULT "SELECT 1 FROM settings WHERE key='defaultEnvironmentId' AND value=?1"
 
 int environment_blast(struct db *s, const char *id, struct environment_blast *ret, struct err *e)
@@ -186,7 +188,8 @@ int environment_blast(struct db *s, const char *id, struct environment_blast *re
 	    " (SELECT count(*) FROM env_leases WHERE environment_id=?1 AND status='active'),"
 	    " (SELECT count(*) FROM agents WHERE environment_id=?1),"
 	    " (SELECT count(*) FROM projects WHERE environment_id=?1),"
-	    " (SELECT count(*) FROM secret_bindings WHERE target_type='environment' AND target_id=?1)",
+	    " (SELECT count(*) FROM secret_bindings WHERE target_type='environment' AND target_id=?1),"
+	    " (SELECT count(*) FROM (" OPEN_RUNS "))",
 	    "s", id);
 
 	*ret = (struct environment_blast){0};
@@ -196,17 +199,18 @@ int environment_blast(struct db *s, const char *id, struct environment_blast *re
 		return r;
 	*ret = (struct environment_blast){sql_i64(&q, 0) != 0, sql_i64(&q, 1), sql_i64(&q, 2),
 					  sql_i64(&q, 3),      sql_i64(&q, 4), sql_i64(&q, 5),
-					  sql_i64(&q, 6)};
+					  sql_i64(&q, 6),      sql_i64(&q, 7)};
 	return 0;
 }
 
-int environment_remove(struct db *s, const char *id, struct err *e)
+int environment_remove(struct db *s, const char *id, bool with_runs, struct err *e)
 {
 	return sql_change(
 	    s, "delete environment", e,
 	    "DELETE FROM envs WHERE id=?1 AND driver<>'local' AND NOT EXISTS(" IS_DEFAULT
-	    ") AND NOT EXISTS(" PENDING ") AND NOT EXISTS(" REUSABLE ")",
-	    "s", id);
+	    ") AND NOT EXISTS(" PENDING ") AND NOT EXISTS(" REUSABLE
+	    ") AND (?2 OR NOT EXISTS(" OPEN_RUNS "))",
+	    "si", id, (int64_t)with_runs);
 }
 
 int environment_count(struct db *s, int64_t *ret, struct err *e)

@@ -26,7 +26,7 @@ struct environment_row {
 /* What hangs on an environment; see api.md 2.9. */
 struct environment_blast {
 	bool instance_default;
-	int64_t pending, reusable, active, agents, projects, bindings;
+	int64_t pending, reusable, active, agents, projects, bindings, open_runs;
 };
 
 void environment_row_done(struct environment_row *r);
@@ -55,8 +55,11 @@ int environment_each(struct db *s, const struct environment_filter *f,
 		     int (*cb)(void *arg, const struct environment_row *r), void *arg,
 		     struct err *e);
 int environment_blast(struct db *s, const char *id, struct environment_blast *ret, struct err *e);
-/* The predicates that block a deletion are part of the statement. 1 gone, 0 blocked or not there. */
-int environment_remove(struct db *s, const char *id, struct err *e);
+/*
+ * The predicates that block a deletion are part of the statement. 1 gone, 0 blocked or not there. with_runs: open runs
+ * do not block it; they go on without an environment.
+ */
+int environment_remove(struct db *s, const char *id, bool with_runs, struct err *e);
 /* The row of driver local, made if there is none (and its name is not taken). */
 int environment_ensure_local(struct db *s, struct err *e);
 int environment_count(struct db *s, int64_t *ret, struct err *e);

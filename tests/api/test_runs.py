@@ -149,6 +149,52 @@ class Runs(unittest.TestCase):
         self.assertEqual((end["status"], end["reason"]), ("cancelled", "cancelled"))
         self.assertEqual(self.content("cancelled"), b"kept\n", f.ask("I", "GET", f"/api/runs/{run}/report").body)
 
+    def test_cancelled_twice(self):
+        """Who says it again says the same: what was made comes back all the same."""
+        run = self.start("trap '' TERM; mkdir two; i=0; while [ $i -lt 200 ]; do echo $i >two/$i; i=$((i+1)); done; echo rea''dy; sleep 600")
+        wait_for("it to speak", lambda: b"ready" in self.raw_log(run))
+        for _ in range(3):
+            self.assertIn(f.ask("I", "POST", f"/api/runs/{run}/cancel", {}).status, (200, 409))
+        os.kill(self.owner(run), signal.SIGTERM)
+        end = self.end(run)
+        self.assertEqual((end["status"], end["workKept"]), ("cancelled", False), d.log[-5:])
+        self.assertEqual(self.content("two/199"), b"199\n")
+
+    def owner(self, run):
+        con = sqlite3.connect(f"{d.dir}/airlock/server.db", timeout=DEADLINE)
+        try:
+            return con.execute("select owner_pid from env_runs where id=?", (run,)).fetchone()[0]
+        finally:
+            con.close()
+
+    def test_much_in_an_environment(self):
+        """What an environment may hold, a run of it may have."""
+        env = f.make("r-much", "sandbox", NATIVE, envVars={f"V{i}": chr(1) * 700 + "x" * 100 if i % 2 else "y" * 800 for i in range(40)})
+        r = self.post({"command": "echo ${#V0} ${#V1}"}, env=env)
+        self.assertEqual(r.status, 202, r)
+        self.assertEqual(self.text(self.log(r.json["id"]), "stdout"), b"800 800\n")
+        self.end(r.json["id"])
+
+    def test_deleting_an_environment(self):
+        """CF-01: open runs are part of what a deletion hits; it needs consent, which is for them alone, and cancels them first."""
+        run, path = self.start("echo kept >deleted; echo rea''dy; sleep 600"), f"/api/environments/{self.env['id']}"
+        wait_for("it to speak", lambda: b"ready" in self.raw_log(run))
+        blast = f.ask("I", "GET", path + "/delete-blast-radius").json
+        self.assertEqual((blast["canDelete"], blast["deleteBlockedReasons"], blast["activeRuntimeUse"]["openRunCount"]), (False, ["open_runs"], 1))
+        for query in ("", "?cancelOpenRuns=yes", "?destroyReusableSandboxLeases=true"):
+            r = f.ask("I", "DELETE", path + query)
+            self.assertEqual((r.status, r.json["details"]["deleteBlockedReasons"]), (409, ["open_runs"]), query)
+        lease = f.ask("I", "POST", path + "/leases", {"companyId": f.c1, "leasePolicy": "reuse_by_environment"})
+        self.assertEqual(lease.status, 201, lease)
+        r = f.ask("I", "DELETE", path + "?cancelOpenRuns=true")
+        self.assertEqual((r.status, r.json["details"]["deleteBlockedReasons"]), (409, ["reusable_sandbox_lease", "open_runs"]))
+        self.assertEqual(self.get(run).json["status"], "running")
+        r = f.ask("I", "DELETE", path + "?cancelOpenRuns=true&destroyReusableSandboxLeases=true")
+        self.assertEqual((r.status, r.json["destroyedReusableSandboxLeaseCount"]), (200, 1), r)
+        end = self.end(run)
+        self.assertEqual((end["status"], end["environmentId"]), ("cancelled", None))
+        self.assertEqual(self.content("deleted"), b"kept\n")
+
     def raw_log(self, run):
         try:
             with open(f"{d.dir}/airlock/runs/{run}/log", "rb") as got:
@@ -238,6 +284,76 @@ class Runs(unittest.TestCase):
                 f.ask("I", "POST", f"/api/runs/{x}/cancel", {})
         self.assertEqual({self.end(x)["status"] for x in many}, {"cancelled"})
         self.assertEqual(self.log(many[9]), [])
+
+    def test_a_watcher_who_leaves_the_company(self):
+        """Its log ends for him, as the run does not exist for him any more; another company's member he may be."""
+        run = self.start("echo rea''dy; sleep 600")
+        d.cli("user", "join", "viewer", "--company", "C2")
+        c = http.client.HTTPConnection("127.0.0.1", d.port, timeout=DEADLINE)
+        try:
+            c.request("GET", f"/api/runs/{run}/log", headers={"Authorization": "Bearer " + f.token["V"]})
+            r = c.getresponse()
+            self.assertEqual(r.status, 200)
+            d.cli("user", "leave", "viewer", "--company", "C1")
+            self.assertNotIn(b"event: end", r.read())
+            self.assertEqual(self.get(run).json["status"], "running")
+            self.assertEqual(self.get(run, "V").status, 404)
+        finally:
+            c.close()
+            d.cli("user", "join", "viewer", "--company", "C1", "--role", "viewer")
+            d.cli("user", "leave", "viewer", "--company", "C2")
+            f.ask("I", "POST", f"/api/runs/{run}/cancel", {})
+        self.end(run)
+
+    def test_places_of_adopted_runs(self):
+        """Runs that a daemon before this one started take their places of the eight."""
+        many = [self.start("sleep 600") for _ in range(3)]
+        for x in many:
+            self.running(x)
+        d.process.kill()
+        d.process.wait(timeout=DEADLINE)
+        d.start()
+        try:
+            many += [self.start("sleep 600") for _ in range(6)]
+            wait_for("eight", lambda: sum(self.get(x).json["status"] == "running" for x in many) == 8)
+            self.assertEqual(self.get(many[8]).json["status"], "queued")
+            # An adopted one that ends makes room.
+            f.ask("I", "POST", f"/api/runs/{many[0]}/cancel", {})
+            self.running(many[8])
+        finally:
+            for x in many:
+                f.ask("I", "POST", f"/api/runs/{x}/cancel", {})
+        self.assertEqual({self.end(x)["status"] for x in many}, {"cancelled"})
+
+    def test_one_broken_lease(self):
+        """A lease that cannot be dealt with holds up no other: it is told, and the next one is recovered."""
+        broken, lost = (self.start("echo rescued >broke; echo rea''dy; sleep 600") for _ in range(2))
+        for run in (broken, lost):
+            wait_for("it to speak", lambda run=run: b"ready" in self.raw_log(run))
+        pids = [self.owner(broken), self.owner(lost)]
+        con = sqlite3.connect(f"{d.dir}/airlock/airlock.db", timeout=DEADLINE)
+        spec = con.execute("select spec from leases where id=(select lease_id from runs where id=?)", (broken,)).fetchone()[0]
+
+        def put(text):
+            con.execute("update leases set spec=? where id=(select lease_id from runs where id=?)", (text, broken))
+            con.commit()
+        put("{")
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        try:
+            end = self.end(lost)
+            self.assertEqual((end["status"], end["workKept"]), ("interrupted", True))
+            self.assertEqual(self.get(broken).json["status"], "running")
+            self.assertTrue(any("could not be dealt with" in line for line in d.log), d.log)
+        finally:
+            put(spec)
+            con.close()
+        d.stop()
+        d.start()
+        end = self.end(broken)
+        self.assertEqual((end["status"], end["workKept"]), ("interrupted", True))
+        d.cli("recover", broken)
+        self.assertEqual(self.content("broke"), b"rescued\n")
 
     def test_a_daemon_that_is_killed(self):
         """It goes on without the daemon, and the next one shows its end; one whose process is killed too is kept, and said so."""
