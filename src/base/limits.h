@@ -81,9 +81,10 @@
 #define REMOTE_UPLOAD_MS 120000	  /* the guest program on its way there, once for each of its versions */
 #define REMOTE_ALIVE_S 5	  /* silence after which ssh asks the other end for a sign of life; REMOTE_ALIVE_COUNT times, then the connection is lost */
 #define REMOTE_ALIVE_COUNT 4	  /* ... so that a connection on which nothing comes through is given up after 25 s */
-#define REMOTE_SILENT_MS 60000	  /* nothing heard from here: the guest there ends its commands; their work stays */
+#define REMOTE_SILENT_MS 60000	  /* nothing heard from here: the guest there ends its commands; their work stays. Nothing heard from there: the session is given up */
 #define REMOTE_SAY_MS 10000	  /* between two signs of life of ours */
 #define REMOTE_TAKE_MS 15000	  /* who connects again waits for the end of the one before; in the middle of that it is killed */
+#define REMOTE_TREE_MS 1800000	  /* writing what arrived of a workspace, or removing a run's directory; longer: given up */
 #define REMOTE_PERSIST_S 60	  /* an idle connection is kept so long for the next session */
 #define REMOTE_NOISE_MAX (64 << 10) /* bytes that a login shell may print before our script speaks: given up */
 

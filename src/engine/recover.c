@@ -9,6 +9,7 @@
 #include "base/str.h"
 #include "engine/changeset.h"
 #include "engine/history.h"
+#include "engine/interrupt.h"
 #include "engine/sweep.h"
 #include "store/run.h"
 
@@ -64,6 +65,7 @@ static int start(struct state *st, const struct lease_row *l, const struct lease
 		    e, ERR_NOT_FOUND,
 		    "the run was cut short before its workspace was copied in: there is no work");
 	leasespec_sandbox(s, l, dir, &spec);
+	spec.cancel = interrupt_first();
 	if (kept)
 		return ops->attach(&spec, ret, e);
 	/* Nobody is to stay: whoever recovers is the life line. */

@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "engine/changeset.h"
+#include "engine/interrupt.h"
 #include "engine/leasespec.h"
 #include "provider/provider.h"
 #include "store/run.h"
@@ -65,6 +66,8 @@ static int forget(struct state *st, const struct lease_row *l, const struct leas
 	if (!dir)
 		return err_set(e, ERR_NOMEM, "lease: out of memory");
 	leasespec_sandbox(spec, l, dir, &s);
+	/* The first signal stops the command; what it left goes away all the same. */
+	s.cancel = interrupt_second();
 	return err_wrap(e, ops->forget(&s, give_up, e), "what run of lease %s left elsewhere",
 			l->id);
 }

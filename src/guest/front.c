@@ -29,9 +29,10 @@
 #define SEND_MS 10000
 #define LAST_WORD_MS 2000
 
-enum { P_SIGNAL, P_SERVE, P_LANDER, P_MUX };
+enum { P_SIGNAL, P_SERVE, P_WORKER, P_MUX };
 
-struct lander_said {
+/* What takes long is a process's own: this one goes on hearing, and giving signs of life. */
+struct worker_said {
 	int error;
 	char what[RM_WHAT_MAX + 1];
 };
@@ -40,9 +41,9 @@ struct front {
 	struct mux mux;
 	struct chan serve;
 	struct front_place place;
-	pid_t serve_pid, lander;
-	int sigfd, lander_ctl;
-	uint32_t land_id;
+	pid_t serve_pid, worker;
+	int sigfd, worker_ctl;
+	uint32_t land_id; /* 0: the worker removes */
 	bool opened, ending, gone, said_fault;
 	int status;
 };
@@ -75,31 +76,7 @@ static void hello(struct front *f)
 	put(f, RM_HELLO, &b);
 }
 
-/* Requests before the start. ----------------------------------------------------------------- */
-
-static int on_open(struct front *f, struct view v)
-{
-	_cleanup_buf_ struct buf b = BUF_INIT(16);
-	char what[RM_WHAT_MAX + 1] = "";
-	struct rm_open m;
-	int r = f->opened ? -EPROTO : rm_open_get(v, &m);
-
-	if (r < 0)
-		return r;
-	f->opened = true;
-	r = front_place_open(&f->place, &m, what);
-	if (r < 0) {
-		fault(f, r, what);
-	} else if (m.flags & RO_REMOVE) {
-		put(f, RM_REMOVED, &b);
-		f->ending = true;
-	} else {
-		(void)buf_u32(&b, f->place.pack.index >= 0);
-		put(f, RM_OPENED, &b);
-	}
-	rm_open_done(&m);
-	return 0;
-}
+/* Workers. ------------------------------------------------------------------------------------ */
 
 /* The stream is the front's alone: its end must be its end. */
 static void leave_stream(void)
@@ -110,63 +87,127 @@ static void leave_stream(void)
 		(void)dup2(null, fd);
 }
 
-static _Noreturn void run_lander(struct front *f, int ctl, int in)
+/* in: of a landing; -1: m is to be removed. */
+static _Noreturn void run_worker(struct front *f, int ctl, int in, const struct rm_open *m)
 {
-	struct lander_said said = {0};
+	struct worker_said said = {0};
 	struct err e = ERR_INIT;
 
 	leave_stream();
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	fork_close((int[]){ctl, in, f->place.run}, 3);
-	said.error = -land(in, f->place.run, &e);
-	(void)snprintf(said.what, sizeof(said.what), "%.*s", RM_WHAT_MAX, e.text);
+	if (in >= 0) {
+		fork_close((int[]){ctl, in, f->place.run}, 3);
+		said.error = -land(in, f->place.run, &e);
+		(void)snprintf(said.what, sizeof(said.what), "%.*s", RM_WHAT_MAX, e.text);
+	} else {
+		fork_close(&ctl, 1);
+		said.error = -front_place_open(&f->place, m, said.what);
+	}
 	(void)send(ctl, &said, sizeof(said), MSG_NOSIGNAL);
 	_exit(0);
 }
 
-static int on_land(struct front *f, struct view v)
+static void start_worker(struct front *f, int in, const struct rm_open *m)
 {
-	struct cursor c;
-	int sv[2], in = -1;
+	int sv[2];
 
-	cursor_init(&c, v.p, v.n);
-	f->land_id = cursor_u32(&c);
-	if (!cursor_end(&c) || !f->opened || f->lander_ctl >= 0 || f->place.pack.index >= 0 ||
-	    mux_take_peers(&f->mux, f->land_id, &in, 1) != 1)
-		return -EPROTO;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv) < 0) {
-		(void)close(in);
-		fault(f, errno, "start to take the workspace");
-		return 0;
+		fault(f, errno, "start a worker");
+		return;
 	}
-	f->lander_ctl = sv[0];
-	f->lander = fork();
-	if (f->lander == 0)
-		run_lander(f, sv[1], in);
+	f->worker_ctl = sv[0];
+	f->worker = fork();
+	if (f->worker == 0)
+		run_worker(f, sv[1], in, m);
 	(void)close(sv[1]);
-	(void)close(in);
-	if (f->lander < 0)
-		fault(f, errno, "start to take the workspace");
-	return 0;
+	if (f->worker < 0)
+		fault(f, errno, "start a worker");
 }
 
-static void hear_lander(struct front *f)
+static void removed(struct front *f, const struct worker_said *said)
+{
+	const struct buf none = BUF_INIT(0);
+
+	if (said->error) {
+		fault(f, said->error, said->what);
+		return;
+	}
+	put(f, RM_REMOVED, &none);
+	f->ending = true;
+}
+
+static void landed(struct front *f, const struct worker_said *said)
 {
 	_cleanup_buf_ struct buf b = BUF_INIT(1024);
-	struct lander_said said = {0};
-	ssize_t n = recv(f->lander_ctl, &said, sizeof(said), MSG_DONTWAIT);
+	int error = said->error ? said->error : -front_place_landed(&f->place);
+
+	(void)rm_fault_put(&b, (uint32_t)error, said->what);
+	put(f, RM_LANDED, &b);
+	mux_end_group(&f->mux, f->land_id);
+}
+
+static void hear_worker(struct front *f)
+{
+	struct worker_said said = {0};
+	ssize_t n = recv(f->worker_ctl, &said, sizeof(said), MSG_DONTWAIT);
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	cleanup_fd(&f->lander_ctl);
+	cleanup_fd(&f->worker_ctl);
 	if (n != (ssize_t)sizeof(said))
 		said.error = ECANCELED;
 	said.what[RM_WHAT_MAX] = '\0';
-	if (said.error == 0)
-		said.error = -front_place_landed(&f->place);
-	(void)rm_fault_put(&b, (uint32_t)said.error, said.what);
-	put(f, RM_LANDED, &b);
-	mux_end_group(&f->mux, f->land_id);
+	if (f->land_id)
+		landed(f, &said);
+	else
+		removed(f, &said);
+}
+
+/* Requests before the start. ----------------------------------------------------------------- */
+
+static int open_place(struct front *f, const struct rm_open *m)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(16);
+	char what[RM_WHAT_MAX + 1] = "";
+	int r = front_place_open(&f->place, m, what);
+
+	if (r < 0) {
+		fault(f, r, what);
+		return 0;
+	}
+	(void)buf_u32(&b, f->place.pack.index >= 0);
+	put(f, RM_OPENED, &b);
+	return 0;
+}
+
+static int on_open(struct front *f, struct view v)
+{
+	struct rm_open m;
+	int r = f->opened ? -EPROTO : rm_open_get(v, &m);
+
+	if (r < 0)
+		return r;
+	f->opened = true;
+	if (m.flags & RO_REMOVE)
+		start_worker(f, -1, &m);
+	else
+		r = open_place(f, &m);
+	rm_open_done(&m);
+	return r;
+}
+
+static int on_land(struct front *f, struct view v)
+{
+	_cleanup_fd_ int in = -1;
+	struct cursor c;
+
+	cursor_init(&c, v.p, v.n);
+	f->land_id = cursor_u32(&c);
+	if (!cursor_end(&c) || !f->land_id || f->place.run < 0 || f->worker_ctl >= 0 ||
+	    f->place.pack.index >= 0 || mux_take_peers(&f->mux, f->land_id, &in, 1) != 1)
+		return -EPROTO;
+	start_worker(f, in, NULL);
+	return 0;
 }
 
 static _Noreturn void run_serve(struct front *f, int sock)
@@ -180,7 +221,7 @@ static int on_start(struct front *f, struct view v)
 {
 	int sv[2];
 
-	if (v.n || f->serve_pid || f->place.pack.index < 0 || f->lander_ctl >= 0)
+	if (v.n || f->serve_pid || f->place.pack.index < 0 || f->worker_ctl >= 0)
 		return -EPROTO;
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv) < 0) {
 		fault(f, errno, "start");
@@ -370,8 +411,8 @@ static bool reap(struct front *f)
 		if (pid == f->serve_pid) {
 			f->serve_pid = -1;
 			f->ending = true;
-		} else if (pid == f->lander) {
-			f->lander = -1;
+		} else if (pid == f->worker) {
+			f->worker = -1;
 		}
 	}
 	return pid == 0;
@@ -390,8 +431,10 @@ static void hear_signals(struct front *f)
 static int wait_ms(const struct front *f)
 {
 	int64_t due = f->mux.heard_ns + REMOTE_SILENT_MS * NS_PER_MS, held = mux_due_ns(&f->mux);
+	int64_t say = mux_alive_ns(&f->mux);
 
-	return clock_poll_ms(held < due ? held : due, clock_mono_ns());
+	due = held < due ? held : due;
+	return clock_poll_ms(say < due ? say : due, clock_mono_ns());
 }
 
 static void turn(struct front *f, int ms)
@@ -401,7 +444,7 @@ static void turn(struct front *f, int ms)
 
 	p[P_SIGNAL] = (struct pollfd){.fd = f->sigfd, .events = POLLIN};
 	p[P_SERVE] = (struct pollfd){.fd = mux_roomy(&f->mux) ? f->serve.fd : -1, .events = POLLIN};
-	p[P_LANDER] = (struct pollfd){.fd = f->lander_ctl, .events = POLLIN};
+	p[P_WORKER] = (struct pollfd){.fd = f->worker_ctl, .events = POLLIN};
 	n = mux_poll(&f->mux, p + P_MUX);
 	if (f->gone)
 		for (size_t i = P_MUX; i < P_MUX + n; i++)
@@ -416,9 +459,11 @@ static void turn(struct front *f, int ms)
 		hear_stream(f);
 	if (p[P_SERVE].revents)
 		hear_serve(f);
-	if (p[P_LANDER].revents)
-		hear_lander(f);
+	if (p[P_WORKER].revents)
+		hear_worker(f);
 	say_due(f);
+	if (!f->gone)
+		mux_alive(&f->mux, clock_mono_ns());
 	f->gone |= f->mux.eof || clock_mono_ns() > f->mux.heard_ns + REMOTE_SILENT_MS * NS_PER_MS;
 	f->ending |= f->gone;
 }
@@ -428,8 +473,8 @@ static void end_all(struct front *f)
 {
 	int64_t until = clock_mono_ns() + KILL_GRACE_MS * NS_PER_MS;
 
-	if (f->lander > 0)
-		(void)kill(f->lander, SIGKILL);
+	if (f->worker > 0)
+		(void)kill(f->worker, SIGKILL);
 	chan_done(&f->serve);
 	while (f->serve_pid > 0 && clock_mono_ns() < until)
 		turn(f, 50);
@@ -455,7 +500,7 @@ int front(void)
 	static struct front f;
 	sigset_t set;
 
-	f.sigfd = f.lander_ctl = f.serve.fd = -1;
+	f.sigfd = f.worker_ctl = f.serve.fd = -1;
 	front_place_init(&f.place);
 	mux_init(&f.mux, STDIN_FILENO, STDOUT_FILENO, false);
 	(void)sigemptyset(&set);

@@ -2,25 +2,20 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/limits.h"
-#include "base/str.h"
+#include "guest/front_lock.h"
 #include "guest/land.h"
 
 #define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 #define RUNTIME ".airlock-runtime"
 #define RUNS "runs"
-#define LOOK_MS 20
 
 _Static_assert(sizeof(REMOTE_RUNS) == sizeof(RUNTIME "/" RUNS), "one name for one place");
 
@@ -86,58 +81,24 @@ static int runs_dir(int root, bool make, int *ret_runtime)
 	return r;
 }
 
-/* Who holds the lock, if it wrote its number. */
-static pid_t holder(int lock)
+/* flags as in struct rm_open. */
+static int open_run(struct front_place *p, int runs, const char *lease, unsigned flags, char *what)
 {
-	char text[24] = "";
-	uint64_t v = 0;
-	ssize_t n = pread(lock, text, sizeof(text) - 1, 0);
-
-	if (n <= 0 || str_to_u64(text, INT32_MAX, &v) < 0)
-		return 0;
-	return (pid_t)v;
-}
-
-/* The lock is the proof that the number is its holder's and no other process's. */
-static int take_lock(int lock)
-{
-	const struct timespec nap = {.tv_nsec = LOOK_MS * NS_PER_MS};
-	int64_t now = clock_mono_ns(), kill_at = now + REMOTE_TAKE_MS / 2 * NS_PER_MS;
-	int64_t until = now + REMOTE_TAKE_MS * NS_PER_MS;
-	bool asked = false;
-	char text[24];
-
-	while (flock(lock, LOCK_EX | LOCK_NB) < 0) {
-		pid_t pid = holder(lock);
-
-		if (errno != EWOULDBLOCK && errno != EINTR)
-			return -errno;
-		now = clock_mono_ns();
-		if (now > until)
-			return -EBUSY;
-		if (pid > 1 && (!asked || now > kill_at))
-			(void)kill(pid, asked ? SIGKILL : SIGTERM);
-		asked = true;
-		(void)nanosleep(&nap, NULL);
-	}
-	(void)snprintf(text, sizeof(text), "%d", (int)getpid());
-	if (ftruncate(lock, 0) < 0 || pwrite(lock, text, strlen(text), 0) < 0)
-		return -errno;
-	return 0;
-}
-
-static int open_run(struct front_place *p, int runs, const char *lease, bool make, char *what)
-{
+	char node[FRONT_NODE_MAX + 1];
 	bool made;
 	int r;
 
-	p->run = own_dir(runs, lease, make, &made);
+	p->run = own_dir(runs, lease, !(flags & RO_REMOVE), &made);
 	if (p->run < 0)
 		return failed(what, -p->run, "make the directory of run", lease);
-	p->lock = openat(p->run, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	p->lock =
+	    openat(p->run, "lock", O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (p->lock < 0)
 		return failed(what, errno, "lock the directory of run", lease);
-	r = take_lock(p->lock);
+	r = front_lock_take(p->lock, flags & RO_SHARED, REMOTE_TAKE_MS, node);
+	if (r == -EBUSY && node[0])
+		return failed(what, -r, "end the session of this run that is going on on machine",
+			      node);
 	return r < 0 ? failed(what, -r, "lock the directory of run", lease) : 0;
 }
 
@@ -159,7 +120,7 @@ static int remove_run(struct front_place *p, int root, const struct rm_open *m, 
 		return 0;
 	if (runs < 0)
 		return failed(what, -runs, "open", REMOTE_RUNS);
-	r = open_run(p, runs, m->lease, false, what);
+	r = open_run(p, runs, m->lease, m->flags, what);
 	if (r == -ENOENT)
 		return 0;
 	if (r == 0) {
@@ -204,7 +165,7 @@ int front_place_open(struct front_place *p, const struct rm_open *m, char *what)
 	runs = runs_dir(root, true, &runtime);
 	if (runs < 0)
 		return failed(what, -runs, "make " REMOTE_RUNS " in", m->root);
-	r = open_run(p, runs, m->lease, true, what);
+	r = open_run(p, runs, m->lease, m->flags, what);
 	if (r == 0) {
 		r = front_place_landed(p);
 		r = r == -ENOENT ? 0 : r;

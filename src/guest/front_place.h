@@ -1,7 +1,7 @@
 /*
  * front_place.h: a run's directory on another machine: <root>/.airlock-runtime/runs/<lease>, mode 0700.
  *
- *   lock       flock of the front that uses it; holds its number
+ *   lock       of those that work in it (front_lock.h)
  *   workspace  the tree that commands work in
  *   sent       the manifest of what was sent
  *   index      what it looked like when it had landed (delta.h): there only when all of it had

@@ -265,9 +265,18 @@ int land(int in, int run, struct err *e)
 
 /* Removal. ---------------------------------------------------------------------------------- */
 
-static int remove_at(int dir, const char *name, unsigned depth);
+/* Levels that are walked down; deeper ones first move up, so that neither the stack nor descriptors run out. */
+#define DOWN_MAX 64
 
-static int empty_dir(int fd, unsigned depth)
+struct removal {
+	int top;	/* the tree's own directory: what is too deep moves there */
+	unsigned moved; /* how many did: a number that makes their names new */
+	bool again;	/* some did since it was last read through */
+};
+
+static int remove_at(struct removal *w, int dir, const char *name, unsigned depth);
+
+static int empty_dir(struct removal *w, int fd, unsigned depth)
 {
 	_cleanup_dir_ DIR *d = fdopendir(fd);
 	struct dirent *ent;
@@ -278,13 +287,37 @@ static int empty_dir(int fd, unsigned depth)
 		(void)close(fd);
 		return r;
 	}
-	while (r == 0 && (ent = readdir(d)))
-		if (strcmp(ent->d_name, ".") != 0 && strcmp(ent->d_name, "..") != 0)
-			r = remove_at(dirfd(d), ent->d_name, depth);
+	if (depth == 1)
+		w->top = dirfd(d);
+	do {
+		w->again = false;
+		rewinddir(d);
+		while (r == 0 && (ent = readdir(d)))
+			if (strcmp(ent->d_name, ".") != 0 && strcmp(ent->d_name, "..") != 0)
+				r = remove_at(w, dirfd(d), ent->d_name, depth);
+	} while (r == 0 && depth == 1 && w->again);
 	return r;
 }
 
-static int remove_at(int dir, const char *name, unsigned depth)
+/* Its turn comes when the top is read again. */
+static int move_up(struct removal *w, int dir, const char *name)
+{
+	char to[32];
+
+	for (int i = 0; i < 1000; i++) {
+		(void)snprintf(to, sizeof(to), ".airlock-deep-%u", w->moved++);
+		/* To an entry that is there already only an empty directory's place could be lost. */
+		if (renameat(dir, name, w->top, to) == 0) {
+			w->again = true;
+			return 0;
+		}
+		if (errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR)
+			break;
+	}
+	return -errno;
+}
+
+static int remove_at(struct removal *w, int dir, const char *name, unsigned depth)
 {
 	int fd, r;
 
@@ -302,8 +335,11 @@ static int remove_at(int dir, const char *name, unsigned depth)
 	if (fd < 0)
 		return -errno;
 	(void)fchmod(fd, 0700);
-	/* Deeper than anything that we bring: somebody made it so, and the stack is not for that. */
-	r = depth < 1000 ? empty_dir(fd, depth + 1) : (close(fd), -ELOOP);
+	if (depth > DOWN_MAX) {
+		(void)close(fd);
+		return move_up(w, dir, name);
+	}
+	r = empty_dir(w, fd, depth + 1);
 	if (r == 0 && unlinkat(dir, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
 		r = -errno;
 	return r;
@@ -311,5 +347,7 @@ static int remove_at(int dir, const char *name, unsigned depth)
 
 int land_remove(int dir, const char *name)
 {
-	return remove_at(dir, name, 0);
+	struct removal w = {.top = -1};
+
+	return remove_at(&w, dir, name, 0);
 }

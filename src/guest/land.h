@@ -17,7 +17,7 @@
 int land(int in, int run, struct err *e);
 /*
  * Removes dir/name with everything below it, through descriptors and never through a link; directories that deny it
- * are opened up first. 0 (also when it is not there), negative errno.
+ * are opened up first, and however deep they are. 0 (also when it is not there), negative errno.
  */
 int land_remove(int dir, const char *name);
 

@@ -459,3 +459,16 @@ int64_t mux_due_ns(const struct mux *m)
 			due = m->last[i].until_ns;
 	return due;
 }
+
+int64_t mux_alive_ns(const struct mux *m)
+{
+	/* What waits is a sign itself, once it gets through. */
+	return m->tx.len > m->tx_off || m->out < 0 ? INT64_MAX
+						   : m->said_ns + REMOTE_SAY_MS * NS_PER_MS;
+}
+
+void mux_alive(struct mux *m, int64_t now_ns)
+{
+	if (now_ns >= mux_alive_ns(m))
+		(void)mux_put(m, MX_ALIVE, NULL, 0);
+}

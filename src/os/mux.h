@@ -86,6 +86,10 @@ int mux_next(struct mux *m, struct frame *ret);
 int mux_hold(struct mux *m, uint32_t group, uint8_t type, struct view payload, int64_t until_ns);
 /* One whose time has come, if any; the group's channels are ended. The payload is the caller's to free. */
 bool mux_due(struct mux *m, int64_t now_ns, uint8_t *ret_type, struct buf *ret_payload);
+/* A sign of life, when nothing of ours has gone out for REMOTE_SAY_MS and nothing waits to. */
+void mux_alive(struct mux *m, int64_t now_ns);
+/* When that is to be asked at the latest; INT64_MAX. */
+int64_t mux_alive_ns(const struct mux *m);
 /* When mux_due wants to be asked at the latest; INT64_MAX. */
 int64_t mux_due_ns(const struct mux *m);
 

@@ -79,8 +79,9 @@ static int spawn(struct process *p, const struct process_opts *o, const struct e
 	}
 	(void)sigemptyset(&none);
 	(void)sigfillset(&all);
-	(void)posix_spawnattr_setflags(&at, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
-						POSIX_SPAWN_SETSIGDEF);
+	(void)posix_spawnattr_setflags(
+	    &at, (short)((o->session ? POSIX_SPAWN_SETSID : POSIX_SPAWN_SETPGROUP) |
+			 POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
 	(void)posix_spawnattr_setpgroup(&at, 0);
 	(void)posix_spawnattr_setsigmask(&at, &none);
 	(void)posix_spawnattr_setsigdefault(&at, &all);

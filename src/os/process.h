@@ -36,7 +36,8 @@ struct process_opts {
 	/* Bytes of address space, and of one file, that the child and its children may have; 0: ours */
 	uint64_t mem_max, file_max;
 	const volatile int
-	    *cancel; /* non-zero: stop with -ECANCELED; looked at some 10 times a second */
+	    *cancel;  /* non-zero: stop with -ECANCELED; looked at some 10 times a second */
+	bool session; /* a session of its own: neither it nor its children can ask on a terminal */
 };
 #define PROCESS_OPTS_INIT                               \
 	{                                               \

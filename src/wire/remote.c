@@ -20,7 +20,7 @@ static bool name_fits(const char *s)
 
 static bool open_fits(const struct rm_open *m)
 {
-	return !(m->flags & ~RO_REMOVE) && strlen(m->root) < PATH_MEMBER_MAX / 2 &&
+	return !(m->flags & ~(RO_REMOVE | RO_SHARED)) && strlen(m->root) < PATH_MEMBER_MAX / 2 &&
 	       path_is_absolute_normal(m->root) && name_fits(m->lease);
 }
 
@@ -76,7 +76,10 @@ int rm_setup_put(struct buf *b, const struct rm_setup *m)
 {
 	(void)buf_str(b, m->hash);
 	(void)buf_str(b, m->machine);
-	return buf_u64(b, m->size);
+	(void)buf_u64(b, m->size);
+	(void)buf_u32(b, m->shell_ms);
+	(void)buf_u32(b, m->upload_ms);
+	return buf_u32(b, m->silent_ms);
 }
 
 int rm_setup_get(struct view p, struct rm_setup *ret)
@@ -87,6 +90,9 @@ int rm_setup_get(struct view p, struct rm_setup *ret)
 	*ret = (struct rm_setup){.hash = cursor_strdup(&c, WORD_MAX)};
 	ret->machine = cursor_strdup(&c, WORD_MAX);
 	ret->size = cursor_u64(&c);
+	ret->shell_ms = cursor_u32(&c);
+	ret->upload_ms = cursor_u32(&c);
+	ret->silent_ms = cursor_u32(&c);
 	return ret->hash && ret->machine && cursor_end(&c) ? 0 : -EPROTO;
 }
 

@@ -60,6 +60,7 @@ enum link_end {
 };
 
 #define RO_REMOVE 1u /* end who holds it, remove the run's directory */
+#define RO_SHARED 2u /* of a kept lease: beside other sessions of it */
 
 struct rm_open {
 	uint32_t flags;
@@ -82,6 +83,8 @@ struct rm_fault {
 struct rm_setup {
 	char *hash, *machine;
 	uint64_t size;
+	/* How long the login shell has to answer, the guest program to arrive, and the guest may be silent. */
+	uint32_t shell_ms, upload_ms, silent_ms;
 };
 
 /* As in guest.h: every put 0, -E2BIG, -EINVAL or -ENOMEM, every get exact. Release what a get filled with its done. */

@@ -37,9 +37,9 @@ class Sshd:
         self.known("[127.0.0.1]:%d %s\n" % (self.port, self.host_key))
         self.shell('exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"')
         with open(top + "/config", "w", encoding="ascii") as f:
-            f.write("Port %d\nListenAddress 127.0.0.1\nHostKey %s/host\nPidFile none\nAuthorizedKeysFile %s/authorized\n"
+            f.write("Port %d\nListenAddress 127.0.0.1\nHostKey \"%s/host\"\nPidFile none\nAuthorizedKeysFile \"%s/authorized\"\n"
                     "StrictModes no\nUsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nMaxStartups 100\n"
-                    "SetEnv HOME=%s PATH=/usr/bin:/bin\nForceCommand %s/shell\nBanner %s/banner\n"
+                    "SetEnv HOME=\"%s\" PATH=/usr/bin:/bin\nForceCommand \"%s/shell\"\nBanner \"%s/banner\"\n"
                     % (self.port, top, top, self.home, top, top))
         with open(top + "/banner", "w", encoding="ascii") as f:
             f.write("No trespassing. airlock " * 200 + "\n")

@@ -7,7 +7,7 @@ usage: test_ssh.py AIRLOCK [unittest arguments]
 import os, shutil, signal, subprocess, sys, unittest
 
 from run_box import DEADLINE, alive, link, look, parent, pids, snapshot, until
-from ssh_box import END, Remote, SSHD, key, lie, member
+from ssh_box import END, Remote, SSHD, Sshd, key, lie, member
 
 AIRLOCK = os.path.realpath(sys.argv.pop(1))
 PROGS = os.path.dirname(AIRLOCK)
@@ -154,6 +154,13 @@ class Ssh(unittest.TestCase):
                     return
         self.killed(6, front)
 
+    def test_trees_deeper_than_any_stack_go_away_there(self):
+        # Deeper than a path can name, so it does not come back either, and stays until it is given up.
+        self.r.run("-q", "--", "exec python3 -c 'import os\nfor i in range(1500): os.mkdir(\"x\"); os.chdir(\"x\")'")
+        self.assertEqual(len(self.r.runs_there()), 1)
+        p = self.r.airlock("rm", "--all", "--force")
+        self.assertEqual(self.r.runs_there(), [], p.stderr)
+
     def test_two_runs_at_once_do_not_meet(self):
         first = self.r.start("-q", "--", "echo 1 >one; echo up; read x; ls", stdin=subprocess.PIPE)
         self.assertEqual(first.stdout.readline(), b"up\n")
@@ -200,6 +207,27 @@ class Ssh(unittest.TestCase):
         self.fails("connection refused", "--", "true")
         self.r.words[1] = "nothing.invalid:" + self.r.there
         self.fails("cannot be resolved", "--", "true")
+
+    def test_a_jump_host_is_met_with_the_same_options(self):
+        s, odd = self.r.sshd, self.r.top + "/it's a jump"
+        os.mkdir(odd)
+        jump = Sshd(odd + "/j")
+        self.addCleanup(jump.stop)
+        shutil.copy(s.top + "/id.pub", jump.top + "/authorized")
+        self.r.words += ["--ssh-jump", "127.0.0.1:%d" % jump.port]
+        # Nobody is asked: neither here nor on a terminal.
+        self.fails("no way through the jump host", "--", "true")
+        with open(jump.top + "/log", "rb") as f:
+            self.assertNotIn(b"Accepted publickey", f.read())
+        s.known("[127.0.0.1]:%d %s\n[127.0.0.1]:%d %s\n" % (s.port, s.host_key, jump.port, jump.host_key))
+        self.assertEqual(self.ok("-q", "--", "echo mine").stdout, b"mine\n")
+        with open(jump.top + "/log", "rb") as f:
+            self.assertIn(b"Accepted publickey", f.read())
+        # Through two of them, and with names that a shell would read.
+        shutil.copytree(s.top, odd + "/s", ignore=shutil.ignore_patterns("home"))
+        self.r.words[3], self.r.words[5] = odd + "/s/id", odd + "/s/known"
+        self.r.words[-1] = "127.0.0.1:%d,127.0.0.1:%d" % (jump.port, jump.port)
+        self.assertEqual(self.ok("-q", "--", "echo mine").stdout, b"mine\n")
 
     def test_a_key_that_others_may_read_is_refused_before_anything(self):
         os.chmod(self.r.sshd.top + "/id", 0o644)

@@ -64,8 +64,10 @@ static void words_are_judged_K1(void **state)
 
 static void further_words_are_judged(void **state)
 {
-	static const char *const bad[] = {
-	    "key=rel", "key=/a\"b", "config=/a%h", "jump=-x", "jump=a b", "other=/x", ""};
+	static const char *const bad[] = {"key=rel", "key=/a\"b", "config=/a%h",
+					  "jump=-x", "jump=a b",  "jump=a,-oX=y",
+					  "jump=a,", "jump=a;id", "other=/x",
+					  ""};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
@@ -109,6 +111,35 @@ static void ours_come_first_and_the_host_behind_the_end_of_options_FR_B197(void 
 	assert_true(at(argv, "-oUserKnownHostsFile=\"/n\"") < end);
 	assert_true(at(argv, "-oControlPath=\"/s/k\"") < end);
 	assert_true(at(argv, "-oForwardAgent=no") < end);
+	assert_true(at(argv, "-oGSSAPIDelegateCredentials=no") < end);
+}
+
+/* What ssh hands to a shell, its own tokens filled in. */
+static void jump_hosts_get_our_options_and_no_shell_reads_a_word(void **state)
+{
+	char *v[] = {(char *)(uintptr_t) "h:/d", (char *)(uintptr_t) "key=/it's $(k)",
+		     (char *)(uintptr_t) "jump=u@a:22,[fe80::1%eth0]:2200", NULL};
+	_cleanup_ssh_target_ struct ssh_target t = {0};
+	_cleanup_strv_ char **argv = NULL;
+	const char *jump, *inner;
+	size_t i = 0;
+
+	(void)state;
+	assert_int_equal(ssh_target_parse(v, &t, NULL), 0);
+	assert_int_equal(ssh_target_argv(&t, NULL, "CMD", &argv, NULL), 0);
+	while (argv[i] && !str_starts(argv[i], "-oProxyCommand="))
+		i++;
+	assert_true(i < at(argv, "--"));
+	jump = argv[i];
+	assert_non_null(strstr(jump, "'-oBatchMode=yes' "));
+	assert_non_null(strstr(jump, "'-oStrictHostKeyChecking=yes' "));
+	assert_non_null(strstr(jump, "'-oIdentityFile=\"/it'\\''s $(k)\"' "));
+	/* The hop nearest to the target is the outermost; what ssh expands there is kept for the next one. */
+	assert_non_null(strstr(jump, "'-oPort=2200' -W '[%h]:%p' -- 'fe80::1%%eth0'"));
+	inner = strstr(jump, "'-oProxyCommand=");
+	assert_non_null(inner);
+	assert_non_null(strstr(inner, "-W '\\''[%%h]:%%p'\\'' -- '\\''a'\\'''"));
+	assert_true(inner < strstr(jump, "'-oPort=2200'"));
 }
 
 static void the_script_suits_every_shell(void **state)
@@ -160,6 +191,7 @@ int main(void)
 	    cmocka_unit_test(words_are_judged_K1),
 	    cmocka_unit_test(further_words_are_judged),
 	    cmocka_unit_test(ours_come_first_and_the_host_behind_the_end_of_options_FR_B197),
+	    cmocka_unit_test(jump_hosts_get_our_options_and_no_shell_reads_a_word),
 	    cmocka_unit_test(the_script_suits_every_shell),
 	    cmocka_unit_test(lines_are_found_among_noise_K6),
 	};

@@ -105,6 +105,13 @@ int ssh_explain(const struct ssh_target *t, uint32_t how, const char *said, bool
 
 	if (how == LINK_REFUSED)
 		return refused(t, said, e);
+	/* What the ssh of a jump host says is lost where connections are shared: ssh gives it no place. */
+	if (!up && t->jump && how != LINK_REFUSED && strstr(said, "kex_exchange_identification"))
+		return err_set(
+		    e, ERR_UNAVAILABLE,
+		    "ssh %s: there is no way through the jump host %s: its host key is not known, its login was refused, or it does "
+		    "not reach the target; nothing was sent. 'ssh -J %s %s' in a terminal shows which",
+		    t->label, t->jump, t->jump, t->host);
 	for (size_t i = 0; !up && i < ARRAY_LEN(causes); i++)
 		if (strstr(said, causes[i].said))
 			return err_set(e, causes[i].code, "ssh %s: %s", t->label, causes[i].text);

@@ -46,6 +46,7 @@ struct link {
 	char nonce[SCRIPT_NONCE + 1];
 	struct buf got; /* before the guest speaks */
 	struct buf said;
+	bool shut; /* its output ended before the guest spoke */
 	bool hello, ending, orphan;
 	int64_t end_ns;
 	enum link_end how; /* 0: not over */
@@ -167,21 +168,41 @@ static int make_nonce(char out[SCRIPT_NONCE + 1])
 	return 0;
 }
 
-/* Waits for ssh's output, and airlock's end. False: time is over, or l->how says what is. */
+/* What the shell prints is taken whoever waits for it: one that is full of it would read nothing from us either. */
+static void hear_shell(struct link *l)
+{
+	char *to = buf_room(&l->got, CHUNK);
+	ssize_t k = to ? read(l->out, to, CHUNK) : -1;
+
+	if (!to)
+		l->how = LINK_NOISE;
+	else if (k > 0)
+		buf_add(&l->got, (size_t)k);
+	else
+		l->shut = k == 0 || (errno != EAGAIN && errno != EINTR);
+}
+
+/* Waits for ssh's output, and airlock's end. False: l->how says what is over. */
 static bool wait_shell(struct link *l, int64_t until, short more)
 {
 	struct pollfd p[4] = {{.fd = l->up.fd, .events = POLLIN},
 			      {.fd = l->err, .events = POLLIN},
-			      {.fd = l->out, .events = POLLIN},
+			      {.fd = l->shut ? -1 : l->out, .events = POLLIN},
 			      {.fd = more ? l->in : -1, .events = more}};
+	int64_t now = clock_mono_ns();
 	struct frame f;
 
-	if (poll(p, 4, clock_poll_ms(until, clock_mono_ns())) == 0) {
+	/* The clock itself is asked: a shell that goes on printing never lets a wait run out. */
+	if (now >= until || poll(p, 4, clock_poll_ms(until, now)) == 0) {
 		l->how = LINK_SILENT;
 		return false;
 	}
 	if (p[1].revents)
 		hear_stderr(l);
+	if (p[2].revents)
+		hear_shell(l);
+	if (l->how)
+		return false;
 	if (p[0].revents && chan_recv(&l->up, 0, &f, NULL, NULL) != -EAGAIN) {
 		/* It has nothing to say before we are ready: it has gone. */
 		l->orphan = true;
@@ -197,19 +218,12 @@ static enum script_word hear_script(struct link *l, int64_t until)
 	struct view detail = {0};
 	size_t used;
 
-	while (wait_shell(l, until, 0)) {
-		enum script_word w;
-		char *to = buf_room(&l->got, CHUNK);
-		ssize_t k = to ? read(l->out, to, CHUNK) : -1;
+	do {
+		enum script_word w = SCRIPT_NOTHING;
 
-		if (!to) {
-			l->how = LINK_NOISE;
-			return SCRIPT_NOTHING;
-		}
-		if (k < 0 && (errno == EAGAIN || errno == EINTR))
-			continue;
-		buf_add(&l->got, k > 0 ? (size_t)k : 0);
-		w = script_find(l->got.data, l->got.len, l->nonce, &used, &detail);
+		/* What came while we wrote is there already. */
+		if (l->got.len)
+			w = script_find(l->got.data, l->got.len, l->nonce, &used, &detail);
 		if (w == SCRIPT_FAIL) {
 			buf_reset(&l->said);
 			(void)buf_put(&l->said, detail.p,
@@ -221,11 +235,11 @@ static enum script_word hear_script(struct link *l, int64_t until)
 			buf_drop(&l->got, used);
 			return w;
 		}
-		if (k <= 0) {
+		if (l->shut) {
 			l->how = LINK_NO_SHELL;
 			return w;
 		}
-	}
+	} while (wait_shell(l, until, 0));
 	return SCRIPT_NOTHING;
 }
 
@@ -270,7 +284,7 @@ static bool send_program(struct link *l, int64_t until)
 
 static bool bring_up(struct link *l)
 {
-	int64_t until = clock_mono_ns() + (REMOTE_CONNECT_S * 1000 + REMOTE_SHELL_MS) * NS_PER_MS;
+	int64_t until = clock_mono_ns() + (int64_t)l->setup.shell_ms * NS_PER_MS;
 	char line[512];
 	enum script_word w;
 	int n = snprintf(line, sizeof(line), "%s %s %llu %s\n", l->nonce, l->setup.hash,
@@ -286,7 +300,7 @@ static bool bring_up(struct link *l)
 	w = hear_script(l, until);
 	if (l->how)
 		return false;
-	until = clock_mono_ns() + REMOTE_UPLOAD_MS * NS_PER_MS;
+	until = clock_mono_ns() + (int64_t)l->setup.upload_ms * NS_PER_MS;
 	if (!send_bytes(l, "go\n", 3, until))
 		return false;
 	if (w == SCRIPT_NEED && !send_program(l, until))
@@ -462,8 +476,10 @@ static void say_due(struct link *l)
 
 static int wait_ms(const struct link *l)
 {
-	int64_t due = l->mux.said_ns + REMOTE_SAY_MS * NS_PER_MS;
+	int64_t due = mux_alive_ns(&l->mux);
+	int64_t silent = l->mux.heard_ns + (int64_t)l->setup.silent_ms * NS_PER_MS;
 
+	due = silent < due ? silent : due;
 	if (l->ending && l->end_ns < due)
 		due = l->end_ns;
 	return clock_poll_ms(due, clock_mono_ns());
@@ -493,9 +509,11 @@ static void turn(struct link *l)
 		hear_up(l);
 	l->orphan |= p[P_UP].revents & (POLLHUP | POLLERR);
 	say_due(l);
-	if (clock_mono_ns() - l->mux.said_ns >= REMOTE_SAY_MS * NS_PER_MS)
-		(void)mux_put(&l->mux, MX_ALIVE, NULL, 0);
-	if (l->ending && clock_mono_ns() >= l->end_ns && !l->how)
+	mux_alive(&l->mux, clock_mono_ns());
+	/* ssh asks whether the machine is there; this asks whether the guest is. */
+	if (!l->how &&
+	    ((l->ending && clock_mono_ns() >= l->end_ns) ||
+	     clock_mono_ns() >= l->mux.heard_ns + (int64_t)l->setup.silent_ms * NS_PER_MS))
 		l->how = LINK_SILENT;
 }
 
@@ -523,7 +541,7 @@ int link_serve(int sock)
 	chan_init(&l->up, sock, true);
 	l->in = l->out = l->err = l->program = l->mux.in = l->mux.out = -1;
 	buf_init(&l->to_up, UP_MAX);
-	buf_init(&l->got, REMOTE_NOISE_MAX);
+	buf_init(&l->got, REMOTE_NOISE_MAX + CHUNK);
 	buf_init(&l->said, SAID_KEEP);
 	r = take_setup(l, &e);
 	if (r == 0)

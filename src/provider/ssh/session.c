@@ -26,6 +26,8 @@
 /* sun_path, less what ssh appends while it makes the socket (".", 16 letters) and the end. */
 #define CONTROL_MAX (108 - 17 - 1)
 #define KEY_DIGITS 16
+/* From a request to its answer. Silence of the whole session is airlock-remote's to notice. */
+#define ANSWER_MS (REMOTE_TAKE_MS + 60000)
 
 /* Where the connection's socket lies. -------------------------------------------------------- */
 
@@ -103,7 +105,11 @@ static int send_setup(struct ssh_session *x, int in, int out, struct err *e)
 	_cleanup_free_ char *path = NULL;
 	_cleanup_fd_ int program = -1;
 	char hash[2 * crypto_hash_sha256_BYTES + 1], machine[160];
-	struct rm_setup m = {.hash = hash, .machine = machine};
+	struct rm_setup m = {.hash = hash,
+			     .machine = machine,
+			     .shell_ms = REMOTE_CONNECT_S * 1000 + REMOTE_SHELL_MS,
+			     .upload_ms = REMOTE_UPLOAD_MS,
+			     .silent_ms = REMOTE_SILENT_MS};
 	struct utsname u;
 	int r = self_helper("airlock-guest", &path, e);
 
@@ -137,6 +143,8 @@ static int start_ssh(struct ssh_session *x, const struct sandbox_spec *s, int in
 	o.envp = (const char *const *)env;
 	o.in_fd = in;
 	o.out_fd = out;
+	/* BatchMode is this ssh's alone: one that the configuration starts for a jump host would ask. */
+	o.session = true;
 	r = process_start(&x->ssh, &o, e);
 	return r == -ENOENT ? err_set(e, ERR_UNAVAILABLE,
 				      "there is no program ssh in PATH: install openssh-client")
@@ -173,8 +181,40 @@ static int hear_link(struct guestlink *g, const struct frame *f)
 	return 1;
 }
 
+/* How long an answer may take; what copies or removes a tree takes as long as that is, with signs of life. */
+static const struct awaited {
+	uint8_t type;
+	int64_t ms;
+	const char *what;
+} awaited[] = {
+    {RM_HELLO, REMOTE_CONNECT_S * 1000 + REMOTE_SHELL_MS + REMOTE_UPLOAD_MS + ANSWER_MS,
+     "the connection, the login and the guest program"},
+    {RM_OPENED, ANSWER_MS, "opening the run's directory"},
+    {GM_READY, ANSWER_MS, "starting the guest's server"},
+    {RM_LANDED, REMOTE_TREE_MS, "writing the workspace"},
+    {RM_REMOVED, REMOTE_TREE_MS, "removing the run's directory"},
+};
+
+static const struct awaited *awaited_of(uint8_t type)
+{
+	size_t i = 0;
+
+	while (i + 1 < ARRAY_LEN(awaited) && awaited[i].type != type)
+		i++;
+	return &awaited[i];
+}
+
+static int overdue(const struct ssh_session *x, const struct awaited *w, struct err *e)
+{
+	return err_set(e, ERR_TIMEOUT,
+		       "ssh %s: %s took longer than %d s: that machine is too slow, or it hangs",
+		       x->target.label, w->what, (int)(w->ms / 1000));
+}
+
 int session_await(struct ssh_session *x, uint8_t type, const volatile int *cancel, struct err *e)
 {
+	const struct awaited *w = awaited_of(type);
+	int64_t until = clock_mono_ns() + w->ms * NS_PER_MS;
 	struct rm_fault fault;
 	struct frame f;
 	int r;
@@ -184,6 +224,8 @@ int session_await(struct ssh_session *x, uint8_t type, const volatile int *cance
 		if (r == -EAGAIN && cancel && *cancel)
 			return err_set(e, ERR_CANCELLED, "stopped while %s was being waited for",
 				       x->target.label);
+		if (r == -EAGAIN && clock_mono_ns() > until)
+			return overdue(x, w, e);
 	} while (r == -EAGAIN);
 	if (r < 0)
 		return r;

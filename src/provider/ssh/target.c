@@ -97,6 +97,22 @@ static int parse_place(const char *word, struct ssh_target *t, struct err *e)
 		   : 0;
 }
 
+/* "A,B": each as the target's own, but for the directory. */
+static int check_jump(const char *word, const char *hops, struct err *e)
+{
+	for (const char *p = hops;; p++) {
+		size_t n = strcspn(p, ",");
+		_cleanup_free_ char *hop = strndup(p, n);
+		_cleanup_ssh_target_ struct ssh_target j = {0};
+		int r = hop ? parse_host(word, hop, &j, e)
+			    : err_set(e, ERR_NOMEM, "--ssh: out of memory");
+
+		p += n;
+		if (r < 0 || !*p)
+			return r;
+	}
+}
+
 static int parse_more(const char *word, struct ssh_target *t, struct err *e)
 {
 	struct {
@@ -118,8 +134,8 @@ static int parse_more(const char *word, struct ssh_target *t, struct err *e)
 		/* Quotes and '%' have a meaning for ssh in these. */
 		if (more[i].file && strpbrk(v, "\"%\n"))
 			return bad(e, word, "a file name without '\"', '%' and line breaks");
-		if (!more[i].file && !name_fits(v, NAME_LETTERS "@:[],%"))
-			return bad(e, word, "give [USER@]HOST[:PORT] as a jump host");
+		if (!more[i].file && check_jump(word, v, e) < 0)
+			return -EINVAL;
 		free(*more[i].to);
 		*more[i].to = strdup(v);
 		return *more[i].to ? 0 : err_set(e, ERR_NOMEM, "--ssh: out of memory");
@@ -219,7 +235,8 @@ static void number(struct words *w, const char *name, unsigned v)
 static void fixed(struct words *w)
 {
 	static const char *const names[][2] = {
-	    {"IgnoreUnknown", "ForkAfterAuthentication,SessionType,StdinNull,PermitRemoteOpen"},
+	    {"IgnoreUnknown",
+	     "ForkAfterAuthentication,SessionType,StdinNull,PermitRemoteOpen,GSSAPIDelegateCredentials"},
 	    {"BatchMode", "yes"},
 	    {"StrictHostKeyChecking", "yes"},
 	    {"LogLevel", "ERROR"},
@@ -229,6 +246,7 @@ static void fixed(struct words *w)
 	    {"SessionType", "default"},
 	    {"StdinNull", "no"},
 	    {"ForwardAgent", "no"},
+	    {"GSSAPIDelegateCredentials", "no"},
 	    {"ForwardX11", "no"},
 	    {"ClearAllForwardings", "yes"},
 	    {"Tunnel", "no"},
@@ -261,25 +279,86 @@ static void file_option(struct words *w, const char *name, const char *file)
 	option(w, name, quoted);
 }
 
+/* What holds for every machine on the way. */
+static void common(struct words *w, const struct ssh_target *t)
+{
+	word(w, "ssh");
+	if (t->config) {
+		word(w, "-F");
+		word(w, t->config);
+	}
+	fixed(w);
+	file_option(w, "UserKnownHostsFile", t->known_hosts);
+	if (t->known_hosts)
+		option(w, "GlobalKnownHostsFile", "/dev/null");
+	file_option(w, "IdentityFile", t->key);
+	if (t->key)
+		option(w, "IdentitiesOnly", "yes");
+}
+
+/* For the shell that ssh starts: in single quotes, and no '%' means anything to ssh. */
+static void put_quoted(struct buf *b, const char *text)
+{
+	(void)buf_puts(b, "'");
+	for (; *text; text++)
+		(void)buf_puts(b, *text == '\''	 ? "'\\''"
+				  : *text == '%' ? "%%"
+						 : (char[]){*text, 0});
+	(void)buf_puts(b, "'");
+}
+
+/*
+ * The jump hosts of "A,B", the last one nearest to the target. Not ProxyJump: ssh would start the ssh for it with the options
+ * of its configuration alone, which may ask, and take keys that nobody knows. *ret: heap, in the words of ProxyCommand.
+ */
+static int jump_command(const struct ssh_target *t, const char *hops, size_t n, char **ret)
+{
+	const char *comma = memrchr(hops, ',', n), *hop = comma ? comma + 1 : hops;
+	struct buf b = BUF_INIT((size_t)1 << 20);
+	_cleanup_free_ char *before = NULL, *name = strndup(hop, n - (size_t)(hop - hops));
+	struct ssh_target j = {0};
+	struct words w = {0};
+	int r = name ? parse_host(hops, name, &j, NULL) : -ENOMEM;
+
+	if (r == 0 && comma)
+		r = jump_command(t, hops, (size_t)(comma - hops), &before);
+	common(&w, t);
+	if (before)
+		option(&w, "ProxyCommand", before);
+	option(&w, "ControlMaster", "no");
+	option(&w, "ControlPath", "none");
+	if (j.port)
+		number(&w, "Port", j.port);
+	if (j.user)
+		option(&w, "User", j.user);
+	for (char **v = w.v; r == 0 && w.r == 0 && v && *v; v++) {
+		put_quoted(&b, *v);
+		(void)buf_puts(&b, " ");
+	}
+	(void)buf_puts(&b, "-W '[%h]:%p' -- ");
+	if (j.host)
+		put_quoted(&b, j.host);
+	r = r < 0 ? r : w.r < 0 ? w.r : b.err;
+	strv_free(w.v);
+	ssh_target_done(&j);
+	if (r < 0)
+		buf_done(&b);
+	else
+		*ret = buf_take(&b);
+	return r;
+}
+
 int ssh_target_argv(const struct ssh_target *t, const char *control, const char *command,
 		    char ***ret, struct err *e)
 {
+	_cleanup_free_ char *jump = NULL;
 	struct words w = {0};
 
-	word(&w, "ssh");
-	if (t->config) {
-		word(&w, "-F");
-		word(&w, t->config);
-	}
-	fixed(&w);
-	file_option(&w, "UserKnownHostsFile", t->known_hosts);
-	if (t->known_hosts)
-		option(&w, "GlobalKnownHostsFile", "/dev/null");
-	file_option(&w, "IdentityFile", t->key);
-	if (t->key)
-		option(&w, "IdentitiesOnly", "yes");
+	common(&w, t);
 	if (t->jump)
-		option(&w, "ProxyJump", t->jump);
+		w.r = w.r < 0 ? w.r : jump_command(t, t->jump, strlen(t->jump), &jump);
+	if (jump)
+		option(&w, "ProxyCommand", jump);
 	if (control) {
 		option(&w, "ControlMaster", "auto");
 		file_option(&w, "ControlPath", control);

@@ -1,0 +1,24 @@
+/*
+ * front_lock.h: who works in a run's directory on another machine.
+ *
+ * The file's flock is the proof that somebody does; its lines say who: number, start time, boot and machine (with its namespace of
+ * numbers) of each. A number alone is nobody: the directory may lie on a file system of several machines, the number may be another
+ * process's since. Only one of this machine whose start time fits is ever signalled.
+ *
+ * Alone: who holds it is asked to end, then killed. Shared (kept leases): beside others that share it, and nobody is ended.
+ */
+#ifndef AIRLOCK_GUEST_FRONT_LOCK_H
+#define AIRLOCK_GUEST_FRONT_LOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define FRONT_NODE_MAX 120
+
+/*
+ * lock: read and write, appending. Asks at once, kills after half of the wait. 0, -EBUSY: it is held all the same, node (FRONT_NODE_MAX + 1) names
+ * another machine that does, or ""; or another negative errno.
+ */
+int front_lock_take(int lock, bool shared, int64_t wait_ms, char *node);
+
+#endif

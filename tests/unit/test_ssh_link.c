@@ -1,0 +1,152 @@
+/* provider/ssh/link.h: what a login shell or a guest does that does not answer: time runs out all the same (K6, RT-06). */
+#include "provider/ssh/link.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "os/chan.h"
+#include "wire/remote.h"
+
+#include <cmocka.h>
+
+#define PROGRAM_SIZE 200000 /* more than pipes hold */
+#define WAIT_NS (120 * NS_PER_S)
+
+struct far {
+	pid_t helper, shell;
+	struct chan ch;
+};
+
+/* The shell's part is a program of its own: it has ssh's streams. */
+static void begin(struct far *f, const char *script, const struct rm_setup *m)
+{
+	int sv[2], in[2], out[2], err[2], program = memfd_create("program", MFD_CLOEXEC);
+	_cleanup_buf_ struct buf b = BUF_INIT(1024);
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv), 0);
+	assert_int_equal(pipe2(in, O_CLOEXEC), 0);
+	assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+	assert_int_equal(pipe2(err, O_CLOEXEC), 0);
+	assert_int_equal(ftruncate(program, PROGRAM_SIZE), 0);
+	f->shell = fork();
+	if (f->shell == 0) {
+		(void)dup2(in[0], 0);
+		(void)dup2(out[1], 1);
+		(void)dup2(err[1], 2);
+		(void)execl("/bin/sh", "sh", "-c", script, (char *)NULL);
+		_exit(127);
+	}
+	(void)close(in[0]);
+	(void)close(out[1]);
+	(void)close(err[1]);
+	f->helper = fork();
+	if (f->helper == 0) {
+		(void)signal(SIGPIPE, SIG_IGN);
+		(void)close(sv[0]);
+		(void)close(in[1]);
+		_exit(link_serve(sv[1]) < 0);
+	}
+	(void)close(sv[1]);
+	chan_init(&f->ch, sv[0], false);
+	assert_int_equal(rm_setup_put(&b, m), 0);
+	assert_int_equal(chan_send(&f->ch, RM_SETUP, b.data, b.len,
+				   (int[]){in[1], out[0], err[0], program}, RM_SETUP_FDS,
+				   clock_mono_ns() + WAIT_NS, NULL),
+			 0);
+	(void)close(in[1]);
+	(void)close(out[0]);
+	(void)close(err[0]);
+	(void)close(program);
+}
+
+/* How it ended, as airlock is told. */
+static uint32_t end_of(struct far *f)
+{
+	struct cursor c;
+	struct frame m;
+	int r;
+
+	do {
+		r = chan_recv(&f->ch, clock_mono_ns() + WAIT_NS, &m, NULL, NULL);
+	} while (r > 0 && m.type != RM_LINK);
+	if (r <= 0)
+		fail_msg("it did not end: %d", r);
+	cursor_init(&c, m.payload.p, m.payload.n);
+	return cursor_u32(&c);
+}
+
+static void finish(struct far *f)
+{
+	chan_done(&f->ch);
+	(void)kill(f->shell, SIGKILL);
+	(void)waitpid(f->shell, NULL, 0);
+	(void)waitpid(f->helper, NULL, 0);
+}
+
+#define READ_NONCE "read -r n h s m; "
+#define LINE "echo \"airlock $n "
+
+/* Each would hold a session for ever in one of its phases. */
+static const struct {
+	const char *name, *script;
+	uint32_t how;
+} shells[] = {
+    {"says nothing", "sleep 1000", LINK_SILENT},
+    {"prints a little for ever and reads nothing", "while :; do echo x; sleep 0.01; done",
+     LINK_SILENT},
+    {"takes no program and says nothing", READ_NONCE LINE "need\"; sleep 1000", LINK_SILENT},
+    /* What it printed and nobody took kept the wait from running out (and the processor busy). */
+    {"takes no program and prints", READ_NONCE LINE "need\"; while :; do echo x; sleep 0.01; done",
+     LINK_SILENT},
+    {"takes no program and floods", READ_NONCE LINE "need\"; exec yes", LINK_NOISE},
+    {"prints much before it takes the program",
+     READ_NONCE LINE "need\"; yes | head -c 60000; head -c \"$s\" >/dev/null; " LINE
+		     "fail hash x\"",
+     LINK_REFUSED},
+    {"starts a guest that is silent",
+     READ_NONCE LINE "have\"; read -r a; " LINE "ready\"; sleep 1000", LINK_SILENT},
+};
+
+static void time_runs_out_whatever_the_other_side_does(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(shells); i++) {
+		/* Long enough for a slow machine where it is not to run out. */
+		uint32_t ms = shells[i].how == LINK_SILENT ? 400 : 60000;
+		const struct rm_setup m = {.hash = (char[]){"h"},
+					   .machine = (char[]){"m"},
+					   .size = PROGRAM_SIZE,
+					   .shell_ms = i < 2 ? 400 : 60000,
+					   .upload_ms = ms,
+					   .silent_ms = 400};
+		struct far f;
+		uint32_t how;
+
+		begin(&f, shells[i].script, &m);
+		how = end_of(&f);
+		if (how != shells[i].how)
+			fail_msg("a shell that %s: %u", shells[i].name, how);
+		finish(&f);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(time_runs_out_whatever_the_other_side_does),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
