@@ -290,8 +290,11 @@ static int empty_dir(struct removal *w, int fd, unsigned depth)
 	if (depth == 1)
 		w->top = dirfd(d);
 	do {
-		w->again = false;
-		rewinddir(d);
+		/* Only the top is read again: what moved went there. */
+		if (depth == 1) {
+			w->again = false;
+			rewinddir(d);
+		}
 		while (r == 0 && (ent = readdir(d)))
 			if (strcmp(ent->d_name, ".") != 0 && strcmp(ent->d_name, "..") != 0)
 				r = remove_at(w, dirfd(d), ent->d_name, depth);

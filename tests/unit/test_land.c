@@ -65,6 +65,15 @@ static void trees_deeper_than_any_stack_go_away(void **state)
 	tree = openat(at, "t", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	assert_int_equal(mkdirat(tree, ".airlock-deep-0", 0700), 0);
 	(void)close(openat(tree, ".airlock-deep-1", O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+	/* Beside it what is read later and not deep. */
+	for (int i = 0; i < 50; i++) {
+		char name[16];
+
+		(void)snprintf(name, sizeof(name), "n%d", i);
+		assert_int_equal(mkdirat(tree, name, 0700), 0);
+		(void)snprintf(name, sizeof(name), "n%d/x", i);
+		assert_int_equal(mkdirat(tree, name, 0700), 0);
+	}
 	deep(tree, 3000);
 	assert_int_equal(land_remove(at, "t"), 0);
 	assert_int_equal(faccessat(at, "t", F_OK, AT_SYMLINK_NOFOLLOW), -1);
