@@ -167,7 +167,9 @@ static void history(const struct transfer *t, const char *run_dir)
 		    "; look: git bundle list-heads FILE; take: git -c fetch.fsckObjects=true fetch FILE REF",
 		    run_dir);
 	else if (t->history.others == OTHERS_FAILED)
-		cli_say("commits outside HEAD (other branches, tags, stash) could not be packed");
+		cli_say(
+		    "commits outside HEAD (other branches, tags, stash) could not be packed%s%s",
+		    t->history.others_why[0] ? ": " : "", t->history.others_why);
 }
 
 static void untrashed(const struct unpack_report *u)
@@ -338,7 +340,7 @@ static void held_back(const struct transfer *t)
 		cli_say("not sent: %zu", all);
 	for (size_t i = 0; i < t->in.notes_len && shown < SUMMARY_NAMES; i++) {
 		const struct sync_note *n = &t->in.notes[i];
-		_cleanup_buf_ struct buf path = BUF_INIT((size_t)1 << 20);
+		_cleanup_buf_ struct buf path = BUF_INIT((size_t)1 << 20), why = BUF_INIT(1 << 16);
 
 		if (strcmp(n->reason, "heavy") == 0)
 			continue;
@@ -346,7 +348,13 @@ static void held_back(const struct transfer *t)
 		/* The note names the submodule; what stayed behind is its .git only. */
 		(void)buf_putf(&path, "%s%s", n->path,
 			       strcmp(n->reason, "submodule_git") == 0 ? "/.git" : "");
-		say_path("", buf_text(&path), plain(reasons, ARRAY_LEN(reasons), n->reason));
+		(void)buf_puts(&why, plain(reasons, ARRAY_LEN(reasons), n->reason));
+		if (n->detail) {
+			(void)buf_puts(&why, " (");
+			(void)str_printable(&why, n->detail, strlen(n->detail));
+			(void)buf_putc(&why, ')');
+		}
+		say_path("", buf_text(&path), buf_text(&why));
 	}
 	if (all > shown)
 		cli_say("  ... and %zu more (the record has all)", all - shown);

@@ -89,7 +89,12 @@ static int judge(const struct command_result *c, const struct buf *said, struct 
 		return 0;
 	switch (c->signo ? -1 : c->code) {
 	case NO_REPOSITORY:
-		return failed(h, false, "the repository inside was removed or is broken");
+		(void)buf_puts(&b, "the repository inside was removed or is broken");
+		if (buf_text(said)[0] && !strstr(buf_text(said), HAS_OTHERS)) {
+			(void)buf_puts(&b, ": ");
+			put_last_line(&b, buf_text(said));
+		}
+		return failed(h, false, buf_text(&b));
 	case NO_COMMIT:
 		return failed(h, false, "HEAD inside names no commit any more");
 	case NO_GIT:
@@ -202,13 +207,19 @@ static void keep_others(struct sandbox *sb, const struct history_opts *o, struct
 {
 	struct fetch f = {others_script, GITBACK_OTHERS, {0}, BUF_INIT(SAID_MAX)};
 	struct history sink = {0};
+	struct err e = ERR_INIT;
 
 	if (h->others == OTHERS_NONE)
 		return;
-	if (run(sb, o, &f, NULL) == 0 && judge(&f.end, &f.said, &sink) == 0 && f.end.out_bytes)
+	if (run(sb, o, &f, &e) < 0)
+		(void)failed(&sink, true, e.text);
+	else if (judge(&f.end, &f.said, &sink) == 0 && f.end.out_bytes)
 		h->others = OTHERS_KEPT;
-	else
-		drop(o, GITBACK_OTHERS), h->retry = true;
+	if (h->others != OTHERS_KEPT) {
+		(void)snprintf(h->others_why, sizeof(h->others_why), "%s", sink.why);
+		drop(o, GITBACK_OTHERS);
+		h->retry = true;
+	}
 	buf_done(&f.said);
 }
 

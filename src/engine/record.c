@@ -134,10 +134,14 @@ static json_t *sync_in_json(const struct transfer *t)
 		json_decref(notes);
 		return json_null();
 	}
-	for (size_t i = 0; i < s->notes_len; i++)
-		(void)json_array_append_new(notes,
-					    json_pack("{s:o,s:s}", "path", text(s->notes[i].path),
-						      "reason", s->notes[i].reason));
+	for (size_t i = 0; i < s->notes_len; i++) {
+		const struct sync_note *n = &s->notes[i];
+		json_t *j = json_pack("{s:o,s:s}", "path", text(n->path), "reason", n->reason);
+
+		if (n->detail)
+			(void)json_object_set_new(j, "detail", text(n->detail));
+		(void)json_array_append_new(notes, j);
+	}
 	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b,s:b,s:s,s:o,s:o}", "files",
 			 (json_int_t)s->files, "directories", (json_int_t)s->dirs, "links",
 			 (json_int_t)s->links, "bytes", (json_int_t)s->bytes, "copied_files",
@@ -206,13 +210,14 @@ json_t *record_history(const struct history *h)
 {
 	if (!h->asked)
 		return json_null();
-	return json_pack("{s:s,s:I,s:o,s:s,s:s,s:o,s:s}", "outcome",
+	return json_pack("{s:s,s:I,s:o,s:s,s:s,s:o,s:s,s:o}", "outcome",
 			 history_outcome_name(h->outcome), "commits", (json_int_t)h->commits,
 			 "branch", text(h->branch), "head", h->head, "ref", h->ref, "why",
 			 text(h->why), "others",
 			 h->others == OTHERS_KEPT     ? "kept"
 			 : h->others == OTHERS_FAILED ? "failed"
-						      : "none");
+						      : "none",
+			 "others_why", text(h->others_why));
 }
 
 static json_t *bridge(const struct bridge_outcome *o)

@@ -55,9 +55,10 @@ struct history {
 	char head[BUNDLE_OID_MAX + 1]; /* of the sandbox, when a bundle came */
 	char ref[96];		       /* imported ref that is there now, or "" */
 	enum history_others others;
-	char *branch;  /* owned; refs/heads/..., may be NULL */
-	bool retry;    /* failed here or on the way: the sandbox may still hold commits */
-	char why[768]; /* printable; "" when there is nothing to say */
+	char others_why[384]; /* OTHERS_FAILED: printable, or "" */
+	char *branch;	      /* owned; refs/heads/..., may be NULL */
+	bool retry;	      /* failed here or on the way: the sandbox may still hold commits */
+	char why[768];	      /* printable; "" when there is nothing to say */
 };
 
 struct gitback_opts {

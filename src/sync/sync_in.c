@@ -55,8 +55,7 @@ static int add_note(struct sync_in_result *res, const char *path, size_t n, cons
 			return -ENOMEM;
 		res->notes = v;
 	}
-	v[res->notes_len].path = strndup(path, n);
-	v[res->notes_len].reason = reason;
+	v[res->notes_len] = (struct sync_note){.path = strndup(path, n), .reason = reason};
 	if (!v[res->notes_len].path)
 		return -ENOMEM;
 	res->notes_len++;
@@ -315,12 +314,19 @@ static int own_manifest(struct job *j, struct err *e)
 /* Files never depend on history: what git cannot give is noted, and the run goes on without. */
 static int without_history(struct job *j, int r, struct err *e)
 {
+	size_t n = j->res->notes_len;
+
 	if (r == -ECANCELED || r == -ENOMEM || r == -ENOSPC || r == -EDQUOT)
 		return r;
 	j->now.seed[0] = '\0';
+	r = add_note(j->res, ".git", 4, r == -ETIMEDOUT ? "git_timeout" : "git_failed");
+	if (e && r == 0 && j->res->notes_len > n) {
+		j->res->notes[n].detail = strdup(e->text);
+		r = j->res->notes[n].detail ? 0 : -ENOMEM;
+	}
 	if (e)
 		*e = (struct err)ERR_INIT;
-	return add_note(j->res, ".git", 4, r == -ETIMEDOUT ? "git_timeout" : "git_failed");
+	return r;
 }
 
 static int make_seed(struct job *j, const struct gitseed_opts *go, struct err *e)
@@ -482,8 +488,10 @@ void sync_in_result_done(struct sync_in_result *r)
 	free(r->manifest_path);
 	cleanup_fd(&r->hold_fd);
 	free(r->branch);
-	for (size_t i = 0; i < r->notes_len; i++)
+	for (size_t i = 0; i < r->notes_len; i++) {
 		free(r->notes[i].path);
+		free(r->notes[i].detail);
+	}
 	free(r->notes);
 	*r = (struct sync_in_result){.hold_fd = -1};
 }

@@ -59,6 +59,8 @@ struct sync_note {  /* one path that did not travel as is */
 	 * Of a pattern: "no_match". At most 10,000 notes are kept.
 	 */
 	const char *reason;
+	char *
+	    detail; /* owned, may be NULL; of "git_failed" and "git_timeout": what failed, with git's last words */
 };
 
 struct sync_in_result {

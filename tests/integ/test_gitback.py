@@ -326,6 +326,33 @@ class Others(Case):
         self.history("none")
         self.kept()
 
+    def test_F17_others_that_cannot_be_packed_are_told_with_gits_words(self):
+        self.sandbox(sh("git checkout -q -b topic", "echo lost >>file", "git commit -qam topic", "b=$(git rev-parse HEAD:file)",
+                        "git checkout -q main", "cd .git/objects/${b%${b#??}}", "rm -f ${b#??}"))
+        h = self.history("none")
+        self.assertEqual(h["others"], "failed")
+        self.assertRegex(h["others_why"], r"^git inside failed \(status \d+\): (fatal|error): ")
+        self.assertIn("could not be packed: " + h["others_why"], self.err)
+
+    def test_F17_a_host_repository_that_cannot_be_packed_is_told_with_gits_words(self):
+        """They quote what git met, in one line that is safe for a terminal; the files are sent all the same."""
+        blob = self.rev("HEAD:file")
+        odd = os.path.join(self.top, "ws\x1b[31m\n2")
+        os.rename(self.ws, odd)
+        self.ws = odd
+        path = os.path.join(odd, ".git/objects", blob[:2], blob[2:])
+        os.chmod(path, 0o644)
+        with open(path, "wb") as f:
+            f.write(b"junk")
+        self.sandbox("echo 1 >>file")
+        note, = self.record["sync_in"]["held_back"]
+        self.assertEqual((note["path"], note["reason"]), (".git", "git_failed"))
+        self.assertRegex(note["detail"], r"^git pack-objects in .* failed \(status \d+\): fatal: .*%s" % blob[2:])
+        line, = [x for x in self.err.split("\n") if "history was not" in x]
+        self.assertRegex(line, r"history was not \(git pack-objects in .*fatal: .*%s.*\)$" % blob[2:])
+        self.assertNotIn("\x1b", self.err)
+        self.assertEqual(self.read("file"), LINES + "1\n")
+
     def test_branches_that_head_contains_are_no_others(self):
         self.sandbox("git checkout -q -b topic; echo 1 >>file; git commit -qam topic; git tag t")
         self.assertEqual(self.history("fast_forwarded")["others"], "none")
