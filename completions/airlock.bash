@@ -7,7 +7,7 @@ _airlock() {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} verb=${COMP_WORDS[1]} i words=
 	COMPREPLY=()
 	if [ "$COMP_CWORD" -eq 1 ]; then
-		mapfile -t COMPREPLY < <(compgen -W 'run exec shell ps logs stop runs diff apply discard recover audit rm prune unpack manifest env bridge policy serve company user agent project token preset doctor version help' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W 'run exec shell ps logs stop runs diff apply discard recover audit rm prune unpack manifest env bridge policy serve company user agent project token preset image doctor version help' -- "$cur")
 		return
 	fi
 	# After -- comes a command of its own.
@@ -28,6 +28,10 @@ _airlock() {
 		;;
 	run:--provider)
 		mapfile -t COMPREPLY < <(compgen -W 'native local ssh' -- "$cur")
+		return
+		;;
+	run:--image)
+		mapfile -t COMPREPLY < <(compgen -W 'NAME DIGEST' -- "$cur")
 		return
 		;;
 	run:--ssh)
@@ -197,6 +201,10 @@ _airlock() {
 		;;
 	shell:--provider)
 		mapfile -t COMPREPLY < <(compgen -W 'native local ssh' -- "$cur")
+		return
+		;;
+	shell:--image)
+		mapfile -t COMPREPLY < <(compgen -W 'NAME DIGEST' -- "$cur")
 		return
 		;;
 	shell:--ssh)
@@ -438,11 +446,21 @@ _airlock() {
 	token:--run)
 		return
 		;;
+	image:--name)
+		return
+		;;
+	image:--ref)
+		return
+		;;
+	image:--without)
+		mapfile -t COMPREPLY < <(compgen -W 'cgroup landlock seccomp overlay' -- "$cur")
+		return
+		;;
 	esac
 	case $verb in
-	run) words="--workspace --env --provider --ssh --ssh-key --ssh-known-hosts --ssh-config --ssh-jump --net --resolve --agent --no-preset --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --api-transport --policy --upstream --log-limit --json --quiet --help" ;;
+	run) words="--workspace --env --provider --image --ssh --ssh-key --ssh-known-hosts --ssh-config --ssh-jump --net --resolve --agent --no-preset --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --api-transport --policy --upstream --log-limit --json --quiet --help" ;;
 	exec) words="--shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --api-transport --policy --upstream --log-limit --json --quiet --help $(_airlock_runs)" ;;
-	shell) words="--workspace --env --provider --ssh --ssh-key --ssh-known-hosts --ssh-config --ssh-jump --net --resolve --agent --no-preset --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --api-transport --policy --upstream --log-limit --json --quiet --help $(_airlock_runs)" ;;
+	shell) words="--workspace --env --provider --image --ssh --ssh-key --ssh-known-hosts --ssh-config --ssh-jump --net --resolve --agent --no-preset --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --api-transport --policy --upstream --log-limit --json --quiet --help $(_airlock_runs)" ;;
 	ps) words="--all --json --help" ;;
 	logs) words="--follow --raw --help $(_airlock_runs)" ;;
 	stop) words="--help $(_airlock_runs)" ;;
@@ -466,9 +484,10 @@ _airlock() {
 	project) words="--company --help" ;;
 	token) words="--user --agent --company --expires --label --run --help" ;;
 	preset) words="--help" ;;
+	image) words="--name --ref --without --json --help" ;;
 	doctor) words="--quick --json --help" ;;
 	version) words="--help" ;;
-	help) words="--dump-options --help run exec shell ps logs stop runs diff apply discard recover audit rm prune unpack manifest env bridge policy serve company user agent project token preset doctor version help" ;;
+	help) words="--dump-options --help run exec shell ps logs stop runs diff apply discard recover audit rm prune unpack manifest env bridge policy serve company user agent project token preset image doctor version help" ;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 }

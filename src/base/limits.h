@@ -98,6 +98,14 @@
 #define SYNC_ENTRY_MEMORY 192 /* bytes of airlock beside its path for each new or changed entry of sync in; unchanged ones take none */
 #define MANIFEST_PASS_BYTES (4 << 20) /* bytes of a manifest (about 145 an entry, on disk) that a pass over it keeps in memory */
 
+/* System images */
+#define IMAGE_BYTES_MAX (UINT64_C(32) << 30) /* bytes of all archives of one import, unpacked: refused */
+#define IMAGE_MEMBERS_MAX 2000000  /* members of all of them: refused */
+#define IMAGE_LAYERS_MAX 128	  /* layers of an OCI image: refused */
+#define IMAGE_MANIFESTS_MAX 1024  /* entries of an index of an OCI image: refused */
+#define IMAGE_JSON_MAX (4 << 20)  /* bytes of an index, manifest or configuration: refused (the OCI distribution spec's own bound) */
+#define IMAGE_ZSTD_WINDOW_LOG 27  /* 2^27 bytes of memory to decompress: what wants more is refused (zstd's own default) */
+
 /* Words a user gives */
 #define NAME_MAX_LEN 64		  /* bytes of an environment name */
 #define CONFIG_MAX (1 << 20)	  /* bytes of one configuration or environment file */

@@ -43,6 +43,7 @@ int cmd_env(int argc, char **argv);
 int cmd_policy(int argc, char **argv);
 int cmd_audit(int argc, char **argv);
 int cmd_preset(int argc, char **argv);
+int cmd_image(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_bridge(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
@@ -66,6 +67,6 @@ extern const struct opt opts_help[], opts_run[], opts_exec[], opts_shell[], opts
     opts_rm[], opts_env[], opts_doctor[], opts_recover[], opts_unpack[], opts_manifest[],
     opts_bridge[], opts_policy[], opts_audit[], opts_runs[], opts_diff[], opts_apply[],
     opts_discard[], opts_prune[], opts_serve[], opts_user[], opts_agent[], opts_project[],
-    opts_token[];
+    opts_token[], opts_image[];
 
 #endif

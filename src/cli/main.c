@@ -38,6 +38,7 @@ static const struct opt *const t_user[] = {opts_user, opts_help, NULL};
 static const struct opt *const t_agent[] = {opts_agent, opts_help, NULL};
 static const struct opt *const t_project[] = {opts_project, opts_help, NULL};
 static const struct opt *const t_token[] = {opts_token, opts_help, NULL};
+static const struct opt *const t_image[] = {opts_image, opts_help, NULL};
 static const struct opt *const t_plain[] = {opts_help, NULL};
 static const struct opt *const t_help[] = {opts_help_verb, opts_help, NULL};
 static const struct opt *const t_doctor[] = {opts_doctor, opts_help, NULL};
@@ -79,6 +80,11 @@ static const char prune_text[] =
     "Removes copies of workspaces that no sandbox uses and left-overs of what was removed before, and the logs and records of\n"
     "runs that are over. Prints one line for each kind. Without --yes runs stay that keep what may be nowhere else;\n"
     "results that wait for a decision (--review) stay always. Older means not used, or ended, for that time: 30 days.\n";
+
+static const char image_text[] =
+    "import reads the tar archive of a root file system, or an OCI image: an archive, a directory with its layout, or '-',\n"
+    "standard input; plain, gzip or zstd. IMAGE is a name, or a digest or the first 8 or more of its digits. A sandbox sees an\n"
+    "image read-only. verify hashes it again. rm refuses while a lease or an environment needs it.\n";
 
 static const char serve_text[] =
     "Starts airlockd, which see. Without --mode whoever can connect is the local board, so it listens on loopback only.\n";
@@ -137,6 +143,10 @@ static const struct verb verbs[] = {
      "keys of users and agents, and the key that seals secrets", t_token, token_text},
     {"preset", cmd_preset, "list | show NAME", "presets for agent CLIs: what each is given",
      t_plain, NULL},
+    {"image", cmd_image,
+     "import [--name NAME] FILE|DIR|- | list | show IMAGE | verify IMAGE | name IMAGE NAME | rm IMAGE",
+     "system images for sandboxes: imported once, never changed, named by their contents", t_image,
+     image_text},
     {"doctor", cmd_doctor, "[--quick] [--json]",
      "try every layer of isolation and say what is missing", t_doctor, doctor_text},
     {"version", cmd_version, "", "version of this program", t_plain, NULL},

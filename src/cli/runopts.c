@@ -15,6 +15,7 @@ enum id {
 	O_WORKSPACE,
 	O_ENV,
 	O_PROVIDER,
+	O_IMAGE,
 	O_SSH,
 	O_SSH_KEY,
 	O_SSH_HOSTS,
@@ -64,6 +65,8 @@ const struct opt opts_run[] = {
      O_ENV},
     {"provider", 0, "native|local|ssh",
      "where the command runs (default native; local and ssh have no isolation)", O_PROVIDER},
+    {"image", 0, "NAME|DIGEST",
+     "with provider native: an imported system image instead of this host's programs", O_IMAGE},
     {"ssh", 0, "[USER@]HOST[:PORT]:/DIR",
      "run on another machine, in a copy of the workspace below DIR there; no isolation", O_SSH},
     {"ssh-key", 0, "FILE", "with --ssh: the one key to log in with (default: ssh's own)",
@@ -389,6 +392,8 @@ static int set(void *arg, const struct opt *opt, const char *v, struct err *e)
 		return runopts_replace(&o->env_name, v, e);
 	case O_PROVIDER:
 		return runopts_replace(&o->provider, v, e);
+	case O_IMAGE:
+		return runopts_replace(&o->image, v, e);
 	case O_SSH:
 	case O_SSH_KEY:
 	case O_SSH_HOSTS:
@@ -534,6 +539,7 @@ void runopts_done(struct runopts *o)
 	free(o->workspace);
 	free(o->env_name);
 	free(o->provider);
+	free(o->image);
 	free(o->ssh);
 	strv_free(o->ssh_words);
 	strv_free(o->env_files);

@@ -9,6 +9,7 @@
 #include "base/path.h"
 #include "base/str.h"
 #include "cli/runopts_internal.h"
+#include "engine/images.h"
 #include "engine/maps.h"
 #include "engine/preset.h"
 #include "policy/envvars.h"
@@ -222,6 +223,27 @@ static int resolve_remote(struct runopts *o, struct err *e)
 	return r < 0 ? r : runopts_replace(&o->provider, "ssh", e);
 }
 
+/* A name is looked up once: what the run and its lease keep is the image that it stands for now. */
+static int use_image(struct runopts *o, const struct state *st, struct err *e)
+{
+	struct request *q = &o->req;
+	char digest[IMAGE_HEX + 1];
+	int r;
+
+	if (!o->image)
+		return 0;
+	if (q->provider != &provider_native)
+		return err_set(e, ERR_USAGE,
+			       "--image: provider %s cannot use one: use --provider native",
+			       q->provider->name);
+	r = images_find(st, o->image, digest, e);
+	if (r < 0)
+		return r;
+	(void)snprintf(q->image_digest, sizeof(q->image_digest), IMAGE_WORD "%s", digest);
+	q->image = images_tree(st, digest);
+	return q->image ? 0 : err_set(e, ERR_NOMEM, "options: out of memory");
+}
+
 /* What only isolation could do is refused, never ignored. */
 static int refuse_remote(const struct runopts *o, struct err *e)
 {
@@ -302,7 +324,9 @@ int runopts_resolve(struct runopts *o, const struct state *st, struct err *e)
 		    "--review: provider %s works in the workspace itself, so nothing can wait: use "
 		    "another one",
 		    q->provider->name);
-	r = find_workspace(o, e);
+	r = use_image(o, st, e);
+	if (r == 0)
+		r = find_workspace(o, e);
 	if (r == 0)
 		r = runopts_vars(o, e);
 	for (size_t i = 0; r == 0 && i < strv_len(o->binds); i++)

@@ -57,6 +57,8 @@ int leasespec_from_request(struct lease_spec *s, const struct request *q, struct
 		r = copy_vector(&s->net_pins, q->net_pins);
 	if (r == 0)
 		r = copy_vector(&s->remote, q->remote);
+	if (r == 0 && q->image && !(s->image = strdup(q->image)))
+		r = -ENOMEM;
 	for (size_t i = 0; r == 0 && i < q->binds_len; i++)
 		r = add_bind(s, q->binds[i].src, q->binds[i].dst);
 	if (r < 0)
@@ -75,6 +77,7 @@ void leasespec_done(struct lease_spec *s)
 	strv_free(s->net_pins);
 	strv_free(s->remote);
 	free(s->manifest);
+	free(s->image);
 	free(s->head);
 	free(s->branch);
 	for (size_t i = 0; i < s->binds_len; i++) {
@@ -181,6 +184,8 @@ int leasespec_put(const struct lease_spec *s, char **ret, struct err *e)
 		(void)json_object_set_new(j, "net_pins", vector_json(s->net_pins));
 	if (j && s->remote)
 		(void)json_object_set_new(j, "remote", vector_json(s->remote));
+	if (j && s->image)
+		(void)json_object_set_new(j, "image", bytes_json(s->image));
 	if (j && s->review)
 		(void)json_object_set_new(j, "review", json_true());
 	*ret = j ? json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
@@ -231,6 +236,7 @@ int leasespec_get(const char *text, struct lease_spec *s, struct err *e)
 	if (r == 0 && strv_len(s->maps) % 3)
 		r = -EINVAL;
 	s->manifest = json_bytes(json_object_get(j, "manifest"));
+	s->image = json_bytes(json_object_get(j, "image"));
 	s->head = json_bytes(json_object_get(j, "head"));
 	s->branch = json_bytes(json_object_get(j, "branch"));
 	s->repo = flag(j, "repo");
@@ -276,6 +282,7 @@ void leasespec_sandbox(const struct lease_spec *s, const struct lease_row *l, co
 	    .layers = s->layers,
 	    .manifest = s->manifest,
 	    .remote = s->remote,
+	    .image = s->image,
 	    .inside = INSIDE_WORKSPACE,
 	    .hostname = "airlock",
 	    .net = s->net,

@@ -32,6 +32,7 @@ struct lease_spec {
 	char **map_roots;	   /* owned: "DEV:INO" of each mapping's root, once it was sent */
 	char **net_allow, **net_pins; /* owned: as in the request */
 	char **remote;		      /* owned: as in the request; holds no secret */
+	char *image; /* owned: path of the tree of its system image; NULL: the host's */
 };
 
 int leasespec_from_request(struct lease_spec *s, const struct request *q, struct err *e);

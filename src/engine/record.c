@@ -296,6 +296,8 @@ char *record_text(const struct request *q, const struct run_outcome *o)
 	    isolation(q, o), "command", command(o), "sync_in", sync_in_json(&o->xfer), "sync_out",
 	    sync_out_json(&o->xfer), "phases", phases(o));
 	if (j) {
+		(void)json_object_set_new(j, "image",
+					  text(q->image_digest[0] ? q->image_digest : NULL));
 		(void)json_object_set_new(j, "maps", record_maps(&o->xfer));
 		(void)json_object_set_new(j, "bridge", bridge(&o->bridge));
 		(void)json_object_set_new(j, "upstreams", upstreams(o));

@@ -51,6 +51,7 @@ void request_done(struct request *q)
 	strv_free(q->include);
 	strv_free(q->exclude);
 	strv_free(q->maps);
+	free(q->image);
 	strv_free(q->remote);
 	for (size_t i = 0; i < q->binds_len; i++) {
 		free(q->binds[i].src);

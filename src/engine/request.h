@@ -64,7 +64,10 @@ struct request {
 	enum git_policy git;
 	char **include, **exclude; /* owned */
 	char **maps;		   /* owned: engine/maps.h */
-	char **remote;		   /* owned: the words of provider/ssh/target.h; NULL: here */
+	char *
+	    image; /* owned: path of the tree of a system image (engine/images.h); NULL: the host's system */
+	char image_digest[80]; /* of it, "sha256:..." */
+	char **remote;	       /* owned: the words of provider/ssh/target.h; NULL: here */
 	unsigned without;
 	enum on_conflict on_conflict;
 	struct api_request api;

@@ -51,6 +51,11 @@ static int validate(const struct sandbox_spec *s, struct err *e)
 		    e, ERR_UNAVAILABLE,
 		    "--bind-ro has no meaning with the local provider: the command sees the host's "
 		    "files as they are");
+	if (s->image)
+		return err_set(
+		    e, ERR_UNAVAILABLE,
+		    "--image has no meaning with the local provider: the command runs on this host's "
+		    "system; use --provider native");
 	if (s->limits.memory_bytes || s->limits.cpu_milli || s->limits.pids)
 		return err_set(
 		    e, ERR_UNAVAILABLE,

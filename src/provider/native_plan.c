@@ -168,6 +168,12 @@ int native_plan(const struct sandbox_spec *s, struct plan *p, struct err *e)
 		r = self_helper("airlock-gateway", &p->gateway, e);
 	if (r < 0)
 		return r;
+	p->image = s->image ? realpath(s->image, NULL) : NULL;
+	if (s->image && !p->image)
+		return err_set(
+		    e, ERR_NOT_FOUND,
+		    "the system image %.300s is not there: import it again, or use another",
+		    s->image);
 	p->lease_dir = realpath(s->lease_dir, NULL);
 	if (!p->lease_dir)
 		return err_sys(e, errno, "sandbox storage %s", s->lease_dir);
@@ -214,7 +220,9 @@ void native_isolation(struct sandbox *sb, const struct plan *p, uint32_t landloc
 	sb->isolation_len = 0;
 	say(sb, "user namespace", on,
 	    p->uid_host == SANDBOX_UID ? "one id, nobody's on the host" : "one id, yours");
-	say(sb, "mount namespace", on, "private root, system image read-only");
+	say(sb, "mount namespace", on,
+	    p->image ? "private root, an imported system image, read-only"
+		     : "private root, system image read-only");
 	say(sb, "pid namespace", on, "");
 	say(sb, "ipc namespace", on, "");
 	say(sb, "uts namespace", on, "");

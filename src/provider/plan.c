@@ -14,7 +14,7 @@
 #include "base/limits.h"
 #include "base/path.h"
 
-#define PLAN_VERSION 2
+#define PLAN_VERSION 3
 #define HOSTNAME_LEN_MAX 63 /* one DNS label */
 
 #define WITHOUT_ALL (WITHOUT_CGROUP | WITHOUT_LANDLOCK | WITHOUT_SECCOMP | WITHOUT_OVERLAY)
@@ -114,6 +114,18 @@ static int check_storage(const struct plan *p, struct err *e)
 			       "sandbox plan: storage `%.200s` is not below the state directory "
 			       "`%.200s`",
 			       p->lease_dir, p->state_dir);
+	if (p->image) {
+		r = need_path("the system image", p->image, e);
+		if (r == 0)
+			r = check_outside(p, "system image", p->image, e);
+		if (r < 0)
+			return r;
+		if (overlaps(p->image, p->lease_dir))
+			return err_set(
+			    e, ERR_INVALID,
+			    "sandbox plan: system image `%.200s` overlaps the storage `%.200s`",
+			    p->image, p->lease_dir);
+	}
 	for (size_t i = 0; i < p->layers_len; i++) {
 		r = need_path("a layer", p->layers[i], e);
 		if (r == 0)
@@ -163,6 +175,9 @@ static int check_bind_src(const struct plan *p, const char *src, struct err *e)
 		return err_set(e, ERR_PERMISSION,
 			       "bind `%.200s` touches Airlock's own state in `%.200s`", src,
 			       p->state_dir);
+	if (p->image && overlaps(src, p->image))
+		return err_set(e, ERR_PERMISSION, "bind `%.200s` touches the system image `%.200s`",
+			       src, p->image);
 	for (size_t i = 0; i < p->layers_len; i++)
 		if (overlaps(src, p->layers[i]))
 			return err_set(e, ERR_PERMISSION,
@@ -242,6 +257,7 @@ int plan_put(struct buf *b, const struct plan *p)
 	(void)buf_u32(b, PLAN_VERSION);
 	(void)buf_str(b, p->guest);
 	(void)buf_str(b, p->gateway ? p->gateway : "");
+	(void)buf_str(b, p->image ? p->image : "");
 	(void)buf_str(b, p->lease_dir);
 	(void)buf_str(b, p->state_dir);
 	(void)buf_str(b, p->inside);
@@ -301,6 +317,11 @@ int plan_get(struct view v, struct plan *ret, struct err *e)
 		free(ret->gateway);
 		ret->gateway = NULL;
 	}
+	ret->image = cursor_strdup(&c, PATH_MEMBER_MAX);
+	if (ret->image && !*ret->image) {
+		free(ret->image);
+		ret->image = NULL;
+	}
 	ret->lease_dir = cursor_strdup(&c, PATH_MEMBER_MAX);
 	ret->state_dir = cursor_strdup(&c, PATH_MEMBER_MAX);
 	ret->inside = cursor_strdup(&c, PATH_MEMBER_MAX);
@@ -332,6 +353,7 @@ void plan_done(struct plan *p)
 {
 	free(p->guest);
 	free(p->gateway);
+	free(p->image);
 	free(p->lease_dir);
 	free(p->state_dir);
 	free(p->inside);

@@ -27,8 +27,9 @@
 #define PLAN_HOME "/home/agent"
 
 struct plan {
-	char *guest;	 /* host path of the static guest */
-	char *gateway;	 /* of the gateway, or NULL: it is not there */
+	char *guest;   /* host path of the static guest */
+	char *gateway; /* of the gateway, or NULL: it is not there */
+	char *image;   /* host path of the tree of its system image, or NULL: the host's programs */
 	char *lease_dir; /* sandbox storage: upper, work, home, tmp lie below it */
 	char *state_dir; /* Airlock's own state: holds lease_dir, and no bind may come near it */
 	char *inside;	 /* workspace inside */

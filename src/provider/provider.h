@@ -45,6 +45,7 @@ struct sandbox_spec {
 	const char *workspace;
 	char *const *layers;  /* base layers, top first; may be NULL: empty workspace */
 	const char *manifest; /* what they show together, without .git; NULL with no layers */
+	const char *image;    /* tree of the system image; NULL: the host's own programs */
 	char *const *remote;  /* where another machine is (provider/ssh/target.h); NULL */
 	const char *inside;   /* where the workspace appears inside ("/workspace") */
 	const char *hostname;

@@ -47,6 +47,8 @@ static int validate(const struct sandbox_spec *s, struct err *e)
 		return no(e, "--net");
 	if (s->binds_len)
 		return no(e, "--bind-ro");
+	if (s->image)
+		return no(e, "--image");
 	if (s->limits.memory_bytes || s->limits.pids || s->limits.cpu_milli)
 		return no(e, "--memory, --pids and --cpus");
 	if (s->without & ~WITHOUT_LANDLOCK)

@@ -87,6 +87,9 @@ int tar_reader_next(struct tar_reader *r, const uint8_t **p, size_t *n, struct t
 /* At end of input: 0 if the end mark was seen, else -EBADMSG with rule "truncated". */
 int tar_reader_finish(struct tar_reader *r, struct tar_out *out, struct err *e);
 
+/* A rule in words. */
+const char *tar_rule_text(const char *rule);
+
 /*
  * Writer: appends the header blocks of m to out (path and target verbatim; PAX headers where
  * ustar cannot hold a value; size 0 for anything but TAR_FILE). The caller then writes exactly

@@ -16,8 +16,6 @@
 
 /* Not a rule: memory ran out while judging. Compare by address. */
 extern const char tar_nomem[];
-/* The rule in words, for a person. */
-const char *tar_rule_text(const char *rule);
 
 enum tar_format {
 	TAR_V7,

@@ -18,6 +18,7 @@ static struct plan good(void)
 {
 	return (struct plan){
 	    .guest = W("/opt/airlock/airlock-guest"),
+	    .image = W("/home/u/.local/state/airlock/images/i/tree"),
 	    .lease_dir = W("/home/u/.local/state/airlock/leases/1"),
 	    .state_dir = W("/home/u/.local/state/airlock"),
 	    .inside = W("/workspace"),
@@ -52,6 +53,8 @@ static void set(struct plan *p, const char *field, const char *v)
 		p->inside = W(v);
 	else if (strcmp(field, "layer") == 0)
 		p->layers[1] = W(v);
+	else if (strcmp(field, "image") == 0)
+		p->image = W(v);
 	else if (strcmp(field, "guest") == 0)
 		p->guest = W(v);
 	else if (strcmp(field, "host") == 0)
@@ -130,6 +133,11 @@ static const struct {
     {"layer", "/home/u", "must stay outside"},
     {"layer", "/home/u/.local/state/airlock/leases/1/upper", "overlaps the storage"},
     {"layer", "/home/u/.local/state/airlock/leases", "overlaps the storage"},
+    {"image", "/", "root directory"},
+    {"image", "images/i", "not an absolute path"},
+    {"image", "/home/u/proj/system", "must stay outside"},
+    {"image", "/home/u", "must stay outside"},
+    {"image", "/home/u/.local/state/airlock/leases/1/upper", "overlaps the storage"},
     {"layer", "/home/u/.local/state/airlock/workspaces/k/layers/2", "overlap"},
     {"layer", "/home/u/.local/state/airlock/workspaces/k/layers/2/sub", "overlap"},
     {"layer", "x", "absolute"},

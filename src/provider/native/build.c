@@ -107,11 +107,40 @@ static int make_names(const struct plan *p, int root, struct failure *f)
 	return r < 0 ? fail(f, STEP_ROOT, -r, p->inside) : image_dev_points(root, f);
 }
 
+/*
+ * An imported image has what links it likes, and a mount point is made below the old root still: one that a link leads
+ * to would be made on the host.
+ */
+static int no_links(int root, const char *dst)
+{
+	char path[4096];
+	size_t n = strlen(dst);
+	struct stat st;
+
+	if (n >= sizeof(path))
+		return -ENAMETOOLONG;
+	memcpy(path, dst, n + 1);
+	for (size_t i = 1; i <= n; i++) {
+		if (path[i] != '/' && path[i])
+			continue;
+		path[i] = '\0';
+		if (fstatat(root, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			return errno == ENOENT ? 0 : -errno;
+		if (S_ISLNK(st.st_mode))
+			return -ELOOP;
+		path[i] = i < n ? '/' : '\0';
+	}
+	return 0;
+}
+
 static int place_ro(const struct image *im, int root, struct failure *f)
 {
 	for (size_t i = 0; i < im->ro_len; i++) {
 		const struct tree *t = &im->ro[i];
-		int r = image_point(root, t->dst, t->dir);
+		int r = im->system >= 0 ? no_links(root, t->dst) : 0;
+
+		if (r == 0)
+			r = image_point(root, t->dst, t->dir);
 
 		if (r == 0)
 			r = mounts_put(t->fd, root, t->dst);
@@ -224,7 +253,8 @@ int image_base(struct image *im, const struct plan *p, struct failure *f)
 	if (fchdir(root) < 0)
 		return fail(f, STEP_ROOT, errno, "/");
 	(void)umask(022);
-	if (make_names(p, root, f) < 0 || image_system(root, f) < 0)
+	/* What an imported image has waits for its descriptor. */
+	if (make_names(p, root, f) < 0 || (!p->image && image_system(root, f) < 0))
 		return -1;
 	return image_etc(root, p, f);
 }
@@ -233,6 +263,8 @@ int image_build(struct image *im, const struct plan *p, struct failure *f)
 {
 	int root = im->root, r;
 
+	if (im->system >= 0 && image_imported(im, f) < 0)
+		return -1;
 	if (place_ro(im, root, f) < 0)
 		return -1;
 	/*

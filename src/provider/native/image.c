@@ -54,7 +54,7 @@ void image_init(struct image *im)
 	/* Not as a whole: what lies above the length is never touched, and pages cost. */
 	im->ro_len = 0;
 	memset(im->layers, 0, sizeof(im->layers));
-	im->lease = im->home = im->tmp = im->upper_ro = im->aside = im->root = -1;
+	im->system = im->lease = im->home = im->tmp = im->upper_ro = im->aside = im->root = -1;
 }
 
 int image_add(struct image *im, const char *dst, int fd, bool dir, struct failure *f)
@@ -70,7 +70,7 @@ int image_add(struct image *im, const char *dst, int fd, bool dir, struct failur
 	return 0;
 }
 
-static int put_link(int root, const char *name, int dirfd, const char *at, struct failure *f)
+int image_link(int root, const char *name, int dirfd, const char *at, struct failure *f)
 {
 	char target[1024];
 	ssize_t n = readlinkat(dirfd, at, target, sizeof(target) - 1);
@@ -118,7 +118,7 @@ static int put_tops(int root, struct failure *f)
 		(void)snprintf(host, sizeof(host), "/%s", tops[i]);
 		if (lstat(host, &st) < 0)
 			continue;
-		r = S_ISLNK(st.st_mode) ? put_link(root, tops[i], AT_FDCWD, host, f)
+		r = S_ISLNK(st.st_mode) ? image_link(root, tops[i], AT_FDCWD, host, f)
 					: put_optional(root, host, DT_DIR, f);
 		if (r < 0)
 			return r;
@@ -154,7 +154,7 @@ static int put_etc(int root, struct failure *f)
 		if (!etc_wanted(ent->d_name))
 			continue;
 		(void)snprintf(host, sizeof(host), "/etc/%s", ent->d_name);
-		r = ent->d_type == DT_LNK ? put_link(root, host + 1, dirfd(d), ent->d_name, f)
+		r = ent->d_type == DT_LNK ? image_link(root, host + 1, dirfd(d), ent->d_name, f)
 					  : put_optional(root, host, ent->d_type, f);
 		if (r < 0)
 			return r;

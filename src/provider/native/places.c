@@ -79,6 +79,10 @@ int places_open(struct places *w, const struct plan *p, struct failure *f)
 	if (add_below(w, dir, ".", f) < 0 || add_below(w, dir, "home", f) < 0 ||
 	    add_below(w, dir, "tmp", f) < 0 || add_below(w, dir, "upper", f) < 0)
 		return -1;
+	if (p->image && add_exact(w, p->image, STEP_SYSTEM, f) < 0)
+		return -1;
+	if (p->image && !w->dir[w->len - 1])
+		return fail(f, STEP_SYSTEM, ENOTDIR, p->image);
 	for (size_t i = 0; !(p->without & WITHOUT_OVERLAY) && i < p->layers_len; i++) {
 		if (add_exact(w, p->layers[i], STEP_STORAGE, f) < 0)
 			return -1;
@@ -98,12 +102,14 @@ int places_take(struct image *im, struct places *w, const struct plan *p, struct
 {
 	size_t n = 0, layers = p->without & WITHOUT_OVERLAY ? 0 : p->layers_len;
 
-	if (w->len != 4 + layers + 1 + (p->gateway ? 1 : 0) + p->binds_len)
+	if (w->len != 4 + (p->image ? 1 : 0) + layers + 1 + (p->gateway ? 1 : 0) + p->binds_len)
 		return fail(f, STEP_STORAGE, EPROTO, "descriptors");
 	im->lease = w->fd[n++];
 	im->home = w->fd[n++];
 	im->tmp = w->fd[n++];
 	im->upper_ro = w->fd[n++];
+	if (p->image)
+		im->system = w->fd[n++];
 	for (size_t i = 0; i < layers; i++)
 		im->layers[i] = w->fd[n++];
 	if (image_add(im, &GUEST_PATH[1], w->fd[n++], false, f) < 0)

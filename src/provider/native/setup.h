@@ -19,8 +19,8 @@
 
 /* Guest, gateway, binds. */
 #define TREES_MAX (2 + PLAN_BINDS_MAX)
-/* Lease, home, tmp, upper; layers; guest, gateway; binds. */
-#define PLACES_MAX (4 + PLAN_LAYERS_MAX + 2 + PLAN_BINDS_MAX)
+/* Lease, home, tmp, upper; system image; layers; guest, gateway; binds. */
+#define PLACES_MAX (5 + PLAN_LAYERS_MAX + 2 + PLAN_BINDS_MAX)
 
 /* What is to be mounted, held by descriptor until the new root exists. */
 struct tree {
@@ -34,6 +34,7 @@ struct image {
 	size_t ro_len;
 	int layers[PLAN_LAYERS_MAX]; /* owned, as all that follow */
 	int lease;		     /* upper and work, below one mount as overlay demands */
+	int system;		     /* of an imported image; -1: the host's programs */
 	int home, tmp, upper_ro, aside;
 	int root; /* the new one */
 	dev_t root_dev;
@@ -55,6 +56,10 @@ int image_build(struct image *im, const struct plan *p, struct failure *f);
 int image_prove(const struct image *im, struct failure *f);
 /* Programs, libraries and the chosen names of /etc, writable still. The current directory is root, here and below. */
 int image_system(int root, struct failure *f);
+/* A link `name` below root that has the target of the one at `at` in dirfd. */
+int image_link(int root, const char *name, int dirfd, const char *at, struct failure *f);
+/* The same from an imported image, once its descriptor is there. Over the old root's /usr, for image_stage to cover. */
+int image_imported(const struct image *im, struct failure *f);
 /* /etc's own files: generated, never the host's. */
 int image_etc(int root, const struct plan *p, struct failure *f);
 /* Mount points of the device nodes; the nodes, once what must not hold devices has been told so. */
