@@ -217,6 +217,20 @@ static void check_object(const struct field *f, json_t *v, json_t *issues)
 		      API_ENV_VARS_MAX);
 }
 
+static void check_texts(const struct field *f, json_t *v, json_t *issues)
+{
+	size_t n = json_array_size(v);
+
+	if (!json_is_array(v))
+		issue(issues, "invalid_type", f->name, "%s is an array of texts", f->name);
+	else if (n < (size_t)f->min || n > (size_t)f->max)
+		issue(issues, "too_big", f->name, "%s has %lld to %lld texts", f->name,
+		      (long long)f->min, (long long)f->max);
+	for (size_t i = 0; i < n && i < (size_t)f->max; i++)
+		if (!json_is_string(json_array_get(v, i)))
+			issue(issues, "invalid_type", f->name, "%s[%zu] is a text", f->name, i);
+}
+
 static void check_field(const struct field *f, json_t *v, json_t *issues)
 {
 	json_int_t i = json_integer_value(v);
@@ -232,6 +246,9 @@ static void check_field(const struct field *f, json_t *v, json_t *issues)
 	case FIELD_OBJECT:
 	case FIELD_ENV:
 		check_object(f, v, issues);
+		return;
+	case FIELD_TEXTS:
+		check_texts(f, v, issues);
 		return;
 	case FIELD_BOOL:
 		if (!json_is_boolean(v))

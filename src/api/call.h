@@ -49,7 +49,8 @@ enum field_type {
 	FIELD_OBJECT,
 	FIELD_ENV,
 	FIELD_BOOL,
-	FIELD_INT
+	FIELD_INT,
+	FIELD_TEXTS /* an array of texts */
 };
 #define FIELD_REQUIRED 1u
 #define FIELD_NULL 2u
@@ -58,7 +59,8 @@ struct field {
 	const char *name;
 	enum field_type type;
 	unsigned flags;
-	int64_t min, max;	  /* FIELD_TEXT: bytes (max 0: API_TEXT_MAX); FIELD_INT: value */
+	int64_t min,
+	    max; /* FIELD_TEXT: bytes (max 0: API_TEXT_MAX); FIELD_INT: value; FIELD_TEXTS: how many */
 	const char *const *words; /* FIELD_WORD: NULL-ended */
 	const char *what;	  /* for the documents */
 };

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "api/changesets.h"
 #include "api/jobs.h"
 #include "api/leases.h"
 #include "api/runs.h"
@@ -16,9 +17,18 @@ static const struct {
 	const char *op;
 	json_t *(*run)(struct job_ctx *x, const json_t *request);
 } ops[] = {
-    {"acquire", job_acquire},	      {"resume", job_resume}, {"release", job_release},
-    {"destroy", job_destroy},	      {"sweep", job_sweep},   {"probe", job_probe},
-    {"probe_draft", job_probe_draft}, {"run", job_run},
+    {"acquire", job_acquire},
+    {"resume", job_resume},
+    {"release", job_release},
+    {"destroy", job_destroy},
+    {"sweep", job_sweep},
+    {"probe", job_probe},
+    {"probe_draft", job_probe_draft},
+    {"run", job_run},
+    {"changes", job_changes},
+    {"diff", job_diff},
+    {"apply", job_apply},
+    {"discard", job_discard},
 };
 
 static json_t *run(const json_t *request)

@@ -18,7 +18,7 @@
 #include "base/limits.h"
 #include "store/envrun.h"
 
-#define ANSWER_MAX (1 << 20)
+#define ANSWER_MAX (24 << 20) /* results of a run as 4 MiB of text, escaped; others are some KiB */
 #define PLACES (API_JOBS_MAX + API_RUNS_MAX) /* the runs' places come last */
 #define REQUEST_MAX (4 << 20) /* an environment with all that may be in it, escaped */
 #define WAITING_MAX (8 << 20) /* bytes of the requests that wait */
@@ -44,6 +44,7 @@ struct waiting {
 	job_done done;
 	void *arg;
 	bool run;
+	int64_t ms; /* its time; 0: it has none of ours */
 	char who[UUID_LEN + 1];
 };
 
@@ -128,8 +129,8 @@ void jobs_tick(struct api *a, int64_t now_ns)
 
 		if (j->fd < 0 || j->killed || j->deadline_ns > now_ns)
 			continue;
-		(void)fprintf(stderr, "airlockd: job %d took more than %d s and is ended\n",
-			      (int)j->pid, API_JOB_MS / 1000);
+		(void)fprintf(stderr, "airlockd: job %d has had its time and is ended\n",
+			      (int)j->pid);
 		(void)kill(-j->pid, SIGKILL);
 		j->killed = true;
 	}
@@ -246,8 +247,7 @@ static int begin(struct api *a, struct job *j, const struct waiting *w, struct e
 	*j = (struct job){.api = a,
 			  .fd = -1,
 			  .answer = BUF_INIT(ANSWER_MAX),
-			  .deadline_ns =
-			      w->run ? INT64_MAX : clock_mono_ns() + API_JOB_MS * NS_PER_MS,
+			  .deadline_ns = w->ms ? clock_mono_ns() + w->ms * NS_PER_MS : INT64_MAX,
 			  .done = w->done,
 			  .arg = w->arg};
 	memcpy(j->who, w->who, sizeof(j->who));
@@ -424,6 +424,7 @@ int jobs_start(struct api *a, const char *who, json_t *request, job_done done, v
 	(void)snprintf(w->who, sizeof(w->who), "%s", who);
 	w->text = text;
 	w->run = run;
+	w->ms = run ? 0 : op && strcmp(op, "apply") == 0 ? API_APPLY_MS : API_JOB_MS;
 	if (strlen(text) > REQUEST_MAX) {
 		r = err_set(e, ERR_INVALID, "a job's request has more than %d bytes", REQUEST_MAX);
 	} else if (j) {

@@ -40,6 +40,12 @@ static const struct {
      "command:string review:boolean timeoutSeconds:integer status:string exitStatus:integer? "
      "reason:string? workKept:boolean createdAt:string startedAt:string? endedAt:string?"},
     {"RunReport", "run:string"},
+    {"ChangeSet",
+     "runId:string waiting:boolean commitsWait:boolean decided:string? total:integer changes:array"},
+    {"ChangeSetApplied",
+     "runId:string done:boolean selected:integer left:integer commitsWait:boolean counts:object "
+     "bytesWritten:integer history:object?"},
+    {"ChangeSetDiscarded", "runId:string done:boolean"},
     {"BlastRadius",
      "environmentId:string canDelete:boolean deleteBlockedReasons:array "
      "pendingCleanupLeaseCount:integer reusableSandboxLeaseCount:integer "
@@ -89,7 +95,7 @@ static json_t *field_schema(const struct field *f)
 	static const char *const types[] = {
 	    [FIELD_TEXT] = "string",   [FIELD_WORD] = "string", [FIELD_UUID] = "string",
 	    [FIELD_OBJECT] = "object", [FIELD_ENV] = "object",	[FIELD_BOOL] = "boolean",
-	    [FIELD_INT] = "integer"};
+	    [FIELD_INT] = "integer",   [FIELD_TEXTS] = "array"};
 	json_t *j = f->flags & FIELD_NULL ? json_pack("{s:[s,s]}", "type", types[f->type], "null")
 					  : json_pack("{s:s}", "type", types[f->type]);
 
@@ -106,6 +112,11 @@ static json_t *field_schema(const struct field *f)
 		(void)json_object_set_new(j, "minLength", json_integer(f->min));
 		(void)json_object_set_new(j, "maxLength",
 					  json_integer(f->max ? f->max : API_TEXT_MAX));
+	}
+	if (f->type == FIELD_TEXTS) {
+		(void)json_object_set_new(j, "items", json_pack("{s:s}", "type", "string"));
+		(void)json_object_set_new(j, "minItems", json_integer(f->min));
+		(void)json_object_set_new(j, "maxItems", json_integer(f->max));
 	}
 	if (f->type == FIELD_INT) {
 		(void)json_object_set_new(j, "minimum", json_integer(f->min));

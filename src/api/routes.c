@@ -69,6 +69,14 @@ static const struct field run_start[] = {
     {"review", FIELD_BOOL, 0, 0, 0, NULL, "results wait for airlock apply"},
     {"companyId", FIELD_UUID, 0, 0, 0, NULL, "whose run it is; the only company when there is one"},
     END};
+static const char *const on_conflict[] = {"keep-host", "take-sandbox", NULL};
+static const struct field changes_apply[] = {
+    {"paths", FIELD_TEXTS, 0, 1, API_APPLY_PATHS_MAX, NULL,
+     "files, or directories with what is below; default: everything"},
+    {"onConflict", FIELD_WORD, 0, 0, 0, on_conflict,
+     "when both sides changed a file; default: what the run said"},
+    {"dryRun", FIELD_BOOL, 0, 0, 0, NULL, "say what would be done, write nothing"},
+    END};
 static const struct field settings_update[] = {
     {"defaultEnvironmentId", FIELD_UUID, FIELD_NULL, 0, 0, NULL, NULL}, END};
 static const struct field agent_update[] = {
@@ -98,7 +106,9 @@ static const struct schema s_environment_create = {"EnvironmentCreate", environm
 			   s_project = {"ProjectUpdate", project_update},
 			   s_secret_create = {"SecretCreate", secret_create},
 			   s_secret_renew = {"SecretRenew", secret_version},
-			   s_run_start = {"RunStart", run_start}, s_nothing = {"Nothing", nothing};
+			   s_run_start = {"RunStart", run_start},
+			   s_changes_apply = {"ChangesApply", changes_apply},
+			   s_nothing = {"Nothing", nothing};
 
 #define GET METHOD_GET
 #define POST METHOD_POST
@@ -171,6 +181,16 @@ const struct api_route api_routes[] = {
      200, "after", NULL},
     {GET, RUN "/report", GUARD_ADMIN, h_run_report, "runReport", "The record of a run that is over",
      NULL, "RunReport", 200, NULL, NULL},
+    {GET, RUN "/changes", GUARD_ADMIN, h_run_changes, "runChanges",
+     "What it changed; of a run with review what waits", NULL, "ChangeSet", 200,
+     "path,limit,offset", NULL},
+    {GET, RUN "/diff", GUARD_ADMIN, h_run_diff, "runDiff",
+     "The same as a patch for a person to read (text/plain)", NULL, "Text", 200, "path", NULL},
+    {POST, RUN "/apply", GUARD_ADMIN, h_run_apply, "applyChanges",
+     "Brings what waits into the workspace, all or by paths; what conflicts goes on waiting",
+     &s_changes_apply, "ChangeSetApplied", 200, NULL, "S1-02"},
+    {POST, RUN "/discard", GUARD_ADMIN, h_run_discard, "discardChanges", "Drops what waits",
+     &s_nothing, "ChangeSetDiscarded", 200, NULL, NULL},
     {POST, RUN "/cancel", GUARD_ADMIN, h_run_cancel, "cancelRun",
      "Ends its command; what it did comes back all the same", &s_nothing, "Run", 200, NULL, NULL},
     {POST, ENV "/probe", GUARD_ADMIN, h_env_probe, "probeEnvironment",

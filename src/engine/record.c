@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/path.h"
 #include "engine/netproxy.h"
+#include "engine/runner.h"
 
 #define TEXT_MAX ((size_t)1 << 20)
 

@@ -2,9 +2,14 @@
 #ifndef AIRLOCK_ENGINE_RECORD_H
 #define AIRLOCK_ENGINE_RECORD_H
 
-#include "engine/runner.h"
+#include "engine/command.h"
 
 struct json_t;
+struct history;
+struct request;
+struct run_outcome;
+struct transfer;
+struct unpack_report;
 
 /* Heap JSON, one object with a final newline; NULL: out of memory. */
 char *record_text(const struct request *q, const struct run_outcome *o);

@@ -210,6 +210,96 @@ class Runs(unittest.TestCase):
         d.cli("apply", run)
         self.assertEqual(self.content("waits"), b"reviewed\n")
 
+    def results(self, run, what, body=None, who="I", query=""):
+        return f.ask(who, "GET" if body is None else "POST", f"/api/runs/{run}/{what}{query}", body)
+
+    def test_results_over_http(self):
+        """List, diff, apply by paths, apply of the rest, discard: what waits, and what the activity log says of it."""
+        run = self.start("mkdir sub; echo 1 >sub/one; echo 2 >sub/two; echo changed >>file; printf 'a\\033[31mb\\n' >red; "
+                         "printf '#!/bin/sh\\n' >.envrc", review=True)
+        before = self.content("file")
+        self.assertEqual(self.results(run, "changes").status, 409)
+        self.assertEqual(self.results(run, "apply", {}).status, 409)
+        self.assertEqual(self.end(run)["status"], "succeeded")
+        got = self.results(run, "changes")
+        self.assertEqual(got.status, 200, got)
+        self.assertEqual(got.json["runId"], run)
+        self.assertTrue(got.json["waiting"])
+        files = {x["path"]: x for x in got.json["changes"]}
+        self.assertLessEqual({"file", "sub/one", "sub/two", "red", ".envrc"}, set(files))
+        self.assertEqual((files["file"]["status"], files["sub/one"]["status"], files["file"]["added_lines"]), ("M", "A", 1))
+        self.assertTrue(files[".envrc"]["host_executable"])
+        self.assertNotIn(top.encode(), got.body)
+        page = self.results(run, "changes", query="?limit=1&offset=1")
+        self.assertEqual([x["path"] for x in page.json["changes"]], [got.json["changes"][1]["path"]])
+        self.assertEqual(page.headers["x-total-count"], str(len(got.json["changes"])))
+        below = self.results(run, "changes", query="?path=sub").json["changes"]
+        self.assertEqual({x["path"] for x in below if x["new_mode"] != "040000"}, {"sub/one", "sub/two"})
+        diff = self.results(run, "diff")
+        self.assertTrue(diff.headers["content-type"].startswith("text/plain"))
+        self.assertIn(b"+changed\n", diff.body)
+        self.assertNotIn(b"\033", diff.body)
+        self.assertIn(b"^[[31m", diff.body)
+        self.assertIn(b"the host runs this file by itself", diff.body)
+        self.assertNotIn(b"sub/one", self.results(run, "diff", query="?path=file").body)
+        # Nothing is written by a dry run, nor where a path names nothing; no path leaves the workspace.
+        r = self.results(run, "apply", {"dryRun": True})
+        self.assertEqual((r.status, r.json["done"]), (200, True), r)
+        self.assertEqual(self.results(run, "apply", {"paths": ["sub/one", "absent"]}).status, 422)
+        for bad in (["../outside/w/file"], ["/etc/passwd"], ["sub/../file"], [""], [1], [], "sub", ["x"] * 1001):
+            self.assertEqual(self.results(run, "apply", {"paths": bad}).status, 400, bad)
+        for query in ("?path=../w", "?path=/", "?limit=0"):
+            self.assertEqual(self.results(run, "changes", query=query).status, 400, query)
+        self.assertEqual((self.content("sub/one"), self.content("file")), (None, before))
+        # In parts: one directory, then all that is left; a conflict stays.
+        r = self.results(run, "apply", {"paths": ["sub"]})
+        self.assertEqual(r.status, 200, r)
+        self.assertEqual((self.content("sub/one"), self.content("file")), (b"1\n", before))
+        with open(f"{top}/all/w/file", "wb") as out:
+            out.write(b"theirs\n")
+        r = self.results(run, "apply", {})
+        self.assertEqual((r.status, r.json["left"]), (200, 1), r)
+        self.assertEqual((self.content("red"), self.content("file")), (b"a\033[31mb\n", b"theirs\n"))
+        left = self.results(run, "changes").json["changes"]
+        self.assertEqual([(x["path"], x["conflict"]) for x in left], [("file", True)])
+        r = self.results(run, "apply", {"onConflict": "take-sandbox"})
+        self.assertEqual((r.status, r.json["left"]), (200, 0), r)
+        self.assertEqual(self.content("file"), b"before\nchanged\n")
+        got = self.results(run, "changes").json
+        self.assertEqual((got["waiting"], got["decided"]), (False, "applied"))
+        self.assertFalse(self.results(run, "discard", {}).json["done"])
+        with open(f"{top}/all/w/file", "wb") as out:
+            out.write(b"before\n")
+        said = [x["action"] for x in f.ask("I", "GET", f"/api/companies/{f.c1}/activity?limit=50").json if x["entityId"] == run]
+        self.assertEqual(said, ["environment.run_changes_applied"] * 3 + ["environment.run_started"])
+
+    def test_results_that_are_dropped_or_out_of_reach(self):
+        run = self.start("echo x >dropped", review=True)
+        self.end(run)
+        for who in "NAJMVU":
+            for what, body in (("changes", None), ("diff", None), ("apply", {}), ("discard", {})):
+                r = self.results(run, what, body, who)
+                self.assertEqual((r.status, r.body), (403, self.results("0" * 16, what, body, who).body), (who, what))
+        # A directory that is not the one any more is as good as none; what is put back is there again.
+        os.rename(f"{top}/all/w", f"{top}/all/away")
+        os.symlink("away", f"{top}/all/w")
+        try:
+            for what, body in (("changes", None), ("diff", None), ("apply", {})):
+                self.assertEqual(self.results(run, what, body).status, 404, what)
+        finally:
+            os.unlink(f"{top}/all/w")
+            os.rename(f"{top}/all/away", f"{top}/all/w")
+        self.assertEqual([x["path"] for x in self.results(run, "changes").json["changes"]], ["dropped"])
+        r = self.results(run, "discard", {})
+        self.assertEqual((r.status, r.json), (200, {"runId": run, "done": True}))
+        self.assertEqual(self.results(run, "apply", {}).json["done"], False)
+        self.assertIsNone(self.content("dropped"))
+        # What was published is shown too.
+        run = self.start("echo x >published")
+        self.end(run)
+        got = self.results(run, "changes").json
+        self.assertEqual((got["waiting"], [x["path"] for x in got["changes"]]), (False, ["published"]))
+
     def test_which_directories(self):
         """B-05: a root that the operator named and what lies below it; one answer for all else, and nothing of the daemon's own."""
         said = set()

@@ -1,4 +1,4 @@
-#include "cli/changes.h"
+#include "engine/changes.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -7,8 +7,8 @@
  *
  * Memory follows the number of changed paths; contents are read one file at a time.
  */
-#ifndef AIRLOCK_CLI_CHANGES_H
-#define AIRLOCK_CLI_CHANGES_H
+#ifndef AIRLOCK_ENGINE_CHANGES_H
+#define AIRLOCK_ENGINE_CHANGES_H
 
 #include "engine/changeset.h"
 #include "sync/patch.h"

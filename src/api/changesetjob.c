@@ -1,0 +1,252 @@
+/*
+ * changesetjob.c: the side of results of runs that touches the host: reads and applies them, in jobs.
+ *
+ * Policy: writes only through changeset_apply, which is door 1, below the root that the run's own row names; that root must be the
+ * directory that the daemon resolves for the run now. What is shown is made fit for a person: no control byte of a
+ * sandbox is passed on.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/changesets.h"
+#include "api/runs.h"
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "engine/changes_show.h"
+#include "engine/record.h"
+
+#define ANSWER_BYTES (4 << 20) /* of a list or a patch; the rest is asked for by path or offset */
+#define CONTEXT 3
+
+static const char *text(const json_t *j, const char *name)
+{
+	const char *v = json_string_value(json_object_get(j, name));
+
+	return v ? v : "";
+}
+
+static json_t *failed(const struct err *e)
+{
+	return json_pack("{s:b,s:i,s:s}", "ok", 0, "code", (int)e->code, "error", e->text);
+}
+
+/* The set of the run; place: with the workspace that it is of. */
+static int open_set(struct job_ctx *x, const json_t *j, bool place, struct changeset *c,
+		    struct err *e)
+{
+	_cleanup_free_ char *real = NULL;
+	int r = changeset_find(x->st, text(j, "runId"), c, e);
+
+	if (r < 0)
+		return r;
+	if (place && (runs_resolve(text(j, "root"), text(j, "path"), x->st->dir, &real) < 0 ||
+		      strcmp(real, c->run.workspace) != 0))
+		return err_set(e, ERR_NOT_FOUND, "its workspace is not what it was");
+	if (place && c->files && c->broken.code != ERR_NONE) {
+		*e = c->broken;
+		e->code = ERR_INVALID;
+		return -EBADMSG;
+	}
+	return 0;
+}
+
+static bool is_below(const char *dir, const char *path)
+{
+	size_t n = strlen(dir);
+
+	return !n || (strncmp(path, dir, n) == 0 && (path[n] == '\0' || path[n] == '/'));
+}
+
+/* --- reads -------------------------------------------------------------------------------- */
+
+static bool match_prefix(void *arg, size_t part, const char *path)
+{
+	(void)part;
+	return is_below(arg, path);
+}
+
+static int load(struct job_ctx *x, const json_t *j, struct changeset *set, struct changes *c,
+		struct err *e)
+{
+	const struct changes_filter f = {match_prefix, (char *)(uintptr_t)text(j, "prefix")};
+	int r = open_set(x, j, true, set, e);
+
+	return r < 0 ? r : changes_load(c, set, 0, &f, e);
+}
+
+/* Those that are asked for, as long as the answer has room. */
+static int list(const struct changes_view *v, const json_t *j, json_t *to, struct err *e)
+{
+	json_int_t at = json_integer_value(json_object_get(j, "offset")),
+		   end = at + json_integer_value(json_object_get(j, "limit"));
+	size_t bytes = 0;
+	int r = 0;
+
+	for (; r == 0 && at < end && (size_t)at < v->c->n && bytes < ANSWER_BYTES; at++) {
+		json_t *one;
+
+		r = changes_json(v, (size_t)at, to, e);
+		one = json_array_get(to, json_array_size(to) - 1);
+		/* Of the host; the caller knows it by another name. */
+		(void)json_object_del(one, "root");
+		bytes += json_dumpb(one, NULL, 0, JSON_COMPACT);
+	}
+	return r;
+}
+
+json_t *job_changes(struct job_ctx *x, const json_t *request)
+{
+	_cleanup_changeset_ struct changeset set = {0};
+	_cleanup_buf_ struct buf a = BUF_INIT(CHANGES_TEXT_BUF), b = BUF_INIT(CHANGES_TEXT_BUF);
+	json_t *all = json_array(), *answer;
+	struct changes c = {0};
+	const struct changes_view v = {.c = &c, .a = &a, .b = &b};
+	struct err e = ERR_INIT;
+	int r = load(x, request, &set, &c, &e);
+
+	if (r == 0)
+		r = list(&v, request, all, &e);
+	if (r < 0) {
+		json_decref(all);
+		answer = failed(&e);
+	} else {
+		answer = json_pack("{s:b,s:b,s:b,s:s?,s:I,s:o}", "ok", 1, "waiting", c.waiting,
+				   "commitsWait", set.commits && set.files, "decided",
+				   set.decided[0] ? set.decided : NULL, "total", (json_int_t)c.n,
+				   "changes", all);
+	}
+	changes_done(&c);
+	return answer;
+}
+
+static int emit(void *arg, const char *p, size_t n)
+{
+	struct buf *b = arg;
+
+	return b->len + n > ANSWER_BYTES ? -EFBIG : buf_put(b, p, n);
+}
+
+json_t *job_diff(struct job_ctx *x, const json_t *request)
+{
+	_cleanup_changeset_ struct changeset set = {0};
+	_cleanup_buf_ struct buf a = BUF_INIT(CHANGES_TEXT_BUF), b = BUF_INIT(CHANGES_TEXT_BUF),
+				 line = BUF_INIT(CHANGES_LINE_BUF),
+				 out = BUF_INIT(ANSWER_BYTES + 256);
+	const struct patch_style style = {
+	    .eyes = true, .context = CONTEXT, .emit = emit, .arg = &out};
+	struct changes c = {0};
+	const struct changes_view v = {&c, &style, NULL, &a, &b, &line};
+	struct err e = ERR_INIT;
+	int r = load(x, request, &set, &c, &e);
+
+	for (size_t i = 0; r == 0 && i < c.n; i++)
+		r = changes_patch(&v, i, &e);
+	changes_done(&c);
+	if (r == -EFBIG) {
+		(void)buf_puts(&out, "\n# airlock: more than is shown here: ask with path=\n");
+		r = 0;
+	}
+	if (r < 0 && e.code == ERR_NONE)
+		(void)err_sys(&e, -r, "write the difference");
+	return r < 0 ? failed(&e) : json_pack("{s:b,s:s}", "ok", 1, "text", buf_text(&out));
+}
+
+/* --- apply, discard ----------------------------------------------------------------------- */
+
+struct chosen {
+	const json_t *paths;
+	bool *hit; /* owned */
+};
+
+static bool match_paths(void *arg, size_t part, const char *path)
+{
+	struct chosen *k = arg;
+	bool any = false;
+	json_t *v;
+	size_t i;
+
+	json_array_foreach(k->paths, i, v)
+	{
+		bool is = part == 0 && is_below(json_string_value(v), path);
+
+		k->hit[i] |= is;
+		any |= is;
+	}
+	return any;
+}
+
+static bool touches(void *arg, size_t part)
+{
+	(void)arg;
+	return part == 0;
+}
+
+static int all_hit(void *arg, struct err *e)
+{
+	const struct chosen *k = arg;
+
+	for (size_t i = 0; i < json_array_size(k->paths); i++)
+		if (!k->hit[i])
+			return err_set(e, ERR_USAGE, "paths[%zu] names nothing that waits", i);
+	return 0;
+}
+
+static json_t *applied(const struct apply_result *a)
+{
+	return json_pack("{s:b,s:b,s:I,s:I,s:b,s:o,s:I,s:o}", "ok", 1, "done", a->done, "selected",
+			 (json_int_t)a->selected, "left", (json_int_t)a->left, "commitsWait",
+			 a->commits_wait, "counts", record_counts(&a->t.out), "bytesWritten",
+			 (json_int_t)a->t.out.bytes_written, "history",
+			 record_history(&a->t.history));
+}
+
+json_t *job_apply(struct job_ctx *x, const json_t *request)
+{
+	struct chosen k = {.paths = json_object_get(request, "paths")};
+	const char *how = text(request, "onConflict");
+	struct apply_opts o = {.dry_run = json_is_true(json_object_get(request, "dryRun")),
+			       .on_conflict = strcmp(how, "take-sandbox") == 0
+						  ? CONFLICT_TAKE_SANDBOX
+					      : strcmp(how, "keep-host") == 0 ? CONFLICT_KEEP_HOST
+									      : -1,
+			       .arg = &k};
+	_cleanup_changeset_ struct changeset set = {0};
+	const struct run_ui ui = {.in = -1, .out = -1, .err = -1};
+	struct apply_result a = {0};
+	struct err e = ERR_INIT;
+	json_t *answer;
+	int r = open_set(x, request, true, &set, &e);
+
+	if (r == 0 && json_is_array(k.paths)) {
+		o.match = match_paths;
+		o.touches = touches;
+		o.check = all_hit;
+		k.hit = calloc(json_array_size(k.paths) + 1, sizeof(*k.hit));
+		if (!k.hit)
+			r = err_set(&e, ERR_NOMEM, "apply: out of memory");
+	}
+	if (r == 0)
+		r = changeset_apply(x->st, set.run.id, &o, &ui, &a, &e);
+	if (r == -EBADMSG)
+		e.code = ERR_INVALID;
+	answer = r < 0 ? failed(&e) : applied(&a);
+	transfer_done(&a.t);
+	free(k.hit);
+	return answer;
+}
+
+json_t *job_discard(struct job_ctx *x, const json_t *request)
+{
+	_cleanup_changeset_ struct changeset set = {0};
+	struct err e = ERR_INIT;
+	bool any;
+	int r = open_set(x, request, false, &set, &e);
+
+	any = r == 0 && (set.files || (set.commits && !set.decided[0]));
+	if (any)
+		r = changeset_discard(x->st, set.run.id, &e);
+	return r < 0 ? failed(&e) : json_pack("{s:b,s:b}", "ok", 1, "done", any);
+}
