@@ -277,15 +277,23 @@ static void free_stream(struct stream *st)
 	free(st);
 }
 
+/* The peer broke the protocol on it, and had the library reset what it need not reset itself (CVE-2025-8671). */
+static bool provoked(const struct stream *st, uint32_t code)
+{
+	return !st->malformed && (code == NGHTTP2_PROTOCOL_ERROR || code == NGHTTP2_STREAM_CLOSED ||
+				  code == NGHTTP2_FLOW_CONTROL_ERROR);
+}
+
 static int on_close(nghttp2_session *session, int32_t id, uint32_t code, void *arg)
 {
 	struct h2server *s = arg;
 	struct stream *st = stream_of(s, id);
 
 	(void)session;
-	(void)code;
 	if (!st)
 		return 0;
+	if (st->judged && provoked(st, code))
+		s->ch.noise -= NO_REQUEST_COST;
 	/* The library's own refusal of a request that breaks the protocol. */
 	if (!st->judged)
 		no_request(s, 400, "http2.malformed");

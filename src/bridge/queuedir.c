@@ -191,14 +191,12 @@ static int claim(struct queuedir *d, const char *name, const struct stat *open)
 	return -EBADMSG;
 }
 
-/* All of it, once: the size that was judged, and not a byte more or less. */
+/* All of it, once, into room that is there: the size that was judged, and not a byte more or less. */
 static int read_all(int fd, size_t size, struct buf *out)
 {
 	char *to = buf_room(out, size + 1);
 	size_t at = 0;
 
-	if (!to)
-		return -ENOMEM;
 	while (at <= size) {
 		ssize_t n = read(fd, to + at, size + 1 - at);
 
@@ -234,6 +232,9 @@ int queuedir_take(struct queuedir *d, const char *id, bool claimed, size_t max, 
 		r = -EBADMSG;
 	if (r == -EBADMSG)
 		away(b->root, name);
+	/* While it can still be left where it lies. */
+	if (r == 0 && (uint64_t)st.st_size <= max && !buf_room(out, (size_t)st.st_size + 1))
+		r = -ENOMEM;
 	if (r == 0 && !claimed)
 		r = claim(d, name, &st);
 	if (r < 0)

@@ -49,8 +49,8 @@ bool queuedir_list(struct queuedir *d, bool claims, bool from_start, unsigned mo
 uint64_t queuedir_size(const struct queuedir *d, const char *id, bool claimed);
 /*
  * Claims the request (unless claimed already) and appends its bytes. 0; -ENOENT: it is not there (any more); -EBADMSG: no plain
- * file of one name, removed unopened or unread; -EEXIST: one of that id is under way, this one is removed; claimed
- * and not read: -E2BIG over max bytes, -EAGAIN it changed meanwhile, -ENOMEM.
+ * file of one name, removed unopened or unread; -EEXIST: one of that id is under way, this one is removed; -ENOMEM: it lies where it
+ * lay; claimed and not read: -E2BIG over max bytes, -EAGAIN it changed meanwhile.
  */
 int queuedir_take(struct queuedir *d, const char *id, bool claimed, size_t max, struct buf *out);
 /* The request is answered, or cannot be. */

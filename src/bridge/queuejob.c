@@ -265,7 +265,11 @@ static void run(struct job *j, struct buf *raw, enum job_kind kind)
 
 	j->x = exchange_begin(j->s->b, &req, &answers, j);
 	if (!j->x) {
-		malformed(j, 503, "there is no room for this request now");
+		struct guard_reply r;
+
+		exchange_refused(j->s->b, 503, "bridge.memory");
+		guard_fault(NULL, GUARD_MEMORY, false, &r);
+		say(j, &r);
 		return;
 	}
 	j->safe = exchange_safe(j->x);
@@ -281,32 +285,47 @@ static void run(struct job *j, struct buf *raw, enum job_kind kind)
 	exchange_body_end(j->x);
 }
 
-uint64_t queuejob_take(struct queueserver *s, const char *id, enum job_kind kind)
+/* Claimed by a process before this one: it does not go back to requests/, for it may have run. */
+static int no_memory(struct queueserver *s, const char *id, enum job_kind kind)
+{
+	if (kind == JOB_CLAIMED) {
+		exchange_refused(s->b, 0, "bridge.memory");
+		s->b->counts->unanswered++;
+		queuedir_release(&s->d, id);
+	}
+	return -ENOMEM;
+}
+
+int queuejob_take(struct queueserver *s, const char *id, enum job_kind kind, uint64_t *ret_bytes)
 {
 	size_t max = (size_t)queue_envelope_max(BRIDGE_QUEUE_BODY_MAX);
 	_cleanup_buf_ struct buf raw = BUF_INIT(max + 2);
+	/* For its texts, which are read when it is claimed: then there must be room. */
+	_cleanup_free_ char *room = NULL;
 	const char *why = "";
 	struct job *j;
-	uint64_t n;
 	int r;
+
+	*ret_bytes = 0;
 
 	/* Answered already, by a process that did not live to clear its claim away. */
 	if (kind == JOB_CLAIMED && queuedir_answered(&s->d, id)) {
 		queuedir_release(&s->d, id);
 		return 0;
 	}
-	r = queuedir_take(&s->d, id, kind == JOB_CLAIMED, max, &raw);
+	j = new_job(s, id, kind);
+	room = j ? malloc(QUEUE_TEXTS_MAX + 1) : NULL;
+	r = room ? queuedir_take(&s->d, id, kind == JOB_CLAIMED, max, &raw) : -ENOMEM;
 	if (r == -EBADMSG || r == -EEXIST)
 		exchange_refused(s->b, 0, r == -EEXIST ? "queue.replay" : "queue.file");
-	if (r == -EBADMSG || r == -EEXIST || r == -ENOENT)
-		return 0;
-	j = new_job(s, id, kind);
-	if (!j) {
-		exchange_refused(s->b, 0, "bridge.memory");
-		s->b->counts->unanswered++;
-		queuedir_release(&s->d, id);
-		return raw.len;
+	if (r == -EBADMSG || r == -EEXIST || r == -ENOENT || r == -ENOMEM) {
+		if (j)
+			free_job(j);
+		return r == -ENOMEM ? no_memory(s, id, kind) : 0;
 	}
+	*ret_bytes = raw.len;
+	free(room);
+	room = NULL;
 	if (r == 0)
 		r = queue_request_parse(raw.data ? raw.data : "", raw.len, id,
 					BRIDGE_QUEUE_BODY_MAX, &j->q, &why);
@@ -316,14 +335,13 @@ uint64_t queuejob_take(struct queueserver *s, const char *id, enum job_kind kind
 				     : "it cannot be read";
 	if (r < 0) {
 		malformed(j, r == -E2BIG ? 413 : 400, why);
-		return raw.len;
+		return 0;
 	}
 	/* Of the refused, their number is bounded and none is large. */
 	j->held = j->refused ? 0 : raw.len;
 	s->held += j->held;
-	n = raw.len;
 	run(j, &raw, kind);
-	return n;
+	return 0;
 }
 
 int64_t queuejob_tick(struct queueserver *s, int64_t now)

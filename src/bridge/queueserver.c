@@ -21,6 +21,7 @@
 #define BYTES_TURN (4 << 20) /* and bytes after which no further one is */
 #define LARGE \
 	65536 /* bytes; they begin after the others, one a turn, and are not read for a refusal */
+#define SHORT_MS 100  /* until those for which there was no memory are tried again */
 #define REFUSE_MAX 64 /* that wait for their 503; more of them wait in the directory */
 #define CLAIMED_MAX \
 	(BRIDGE_PENDING_CEILING + 64) /* of the processes before; there can be no more */
@@ -53,10 +54,13 @@ static bool ids_put(struct queue_ids *q, unsigned most, const char *id)
 static uint64_t take_first(struct queueserver *s, struct queue_ids *q, enum job_kind kind)
 {
 	char id[QUEUE_ID_LEN + 1];
+	uint64_t bytes;
 
 	memcpy(id, q->id[0], sizeof(id));
 	memmove(q->id[0], q->id[1], --q->n * sizeof(q->id[0]));
-	return queuejob_take(s, id, kind);
+	if (queuejob_take(s, id, kind, &bytes) < 0 && s->short_ns == INT64_MAX)
+		s->short_ns = clock_mono_ns() + SHORT_MS * NS_PER_MS;
+	return bytes;
 }
 
 static unsigned waiting(const struct queueserver *s)
@@ -170,7 +174,7 @@ int queueserver_new(struct bridge *b, int dir, struct bridge_shared *shared,
 	s->b = b;
 	s->shared = shared;
 	s->watch.fd = -1;
-	s->alive_ns = INT64_MAX;
+	s->alive_ns = s->short_ns = INT64_MAX;
 	r = queuedir_open(&s->d, dir, e);
 	if (r == 0 &&
 	    (ids_new(&s->wait, BRIDGE_PENDING_CEILING) < 0 ||
@@ -282,6 +286,10 @@ int64_t queueserver_tick(struct queueserver *s, int64_t now)
 	if (!s->begun)
 		return INT64_MAX;
 	poll_again(s, now);
+	if (now >= s->short_ns) {
+		s->stale = true;
+		s->short_ns = INT64_MAX;
+	}
 	list(s);
 	due = queuejob_tick(s, now);
 	again = begin_some(s);
@@ -295,6 +303,8 @@ int64_t queueserver_tick(struct queueserver *s, int64_t now)
 		next = due;
 	if (s->poll_ns < next)
 		next = s->poll_ns;
+	if (s->short_ns < next)
+		next = s->short_ns;
 	return s->alive_ns < next ? s->alive_ns : next;
 }
 
@@ -304,6 +314,7 @@ void queueserver_stop(struct queueserver *s)
 	s->stopping = true;
 	s->stale = s->more = s->left = false;
 	s->claimed.n = s->wait.n = s->large.n = s->refuse.n = 0;
+	s->short_ns = INT64_MAX;
 }
 
 unsigned queueserver_under_way(const struct queueserver *s)

@@ -38,12 +38,14 @@ struct queueserver {
 	bool more;  /* or to go on */
 	bool left;  /* large ones lie there that found no place among those that wait */
 	bool stopping, begun;
+	int64_t
+	    short_ns; /* when those for which there was no memory are looked for again; INT64_MAX: none */
 	int64_t poll_ns, poll_gap_ns, alive_ns;
 	uint64_t alive_count;
 };
 
-/* Reads it and begins. Returns how many bytes that took. */
-uint64_t queuejob_take(struct queueserver *s, const char *id, enum job_kind kind);
+/* Reads it and begins. 0 with the bytes that that took; -ENOMEM: there is no room, and a new one lies where it lay. */
+int queuejob_take(struct queueserver *s, const char *id, enum job_kind kind, uint64_t *ret_bytes);
 /* Tries again what could not be published, frees what is over. Returns when to be called next. */
 int64_t queuejob_tick(struct queueserver *s, int64_t now);
 /* Their ids, a line each. */

@@ -9,7 +9,8 @@
  * would do with it: frames that cost their sender nothing take tokens from a bucket of H2_NOISE_BURST, which fills by
  * H2_NOISE_RATE a second, by two for each request, and by one for each KiB that was written to the peer: it has
  * reason to widen windows then. RST_STREAM takes ten (CVE-2023-44487), DATA of less than 64 bytes a fifth (unless it is
- * the last), a request that is none takes as much as a reset, every other frame that is neither DATA nor HEADERS takes one, kinds that nobody knows included.
+ * the last), every other frame that is neither DATA nor HEADERS takes one, kinds that nobody knows included. A request that is none
+ * takes as much as a reset, and so does one that breaks the protocol behind its head, so that this end resets it (CVE-2025-8671).
  * An empty bucket ends the channel with ENHANCE_YOUR_CALM; what came in the same read is not looked at.
  */
 #ifndef AIRLOCK_OS_H2CHAN_H

@@ -5,11 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ENVELOPE_ROOM 65536 /* all but the body */
-
 uint64_t queue_envelope_max(uint64_t body_max)
 {
-	return (body_max + 2) / 3 * 4 + ENVELOPE_ROOM;
+	return (body_max + 2) / 3 * 4 + QUEUE_TEXTS_MAX;
 }
 
 /* --- names -------------------------------------------------------------------------------- */
@@ -353,7 +351,7 @@ static int parse(const void *p, size_t n, const char *id, uint64_t body_max,
 	int rc;
 
 	memset(q, 0, sizeof(*q));
-	buf_init(&q->text, ENVELOPE_ROOM);
+	buf_init(&q->text, QUEUE_TEXTS_MAX);
 	*why = "the envelope is too long";
 	if (n > queue_envelope_max(body_max))
 		return -E2BIG;
@@ -366,7 +364,7 @@ static int parse(const void *p, size_t n, const char *id, uint64_t body_max,
 		json_fail(&j, "the query does not begin with '?'");
 	rc = judge_body(&j, &r, q, body_max);
 	*why = j.why;
-	if (rc == 0 && r.text >= ENVELOPE_ROOM) {
+	if (rc == 0 && r.text >= QUEUE_TEXTS_MAX) {
 		*why = "the headers are too long";
 		rc = -E2BIG;
 	}

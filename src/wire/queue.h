@@ -31,6 +31,7 @@
 #include "wire/json.h"
 
 #define QUEUE_ID_LEN 33
+#define QUEUE_TEXTS_MAX 65536 /* bytes of an envelope, but for its body */
 #define QUEUE_SUFFIX \
 	".json" /* of names that are read; anything else in the directories is nobody's */
 

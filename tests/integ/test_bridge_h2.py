@@ -324,11 +324,46 @@ class Frames(unittest.TestCase):
         def burst():
             sid = self.c.next
             self.c.next += 2
-            block = field(":method", "GET") + field(":scheme", "http") + field(":path", "/api/agents/me") + \
+            block = field(":method", "GET") + field(":scheme", "http") + field(":authority", "b") + field(":path", "/api/agents/me") + \
                 field("authorization", "Bearer " + self.c.host.token)
             return frame(HEADERS, END_STREAM | END_HEADERS, sid, block) + frame(RST, 0, sid, b"\0\0\0\x08")
         self.assertEqual(self.flood(burst, 20000), "goaway 11")
         self.assertLess(len(self.api.take()), 400)
+
+    def test_C06_CVE_2025_8671_resets_that_the_host_is_made_to_send(self):
+        head = lambda method, path, *extra: b"".join(field(*f) for f in (
+            (":method", method), (":scheme", "http"), (":authority", "b"), (":path", path), ("authorization", "Bearer " + self.c.host.token), *extra))
+        ways = {
+            "a window beyond its end": lambda sid: frame(
+                HEADERS, END_STREAM | END_HEADERS, sid, head("GET", "/api/agents/me")) + frame(
+                    WINDOW, 0, sid, b"\x7f\xff\xff\xff"),
+            "more data than was said": lambda sid: frame(
+                HEADERS, END_HEADERS, sid, head("POST", "/api/issues/i1/comments", ("content-length", "5"))) + frame(
+                    DATA, 0, sid, b"x" * 100),
+        }
+        for name, way in ways.items():
+            with self.subTest(name):
+                self.c.close()
+                self.c = Channel(self.api)
+
+                # One that reads, for whom no other bound counts.
+                resets, goaway = 0, None
+                for sid in range(1, 4000, 2):
+                    try:
+                        self.c.send(way(sid))
+                    except OSError:
+                        pass
+                    f = self.c.read()
+                    while f and f[0] not in (RST, GOAWAY):
+                        f = self.c.read()
+                    if not f or f[0] == GOAWAY:
+                        goaway = f and int.from_bytes(f[3][4:8], "big")
+                        break
+                    resets += 1
+                self.assertEqual(goaway, 11)
+                self.assertLess(resets, 600)
+                self.api.take()
+        self.addCleanup(self.c.close)
 
     def test_C07_a_flood_of_what_is_no_request_ends_the_channel(self):
         """Malformed, or with too many headers: answered by a reset, so no pace holds it back."""
@@ -339,7 +374,7 @@ class Frames(unittest.TestCase):
 
                 def one(extra=extra):
                     sid, self.c.next = self.c.next, self.c.next + 2
-                    block = field(":method", "GET") + field(":scheme", "http") + field(":path", "/api/agents/me")
+                    block = field(":method", "GET") + field(":scheme", "http") + field(":authority", "b") + field(":path", "/api/agents/me")
                     for name, value in [("authorization", "Bearer " + self.c.host.token), *extra]:
                         block += field(name, value)
                     return frame(HEADERS, END_STREAM | END_HEADERS, sid, block)

@@ -7,6 +7,7 @@ Each test's name carries the cases of the bridge that it shows.
 import base64
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -360,6 +361,40 @@ class Files(Box):
         until("no claim left", lambda: not os.listdir(self.q.dir + "/claims"))
         counts = self.q.host.stop()
         self.assertEqual((counts["forwarded"], counts["indeterminate"]), (3, 2))
+
+    def test_S2_08_Q09_memory_that_runs_out_at_any_point_loses_nothing(self):
+        """What there is no memory for lies where it lay, or is answered 503, and is not sent; it is never called malformed."""
+        pid, body = self.q.host.p.pid, os.urandom(2 << 20)
+        hard = resource.prlimit(pid, resource.RLIMIT_DATA)[1]
+        left = answered = 0
+
+        def vm_data():
+            with open("/proc/%d/status" % pid, encoding="ascii") as f:
+                return next(int(l.split()[1]) for l in f if l.startswith("VmData")) << 10
+
+        self.assertEqual(self.q.ask("POST", COMMENT, JSON, body=body)[0], 200)
+        self.api.take()
+        # The envelope takes 2.8 MB, its body 2: each point at which one of them, or what is small, finds no room.
+        for more in 0, 1 << 20, 7 << 19, 4 << 20, 9 << 19, 5 << 20:
+            resource.prlimit(pid, resource.RLIMIT_DATA, (vm_data() + more, hard))
+            ident = self.q.send("POST", COMMENT, JSON, body=body)
+            # The same turn of the helper: whoever comes behind it is served, or it is told that there is no room.
+            self.assertIn(self.q.ask()[0], (200, 503))
+            if os.path.exists(self.q.path(ident)):
+                left += 1
+                self.assertEqual([c for c in self.api.take() if c["method"] == "POST"], [])
+            resource.prlimit(pid, resource.RLIMIT_DATA, (hard, hard))
+            status, _, answer, auth = self.q.answer(ident)
+            self.assertEqual(auth, self.q.token)
+            self.assertEqual(len([c for c in self.api.take() if c["method"] == "POST"]), status == 200)
+            if status == 503:
+                answered += 1
+                self.assertEqual(json.loads(answer)["code"], "bridge.memory")
+            else:
+                self.assertEqual(status, 200)
+        self.assertGreater(left, 0)
+        self.assertGreater(answered, 0)
+        self.assertEqual(self.q.host.stop()["unanswered"], 0)
 
     def test_Q08_a_flood_is_answered_503_and_others_are_served(self):
         gate, under_way = threading.Event(), threading.Semaphore(0)
