@@ -94,6 +94,35 @@ static int hand_over(struct bridge_link *l)
 	return n == sizeof(word) ? 0 : -EPIPE;
 }
 
+static bool try_again(struct link_tries *t)
+{
+	int64_t now = clock_mono_ns();
+
+	t->left += (double)(now - t->at_ns) / (double)(LINK_TRY_EACH_MS * NS_PER_MS);
+	t->at_ns = now;
+	if (t->left > LINK_TRIES)
+		t->left = LINK_TRIES;
+	if (t->left < 1)
+		return false;
+	t->left -= 1;
+	return true;
+}
+
+/* A gateway that has no control socket comes with its channel. */
+static int give_channel(struct bridge_link *l)
+{
+	_cleanup_fd_ int channel = -1;
+	struct err e = ERR_INIT;
+
+	if (!l->o.direct)
+		return hand_over(l);
+	channel = TAKE_FD(l->channel);
+	l->state = LINK_GREETING;
+	if (!l->o.gateway || !try_again(&l->gateways))
+		return -EPIPE;
+	return l->o.gateway(l->o.gateway_arg, channel, &e);
+}
+
 /* Opening. --------------------------------------------------------------------------------- */
 
 static int copy_ids(struct bridge_link *l)
@@ -176,13 +205,18 @@ int link_open(struct bridge_link *l, const struct bridge_link_opts *o, int *ret_
 	r = share(l, e);
 	if (r < 0)
 		return r;
-	r = new_control(l, &theirs, e);
+	if (!l->o.direct)
+		r = new_control(l, &theirs, e);
 	if (r == 0)
 		r = spawn(l, e);
 	if (r == 0)
 		r = bridge_client_confined(&l->client, e);
-	if (r == 0 && hand_over(l) < 0)
+	if (r == 0 && l->o.direct) {
+		theirs = TAKE_FD(l->channel);
+		l->state = LINK_GREETING;
+	} else if (r == 0 && hand_over(l) < 0) {
 		r = err_set(e, ERR_UNAVAILABLE, "bridge: the gateway's socket is closed");
+	}
 	if (r == 0)
 		*ret_gateway = TAKE_FD(theirs);
 	return r;
@@ -206,20 +240,6 @@ static void lose(struct bridge_link *l)
 	/* The gateway is not to hope any longer. */
 	cleanup_fd(&l->control);
 	bridge_client_stop(&l->client);
-}
-
-static bool try_again(struct link_tries *t)
-{
-	int64_t now = clock_mono_ns();
-
-	t->left += (double)(now - t->at_ns) / (double)(LINK_TRY_EACH_MS * NS_PER_MS);
-	t->at_ns = now;
-	if (t->left > LINK_TRIES)
-		t->left = LINK_TRIES;
-	if (t->left < 1)
-		return false;
-	t->left -= 1;
-	return true;
 }
 
 /* This helper is of no use any more; another one may be. */
@@ -328,8 +348,11 @@ static void go_on(struct bridge_link *l, int64_t now)
 		memcpy(why, l->client.why, sizeof(why));
 		go_down(l, why, false);
 	} else if (l->state == LINK_STARTING && l->client.confined) {
-		if (hand_over(l) < 0)
-			go_down(l, "the gateway's socket is closed", false);
+		if (give_channel(l) < 0)
+			go_down(l,
+				l->o.direct ? "no gateway can be started"
+					    : "the gateway's socket is closed",
+				false);
 	} else if (l->state == LINK_GREETING && l->client.ready) {
 		l->state = LINK_UP;
 		l->restarts++;

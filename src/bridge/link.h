@@ -13,6 +13,9 @@
  *
  * A policy file is looked at every LINK_POLICY_MS: a new one goes to the helper, a bad one is told and the old one stays.
  *
+ * Where no descriptor can travel to the gateway (another machine), its standard input and output are the channel itself: there is no
+ * control socket, and with each helper comes a gateway of its own (`direct`). What clients were asking for then ends with it.
+ *
  * One thread; link_poll never waits for a helper that starts.
  */
 #ifndef AIRLOCK_BRIDGE_LINK_H
@@ -40,7 +43,11 @@ struct bridge_link_opts {
 	    credential_header; /* as in struct bridge_setup; borrowed until link_stop */
 	int dir;	       /* of the queue, borrowed; -1: none */
 	int audit;	       /* borrowed; -1: none */
-	/* The gateway ended: another one, with this (borrowed) as its standard input. 0 or negative. NULL: there is none. */
+	bool direct;
+	/*
+	 * The gateway ended (direct: or its helper did): another one, with this (borrowed) as its standard input. 0 or negative. NULL: there
+	 * is none.
+	 */
 	int (*gateway)(void *arg, int control, struct err *e);
 	void *gateway_arg;
 	/* Something to tell a person: bad ones loudly. */

@@ -263,7 +263,7 @@ static int refuse_remote(const struct runopts *o, struct err *e)
 	} not_yet[] = {
 	    {q->keep, "--keep, and with it exec and shell,"},
 	    {o->map_words != NULL, "--map"},
-	    {q->api.url || q->upstreams_len, "--api and --upstream"},
+	    {q->api.queue, "--api-transport queue"},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(not_there); i++)

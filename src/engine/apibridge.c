@@ -67,7 +67,7 @@ static int start_gateway(struct apibridge *b, int control, int *ret_errors, stru
 	r = gateway_start(b->sb,
 			  &(struct gateway_spec){
 			      .mode = bridge_transport_mode(b->link.o.transport),
-			      .control = true,
+			      .control = !b->link.o.direct,
 			      .queue_dir = b->queue_inside,
 			      .token = b->queue_inside ? b->in.token : NULL,
 			      .nonce = b->in.nonce,
@@ -81,10 +81,15 @@ static int start_gateway(struct apibridge *b, int control, int *ret_errors, stru
 	return r;
 }
 
-/* From the link: the one before ended. Clients find this one at the same port. */
+/* From the link: the one before ended, or is of no use. Clients find this one at the same port. */
 static int gateway_again(void *arg, int control, struct err *e)
 {
-	return start_gateway(arg, control, NULL, e);
+	struct apibridge *b = arg;
+
+	/* Without a channel it would go on for a while, and hold the port. */
+	if (b->link.o.direct)
+		(void)b->sb->ops->signal(b->sb, b->gateway, SIGKILL, NULL);
+	return start_gateway(b, control, NULL, e);
 }
 
 static int open_link(struct apibridge *b, struct sandbox *sb, const struct apibridge_opts *o,
@@ -102,6 +107,7 @@ static int open_link(struct apibridge *b, struct sandbox *sb, const struct apibr
 	    .task_id = variable(env, "PAPERCLIP_TASK_ID="),
 	    .dir = -1,
 	    .audit = o->audit,
+	    .direct = sb->ops->elsewhere,
 	    .gateway = gateway_again,
 	    .gateway_arg = b,
 	    .note = o->note,
@@ -110,6 +116,10 @@ static int open_link(struct apibridge *b, struct sandbox *sb, const struct apibr
 	    .credential_header = view_of(o->api->header),
 	};
 
+	if (o->api->queue && sb->ops->elsewhere)
+		return err_set(
+		    e, ERR_UNAVAILABLE,
+		    "--api-transport queue: files cannot be shared with another machine; leave it out");
 	if (o->api->queue) {
 		dir = make_queue(b, sb, o->lease_dir, e);
 		if (dir < 0)

@@ -48,15 +48,19 @@ int gateway_start(struct sandbox *sb, const struct gateway_spec *s, uint32_t *re
 	_cleanup_strv_ char **env = NULL, **argv = NULL;
 	struct exec_spec x = {.in = s->channel, .out = s->channel, .err = s->errors, .cwd = "/"};
 	char port[8];
-	int r;
+	int r = 0;
 
-	if (!sb->ops->isolates) {
+	if (!sb->ops->isolates && !sb->gateway) {
 		r = self_helper("airlock-gateway", &host_path, e);
 		if (r < 0)
 			return r;
 	}
 	(void)snprintf(port, sizeof(port), "%u", s->port);
-	r = strv_add(&argv, host_path ? host_path : GATEWAY_PATH);
+	if (!sb->gateway)
+		r = strv_add(&argv, host_path ? host_path : GATEWAY_PATH);
+	for (size_t i = 0; sb->gateway && sb->gateway[i]; i++)
+		if (strv_add(&argv, sb->gateway[i]) < 0)
+			return err_set(e, ERR_NOMEM, "gateway: out of memory");
 	if (r == 0)
 		r = gateway_setvar(&env, "PAPERCLIP_API_BRIDGE_MODE", s->mode);
 	if (r == 0)

@@ -107,6 +107,8 @@ struct sandbox {
 	size_t isolation_len;
 	/* Of one that ended by itself, before SE_ENDED: why, in words; "" */
 	char why[320];
+	char *const
+	    *gateway; /* the words that start the gateway program there; NULL: the usual place */
 	const char *inside; /* where commands see the workspace; NULL: it is the host's own */
 	pid_t monitor_pid;  /* airlock-launch, or 0 */
 	/* its start time of /proc/PID/stat, against reuse of the number */

@@ -21,6 +21,7 @@
 #include "os/proc.h"
 #include "provider/ssh/session.h"
 #include "provider/ssh/send.h"
+#include "provider/ssh/tool.h"
 
 static struct ssh_session *session_of(struct sandbox *sb)
 {
@@ -55,9 +56,6 @@ static int validate(const struct sandbox_spec *s, struct err *e)
 		return no(e, "--without");
 	if (s->keep)
 		return err_set(e, ERR_UNAVAILABLE, "--keep is not there yet with provider ssh");
-	if (s->gateway)
-		return err_set(e, ERR_UNAVAILABLE,
-			       "--api and --upstream are not there yet with provider ssh");
 	return ssh_target_files(&t, e);
 }
 
@@ -123,7 +121,9 @@ static int bring_up(struct ssh_session *x, const struct sandbox_spec *s, struct 
 		r = land(x, s, e);
 	if (r == 0)
 		r = guestlink_request(&x->link, RM_START, &none, NULL, 0, e);
-	return r < 0 ? r : session_await(x, GM_READY, s->cancel, e);
+	if (r == 0)
+		r = session_await(x, GM_READY, s->cancel, e);
+	return r == 0 && s->gateway ? ssh_tool_gateway(x, s->cancel, e) : r;
 }
 
 /* In the lease's directory from before anything is made there: without it there is nothing to forget. */

@@ -6,6 +6,7 @@ usage: test_ssh.py AIRLOCK [unittest arguments]
 """
 import os, shutil, signal, subprocess, sys, unittest
 
+import api_box
 from run_box import DEADLINE, alive, link, look, parent, pids, snapshot, until
 from ssh_box import END, Remote, SSHD, Sshd, key, lie, member
 
@@ -241,7 +242,7 @@ class Ssh(unittest.TestCase):
 
     def test_what_needs_isolation_is_refused_aloud(self):
         for words in ["--net", "none"], ["--net", "allow=h"], ["--memory", "1G"], ["--pids", "9"], ["--bind-ro", "/etc"], ["--keep"], \
-                ["--map", "a:/tmp/a"], ["--without", "seccomp"], ["--api", "http://h"], ["--provider", "native"]:
+                ["--map", "a:/tmp/a"], ["--without", "seccomp"], ["--api-transport", "queue"], ["--provider", "native"]:
             p = self.r.run(*words, "--", "true")
             self.assertNotEqual(p.returncode, 0, words)
             self.assertIn(words[0].encode(), p.stderr)
@@ -299,6 +300,84 @@ class Ssh(unittest.TestCase):
         with open(place + "/" + guest, "wb") as f:
             f.write(b"#!/bin/sh\necho bad\n")
         self.assertEqual(self.ok("-q", "--", "echo mine").stdout, b"mine\n")
+
+    # The bridge. ----------------------------------------------------------------------------
+
+    CALL = r'''python3 - <<'END'
+import os, sys, urllib.error, urllib.request
+def call(path, method="GET", key=os.environ["PAPERCLIP_API_KEY"], data=None):
+    q = urllib.request.Request(os.environ["PAPERCLIP_API_URL"] + path, data, {"authorization": "Bearer " + key}, method=method)
+    try:
+        with urllib.request.urlopen(q) as a:
+            return a.status, a.read()
+    except urllib.error.HTTPError as e:
+        return e.code, e.read()
+%s
+END'''
+
+    def with_api(self):
+        api = api_box.Server()
+        self.addCleanup(api.server_close)
+        self.addCleanup(api.shutdown)
+        with open(self.r.top + "/key", "w", encoding="ascii") as f:
+            f.write(api_box.KEY + "\n")
+        os.chmod(self.r.top + "/key", 0o600)
+        return api, ["--api", api.url, "--api-key-file", self.r.top + "/key"]
+
+    def test_the_bridge_carries_calls_and_its_key_stays_here_S2_01_S2_04(self):
+        api, words = self.with_api()
+        code = '''print(call("/api/agents/me")[0], call("/api/agents/me", key="other")[0], call("/api/agents/me/../../x")[0],
+call("/api/companies/c1/secrets", "DELETE")[0], call("/api/issues/i1/comments", "POST", data=b"[1]" * 900000)[0])
+print(os.environ["PAPERCLIP_API_BRIDGE_MODE"], os.environ["PAPERCLIP_RUN_ID"]); sys.stdout.flush(); sys.stdin = open(0); print(len(open("/dev/fd/3").readline()))'''
+        p = self.r.start("-q", *words, "--", "exec 3<&0; " + self.CALL % code, stdin=subprocess.PIPE)
+        said = p.stdout.readline().split() + p.stdout.readline().split()
+        # Every process and every file of the other side, while it runs.
+        far = [q for q in pids() if parent_is(q, self.r.sshd.proc.pid)]
+        seen = [look(q, what) for q in far for what in ("cmdline", "environ")]
+        for top in self.r.there, self.r.sshd.home:
+            for d, _, names in os.walk(top):
+                for n in names:
+                    with open(os.path.join(d, n), "rb") as f:
+                        seen.append(f.read())
+        p.communicate(b"\n", timeout=DEADLINE)
+        self.assertEqual(said, [b"200", b"401", b"400", b"403", b"200", b"http2_v1", self.r.rows()[0]["run"].encode()])
+        self.assertTrue(any(b"PAPERCLIP_API_KEY=" in t for t in seen))
+        self.assertFalse(any(api_box.KEY.encode() in t for t in seen))
+        calls = api.take()
+        self.assertEqual(len(calls), 2)
+        self.assertTrue(all(dict(c["headers"])["authorization"] == "Bearer " + api_box.KEY for c in calls), calls)
+        with open(self.r.state + "/runs/" + self.r.rows()[0]["run"] + "/audit.jsonl", "rb") as f:
+            self.assertEqual(len(f.read().splitlines()), 5)
+
+    def test_the_bridge_comes_back_when_either_end_of_it_is_killed_S2(self):
+        _, words = self.with_api()
+        code = '''import time
+def until_up():
+    end = time.time() + 60
+    while time.time() < end:
+        try:
+            if call("/api/agents/me")[0] == 200:
+                return True
+        except OSError:
+            time.sleep(.1)
+for line in open("/dev/fd/3"):
+    print(until_up()); sys.stdout.flush()'''
+        p = self.r.start(*words, "--", "exec 3<&0; " + self.CALL % code, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+        def up():
+            p.stdin.write(b"\n")
+            p.stdin.flush()
+            self.assertEqual(p.stdout.readline(), b"True\n")
+        up()
+        for q in self.helper("airlock-bridge"):
+            os.kill(q, signal.SIGKILL)
+        up()
+        for q in pids():
+            if "/gateway-" in link(q, "exe") and link(q, "exe").startswith(self.r.sshd.home):
+                os.kill(q, signal.SIGKILL)
+        up()
+        p.communicate(timeout=DEADLINE)
+        self.assertEqual(p.returncode, 0)
 
     # A machine that lies. -------------------------------------------------------------------
 

@@ -98,31 +98,45 @@ static int hash_program(int fd, char hex[2 * crypto_hash_sha256_BYTES + 1], uint
 	return 0;
 }
 
+int session_program(const char *name, struct ssh_program *ret, struct err *e)
+{
+	_cleanup_free_ char *path = NULL;
+	int r = self_helper(name, &path, e);
+
+	*ret = (struct ssh_program){.fd = -1};
+	if (r < 0)
+		return r;
+	ret->fd = open(path, O_RDONLY | O_CLOEXEC);
+	r = ret->fd < 0 ? -errno : hash_program(ret->fd, ret->hash, &ret->size);
+	if (r < 0)
+		cleanup_fd(&ret->fd);
+	return r < 0 ? err_sys(e, -r, "read %s", path) : 0;
+}
+
 /* RM_SETUP; the descriptors but the program's are the caller's. */
 static int send_setup(struct ssh_session *x, int in, int out, struct err *e)
 {
 	_cleanup_buf_ struct buf b = BUF_INIT(1024);
-	_cleanup_free_ char *path = NULL;
-	_cleanup_fd_ int program = -1;
-	char hash[2 * crypto_hash_sha256_BYTES + 1], machine[160];
-	struct rm_setup m = {.hash = hash,
+	struct ssh_program p;
+	char machine[160];
+	struct rm_setup m = {.hash = p.hash,
 			     .machine = machine,
 			     .shell_ms = REMOTE_CONNECT_S * 1000 + REMOTE_SHELL_MS,
 			     .upload_ms = REMOTE_UPLOAD_MS,
 			     .silent_ms = REMOTE_SILENT_MS};
 	struct utsname u;
-	int r = self_helper("airlock-guest", &path, e);
+	int r = session_program("airlock-guest", &p, e);
 
 	if (r < 0)
 		return r;
-	program = open(path, O_RDONLY | O_CLOEXEC);
-	r = program < 0 ? -errno : hash_program(program, hash, &m.size);
-	if (r < 0 || uname(&u) < 0)
-		return err_sys(e, r < 0 ? -r : errno, "read %s", path);
+	m.size = p.size;
+	(void)uname(&u);
 	(void)snprintf(machine, sizeof(machine), "%s-%s", u.sysname, u.machine);
 	(void)rm_setup_put(&b, &m);
-	return guestlink_request(&x->link, RM_SETUP, &b, (int[]){in, out, x->ssh.err, program},
-				 RM_SETUP_FDS, e);
+	r = guestlink_request(&x->link, RM_SETUP, &b, (int[]){in, out, x->ssh.err, p.fd},
+			      RM_SETUP_FDS, e);
+	cleanup_fd(&p.fd);
+	return r;
 }
 
 /* Start. ------------------------------------------------------------------------------------- */
@@ -336,6 +350,7 @@ void session_end(struct ssh_session *x)
 		(void)poll(&p, 1, SSH_END_MS);
 	process_kill(&x->ssh);
 	ssh_target_done(&x->target);
+	strv_free(x->gateway);
 	free(x->inside);
 	free(x);
 }

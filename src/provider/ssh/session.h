@@ -20,11 +20,21 @@ struct ssh_session {
 	struct helper helper;
 	struct process ssh;
 	struct ssh_target target;
-	char *inside; /* owned: the workspace there */
+	char *inside;	/* owned: the workspace there */
+	char **gateway; /* owned: sandbox.gateway */
 	struct view
 	    answer; /* payload of the last awaited message: valid until the next is received */
 	bool up;    /* the guest has spoken */
 };
+
+/* One of our programs, to be sent. */
+#define SSH_HASH_LEN 64 /* hex digits of SHA-256 */
+struct ssh_program {
+	int fd; /* owned */
+	uint64_t size;
+	char hash[SSH_HASH_LEN + 1];
+};
+int session_program(const char *name, struct ssh_program *ret, struct err *e);
 
 /* The guest runs there and has said hello. Needs remote, lease_id, lease_dir and cancel of s. */
 int session_start(const struct sandbox_spec *s, struct ssh_session **ret, struct err *e);
