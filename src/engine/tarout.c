@@ -78,10 +78,13 @@ int tarout_wait(struct tarout *t, struct err *e)
 			t->ended = true;
 			t->code = ev.code;
 			t->signo = ev.signo;
-		} else if (r == 0 && poll(&p, 1, clock_poll_ms(deadline, clock_mono_ns())) == 0) {
+		} else if (clock_mono_ns() >
+			   deadline) { /* on every turn: other events do not put it off */
 			(void)fail(t, err_set(&t->why, ERR_TIMEOUT,
 					      "tar inside did not end within %d s after its stream",
 					      START_TIMEOUT_MS / 1000));
+		} else if (r == 0) {
+			(void)poll(&p, 1, clock_poll_ms(deadline, clock_mono_ns()));
 		}
 	}
 	if (t->fail < 0 && e)

@@ -136,6 +136,12 @@ static int wait_packed(struct sandbox *sb, uint32_t id, struct transfer *t, stru
 
 		if (r < 0)
 			return r;
+		/* Judged on every turn: a guest that goes on sending other events must not put it off. */
+		if (clock_mono_ns() > deadline)
+			return err_set(
+			    e, ERR_TIMEOUT,
+			    "the packer inside the sandbox did not report its end within %d s",
+			    START_TIMEOUT_MS / 1000);
 		if (r > 0 && ev.type == SE_ENDED)
 			return err_set(e, ERR_UNAVAILABLE,
 				       "the sandbox ended while its results were being packed");
@@ -146,13 +152,8 @@ static int wait_packed(struct sandbox *sb, uint32_t id, struct transfer *t, stru
 			return ev.sys ? err_sys(e, ev.sys, "pack the results inside the sandbox")
 				      : 0;
 		}
-		if (r > 0)
-			continue;
-		if (poll(&p, 1, clock_poll_ms(deadline, clock_mono_ns())) == 0)
-			return err_set(
-			    e, ERR_TIMEOUT,
-			    "the packer inside the sandbox did not report its end within %d s",
-			    START_TIMEOUT_MS / 1000);
+		if (r == 0)
+			(void)poll(&p, 1, clock_poll_ms(deadline, clock_mono_ns()));
 	}
 }
 

@@ -18,7 +18,8 @@
  *           git_metadata     .git in any spelling, at any depth: code runs from there; a symlink
  *                            that leads there
  *           reserved_name    .airlock*, .paperclip-runtime, .paperclip-upload-*
- *           link_escape      a symlink whose target is absolute or leads out of the root
+ *           link_escape      a symlink whose target is absolute, leads out of the root or could
+ *                            when another entry stays out: one that has ".." after a name
  *           link_hops        a symlink over more than LINK_HOPS_MAX links
  *           hardlink_refused to a file that was itself refused
  *           case_collision   differs from an earlier path only by case (case-blind root only)

@@ -6,6 +6,13 @@
  * above the root, an absolute target anywhere on the way, a step over a link that was refused or
  * cannot be read, is an escape; a way through .git is refused. A prefix comparison of the text is not enough: `d/up` -> `..` is
  * inside, `x` -> `d/up/..` is not. What does not exist is taken for a directory, the worst case.
+ *
+ * What this stream brings may still stay out (ignored, a conflict, an apply of some paths), and a later
+ * one may put something else at a place that a link passes. So a target climbs first and names
+ * afterwards: with no ".." after a name, each link that is inside stays inside whatever becomes of
+ * the others. Where the host has another link at a place of the stream, both ways must be inside.
+ * Not done here: a link of the user's own that climbs after a name is not judged again when what
+ * it names is changed.
  */
 #include <errno.h>
 #include <string.h>
@@ -13,9 +20,13 @@
 #include "base/limits.h"
 #include "policy/member_table.h"
 
+#define FORKS_MAX 6 /* places on one way where the host has another link: 64 ways */
+
 struct walk {
 	struct members *m;
 	unsigned hops;
+	unsigned forks,
+	    take_host; /* such places met so far; bit i: at fork i the host's link is followed */
 	size_t cur_len, rest_at;       /* rest is filled from its end, so a step costs no move */
 	char cur[PATH_MEMBER_MAX + 1]; /* resolved so far: no links, NUL-terminated */
 	char rest[4 * LINK_TARGET_MAX];
@@ -35,6 +46,14 @@ static bool replaceable(const struct walk *w, const char *target, size_t n)
 	return r > 0;
 }
 
+/* The host's link at w->cur may give way to the stream's entry or stay. 1 it stays on this way, 0, -1 too many. */
+static int fork_takes_host(struct walk *w)
+{
+	if (w->forks == FORKS_MAX)
+		return -1;
+	return (int)(w->take_host >> w->forks++ & 1);
+}
+
 /* What says nothing about the link: a refusal because of it would blame the sandbox for the host's lack. */
 static bool machine_lacks(long r)
 {
@@ -46,7 +65,7 @@ static bool machine_lacks(long r)
  * the baseline does not have stays when the stream has something else there (a conflict that the
  * host wins), so the stream cannot cover it up.
  */
-static int link_at(const struct walk *w, char *out, size_t max, size_t *ret_len)
+static int link_at(struct walk *w, char *out, size_t max, size_t *ret_len)
 {
 	const struct member_opts *o = &w->m->o;
 	struct view path = {w->cur, w->cur_len};
@@ -64,16 +83,21 @@ static int link_at(const struct walk *w, char *out, size_t max, size_t *ret_len)
 		if (!link_table_find(&w->m->links, hash, path, &l) || l.refused || l.target.n > max)
 			return -1;
 		if (n > 0 &&
-		    ((size_t)n != l.target.n || memcmp(out, l.target.p, l.target.n) != 0) &&
-		    !replaceable(w, out, (size_t)n))
-			return -1;
+		    ((size_t)n != l.target.n || memcmp(out, l.target.p, l.target.n) != 0)) {
+			int host = replaceable(w, out, (size_t)n) ? fork_takes_host(w) : -1;
+
+			*ret_len = (size_t)n;
+			if (host != 0)
+				return host;
+		}
 		memcpy(out, l.target.p, l.target.n);
 		*ret_len = l.target.n;
 		return 1;
 	}
 	*ret_len = (size_t)n;
-	if (n > 0 && (kind == PK_DIR_DECLARED || kind == PK_FILE || kind == PK_HARDLINK))
-		return !replaceable(w, out, (size_t)n);
+	if (n > 0 && (kind == PK_DIR_DECLARED || kind == PK_FILE || kind == PK_HARDLINK) &&
+	    replaceable(w, out, (size_t)n))
+		return fork_takes_host(w);
 	return n > 0;
 }
 
@@ -160,19 +184,47 @@ static const char *walk(struct walk *w)
 	return NULL;
 }
 
+/* True if the target has ".." after a name. */
+static bool climbs_after_name(struct view target)
+{
+	bool named = false;
+
+	for (size_t i = 0, start = 0; i <= target.n; i++) {
+		size_t n = i - start;
+		const char *s = target.p + start;
+
+		if (i < target.n && target.p[i] != '/')
+			continue;
+		start = i + 1;
+		if (n == 2 && s[0] == '.' && s[1] == '.') {
+			if (named)
+				return true;
+		} else if (n > 1 || (n == 1 && s[0] != '.')) {
+			named = true;
+		}
+	}
+	return false;
+}
+
 const char *member_link_rule(struct members *m, struct view path, struct view target)
 {
-	struct walk w; /* 20 KiB of stack; every field that is read is set here */
+	struct walk w = {.m = m}; /* 20 KiB of stack */
+	const char *rule = NULL;
 
-	w.m = m;
-	w.hops = 0;
-	w.rest_at = sizeof(w.rest);
 	if (target.n == 0 || target.p[0] == '/')
 		return "link_escape";
-	memcpy(w.cur, path.p, path.n);
-	w.cur_len = path.n;
-	pop(w.cur, &w.cur_len);
-	if (!push_rest(&w, target.p, target.n))
-		return "link_escape";
-	return walk(&w);
+	for (unsigned way = 0, ways = 1; way < ways && !rule; way++) {
+		w.hops = w.forks = 0;
+		w.take_host = way;
+		w.rest_at = sizeof(w.rest);
+		memcpy(w.cur, path.p, path.n);
+		w.cur_len = path.n;
+		pop(w.cur, &w.cur_len);
+		if (!push_rest(&w, target.p, target.n))
+			return "link_escape";
+		rule = walk(&w);
+		if (1u << w.forks > ways)
+			ways = 1u << w.forks;
+	}
+	return !rule && climbs_after_name(target) ? "link_escape" : rule;
 }

@@ -168,10 +168,10 @@ static int copy_dir(const struct copy *c, int from, int to, unsigned depth)
 		cleanup_fd(&fd);
 		return -ENOMEM;
 	}
-	while (r == 0 && (ent = readdir(d)))
+	while (r == 0 && (errno = 0, ent = readdir(d)))
 		if (strcmp(ent->d_name, ".") != 0 && strcmp(ent->d_name, "..") != 0)
 			r = copy_entry(c, from, to, ent->d_name, depth);
-	return r;
+	return r == 0 && !ent ? -errno : r;
 }
 
 static bool is_empty(int dir)

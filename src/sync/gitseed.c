@@ -443,7 +443,7 @@ static int give_tree(int fd, uid_t owner, gid_t group, unsigned depth)
 	/* Safe because: the tree is our own new one below the store, and links are not followed. */
 	if (fchown(fd, owner, group) < 0)
 		return -errno;
-	while (!r && (de = readdir(d))) {
+	while (!r && (errno = 0, de = readdir(d))) {
 		_cleanup_fd_ int sub = -1;
 
 		if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0)
@@ -454,7 +454,7 @@ static int give_tree(int fd, uid_t owner, gid_t group, unsigned depth)
 		if (sub >= 0)
 			r = give_tree(sub, owner, group, depth + 1);
 	}
-	return r;
+	return !r && !de ? -errno : r;
 }
 
 static int fill(struct seed *s, int seed_fd)

@@ -181,7 +181,7 @@ static int scan_dir(struct review *r, struct scan *s)
 		return 0;
 	}
 	s->depth++;
-	while (k > 0 && (de = readdir(d))) {
+	while (k > 0 && (errno = 0, de = readdir(d))) {
 		size_t n = strlen(de->d_name);
 
 		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
@@ -193,6 +193,8 @@ static int scan_dir(struct review *r, struct scan *s)
 		k = scan_entry(r, s);
 		s->path[len] = '\0';
 	}
+	if (k > 0 && !de && errno) /* what could not be read is not known to be as it was */
+		k = 0;
 	s->depth--;
 	return k;
 }

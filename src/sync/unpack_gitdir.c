@@ -34,6 +34,23 @@ static bool on_host(struct place *p, const char *name)
 	return beneath_stat(&p->u->root, p->path, &st) == 0;
 }
 
+/* 1: the stream has something below p->path, which is then a directory that need not be listed. 0, errno. */
+static int below_in_stream(struct place *p)
+{
+	size_t n = strlen(p->path);
+	uint64_t i;
+	int r;
+
+	p->path[n++] = '/';
+	p->path[n] = '\0';
+	r = chlist_seek(p->u->list, p->path, n, &i);
+	if (r == 0 && i < chlist_count(p->u->list))
+		r = chlist_get(p->u->list, i, p->scratch);
+	else
+		return r;
+	return r < 0 ? r : p->scratch->path_len > n && !memcmp(p->scratch->path, p->path, n);
+}
+
 /* 1: the host or the stream has it, 0, errno. */
 static int on_either(struct place *p, const char *name)
 {
@@ -42,7 +59,9 @@ static int on_either(struct place *p, const char *name)
 	if (on_host(p, name))
 		return 1;
 	r = chlist_find(p->u->list, p->path, strlen(p->path), p->scratch);
-	return r > 0 ? p->scratch->kind != MK_ABSENT : r;
+	if (r > 0 && p->scratch->kind != MK_ABSENT)
+		return 1;
+	return r < 0 ? r : below_in_stream(p);
 }
 
 /* 1: HEAD beside what makes its directory a repository. */

@@ -279,7 +279,7 @@ static int scan_dir(struct scan *s, struct err *e)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	}
 	s->depth++;
-	while (r > 0 && (de = readdir(d))) {
+	while (r > 0 && (errno = 0, de = readdir(d))) {
 		size_t n = strlen(de->d_name);
 
 		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
@@ -293,6 +293,8 @@ static int scan_dir(struct scan *s, struct err *e)
 		r = scan_entry(s, e);
 		s->path[len] = '\0';
 	}
+	if (r > 0 && !de && errno) /* what could not be read is not known to be as it was */
+		r = 0;
 	s->depth--;
 	return r;
 }

@@ -170,9 +170,16 @@ static int make_dir_over(struct plan *p, uint32_t mode, enum unpack_action a, st
 
 static int stage_copy(struct plan *p, int from, uint64_t *ret_id, struct err *e)
 {
-	_cleanup_fd_ int out = stage_create(p->u, p->c.path, 0600, ret_id, e);
+	_cleanup_fd_ int out = -1;
+	struct stat st;
 	int r;
 
+	if (fstat(from, &st) < 0)
+		return err_sys(e, errno, "stage a copy for %s", p->c.path);
+	r = stage_space(p->u, (uint64_t)st.st_size, e);
+	if (r < 0)
+		return r;
+	out = stage_create(p->u, p->c.path, 0600, ret_id, e);
 	if (out < 0)
 		return out;
 	r = copy_fd(from, out);
@@ -203,6 +210,36 @@ static int open_in_tree(struct plan *p, const struct change *c)
 	return beneath_open(&content, at, O_RDONLY, 0);
 }
 
+/* Nothing of the stream is published; the rule and its text go into the record. */
+static int reject(struct plan *p, const char *rule, const char *text, struct err *e)
+{
+	struct unpack *u = p->u;
+
+	u->rejected = true;
+	u->rule = rule;
+	memcpy(u->rule_path, p->c.path, p->c.path_len + 1);
+	(void)snprintf(u->rule_text, sizeof(u->rule_text), "%s", text);
+	return err_set(e, ERR_HOSTILE, "%s", text);
+}
+
+/* A few hundred bytes of the stream ask for another copy of a file: it counts like the file. */
+static int count_copy(struct plan *p, uint64_t size, struct err *e)
+{
+	char limit[24], text[256];
+
+	if (size <= p->u->s.total_max - p->u->taken) {
+		p->u->taken += size;
+		return 0;
+	}
+	str_human_size(p->u->s.total_max, limit, sizeof(limit));
+	(void)snprintf(
+	    text, sizeof(text),
+	    "with the copies that hard links become the results are over %s, the limit of all "
+	    "results together; delete or shrink some in the sandbox",
+	    limit);
+	return reject(p, "limit", text, e);
+}
+
 /* A hard link of the stream becomes a file of its own: the bytes of the member that it names. */
 static int resolve_hardlink(struct plan *p, struct err *e)
 {
@@ -222,6 +259,9 @@ static int resolve_hardlink(struct plan *p, struct err *e)
 		return err_sys(e, -r, "look up %s", target);
 	if (r == 0 || p->other.kind != MK_FILE || p->other.flags & CH_HARDLINK)
 		return 1;
+	r = count_copy(p, p->other.size, e);
+	if (r < 0)
+		return r;
 	p->c.flags &= (uint8_t)~CH_HARDLINK;
 	p->c.size = p->other.size;
 	if (p->preview && p->other.id) {
@@ -762,7 +802,7 @@ static int drop_emptied(struct plan *p, struct err *e)
 		else
 			r = 0;
 	}
-	return 0;
+	return r;
 }
 
 /* An accepted entry. 1: it comes with its tree; 0: it is an entry like others from now on; errno. */
@@ -823,14 +863,9 @@ static int decide(struct plan *p, uint64_t i, struct err *e)
 	r = p->c.kind == MK_ABSENT ? 0 : gitdir_refuses(u, path, n, &p->other);
 	if (r < 0)
 		return err_sys(e, -r, "look around %s", path);
-	if (r > 0 && u->s.strict) {
-		u->rejected = true;
-		u->rule = "git_metadata";
-		memcpy(u->rule_path, path, n + 1);
-		(void)snprintf(u->rule_text, sizeof(u->rule_text),
-			       "it writes into what git takes for a repository");
-		return err_set(e, ERR_HOSTILE, "%s", u->rule_text);
-	}
+	if (r > 0 && u->s.strict)
+		return reject(p, "git_metadata", "it writes into what git takes for a repository",
+			      e);
 	if (r > 0) {
 		r = leave_tree(p, i, e);
 		return r < 0 ? r : note(p, UA_REFUSE, "git_metadata", NULL, e);

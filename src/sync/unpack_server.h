@@ -78,6 +78,7 @@ struct unpack {
 	uint8_t *skip;	  /* bit per list entry */
 	uint64_t unknown; /* entries of kind MK_UNKNOWN */
 	uint64_t deletes, bytes_written;
+	uint64_t taken; /* logical bytes that were wanted so far; at most s.total_max */
 	bool mass_delete, rejected, publishing, fold_case;
 	bool copied;	    /* something into the trash */
 	uint64_t untrashed; /* entries that could not go there: the staging place must stay */

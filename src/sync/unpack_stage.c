@@ -37,7 +37,6 @@ struct intake {
 	uint8_t *in;
 	int raw; /* owned: first RAW_KEEP_MAX bytes, kept if the stream is rejected */
 	uint64_t raw_len;
-	uint64_t total;			    /* logical bytes of the members that are wanted */
 	uint64_t again;			    /* of those that were sent once more */
 	uint64_t members, bytes, unchecked; /* bytes staged since the last look at free space */
 	int64_t told_ns, window_ns;	    /* window: of the look at how fast the stream is */
@@ -226,7 +225,7 @@ static int forget_last(struct intake *k, const struct tar_member *m, struct err 
 	k->last_len = 0;
 	if (!n || n != k->c.path_len || memcmp(k->last, k->c.path, n) != 0)
 		return 0;
-	k->total -= k->last_size;
+	k->u->taken -= k->last_size;
 	k->again += k->last_size;
 	if (k->again / 4 > k->u->s.total_max)
 		return reject(k, "limit", "files that were sent again hold too many bytes", m->path,
@@ -317,7 +316,7 @@ static int judge_size(struct intake *k, const struct tar_member *m, struct err *
 			   ? reject(k, "too_large", text, m->path, e)
 			   : refuse(k, "too_large", (struct view){text, strlen(text)}, e);
 	}
-	if (m->size > max - k->total) {
+	if (m->size > max - k->u->taken) {
 		str_human_size(max, limit, sizeof(limit));
 		(void)snprintf(text, sizeof(text),
 			       "with this file the results are over %s, the limit of all results "
@@ -325,7 +324,7 @@ static int judge_size(struct intake *k, const struct tar_member *m, struct err *
 			       limit);
 		return reject(k, "limit", text, m->path, e);
 	}
-	k->total += m->size;
+	k->u->taken += m->size;
 	return 1;
 }
 

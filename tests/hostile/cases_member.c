@@ -6,6 +6,7 @@
  *   loop1 -> loop2             loop2 -> loop1
  *   .airlock-x -> /etc
  *   baseabs -> /opt/tool       the same in the baseline, so it came from the host
+ *   basein -> real             likewise
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@
 const struct hostile_link hostile_host[] = {
     {"hostabs", "/etc", false},	   {"hostup", "../outside", false}, {"hostin", "real", false},
     {"loop1", "loop2", false},	   {"loop2", "loop1", false},	    {"baseabs", "/opt/tool", true},
-    {".airlock-x", "/etc", false},
+    {".airlock-x", "/etc", false}, {"basein", "real", true},
 };
 const size_t hostile_host_len = ARRAY_LEN(hostile_host);
 
@@ -98,6 +99,10 @@ SCRIPT(b1_through_escape, {"l", "l", "/etc"}, {"f", "l/passwd"})
 SCRIPT(b2_self, {"l", "s", "."}, {"l", "s/up", ".."}, {"f", "s/up/x"})
 SCRIPT(b3_below, {"d", "d"}, {"l", "d/up", ".."}, {"l", "d/up/up2", ".."})
 SCRIPT(b3_chain, {"d", "d"}, {"l", "d/up", ".."}, {"l", "x", "d/up/.."})
+/* Inside if every link comes in; not when the host keeps something else at `d/up` or at `q`. */
+SCRIPT(b3_bent, {"d", "a/b/c"}, {"l", "d/up", "../a/b/c"}, {"l", "x", "d/up/../../../y"})
+SCRIPT(b3_climb, {"d", "d"}, {"f", "y"}, {"l", "x", "d/../y"})
+SCRIPT(b3_dots, {"d", "d/e"}, {"f", "y"}, {"l", "d/e/x", "./.././../y/."}, {"l", "d/z", "..x/...//a.."})
 SCRIPT(b3_late, {"l", "x", "q/r/.."}, {"d", "q"}, {"l", "q/r", ".."})
 SCRIPT(b3_late_host, {"l", "x", "q/r/passwd"}, {"d", "q"}, {"l", "q/r", "../hostup"})
 SCRIPT(b4_through_file, {"f", "f"}, {"f", "f/x"})
@@ -118,6 +123,7 @@ SCRIPT(b8_implied_cover, {"f", "hostabs/a"}, {"l", "x", "hostabs/passwd"})
 SCRIPT(b8_deleted_cover, {"D", "hostabs"}, {"l", "x", "hostabs/passwd"})
 SCRIPT(b8_replaced, {"d", "baseabs"}, {"l", "x", "baseabs/passwd"})
 SCRIPT(b8_replaced_by_link, {"l", "baseabs", "inside"}, {"l", "x", "baseabs/passwd"})
+SCRIPT(b8_replaced_inside, {"l", "basein", "inside"}, {"l", "x", "basein/passwd"})
 SCRIPT(b8_dir_cover, {"d", "hostabs"}, {"l", "x", "hostabs/passwd"})
 SCRIPT(b8_link_cover, {"l", "hostabs", "inside"}, {"l", "x", "hostabs/passwd"})
 SCRIPT(b8_refused_link, {"l", "r", "/etc"}, {"l", "x", "r/passwd"})
@@ -243,6 +249,9 @@ const struct hostile_case hostile_member_cases[] = {
     HOSTILE("B2-self", "through_link", b2_self),
     HOSTILE("B3-below", "through_link", b3_below),
     REFUSED("B3-chain", "link_escape", b3_chain),
+    REFUSED("B3-bent", "link_escape", b3_bent),
+    REFUSED("B3-climb", "link_escape", b3_climb),
+    ACCEPT("B3-dots", b3_dots),
     REFUSED("B3-late", "link_escape", b3_late),
     REFUSED("B3-late-host", "link_escape", b3_late_host),
     HOSTILE("B4-through-file", "through_link", b4_through_file),
@@ -260,8 +269,9 @@ const struct hostile_case hostile_member_cases[] = {
     REFUSED("B8-fake-cover", "link_escape", b8_fake_cover),
     REFUSED("B8-implied-cover", "link_escape", b8_implied_cover),
     REFUSED("B8-deleted-cover", "link_escape", b8_deleted_cover),
-    ACCEPT("B8-replaced", b8_replaced),
-    ACCEPT("B8-replaced-by-link", b8_replaced_by_link),
+    REFUSED("B8-replaced", "link_escape", b8_replaced),
+    REFUSED("B8-replaced-by-link", "link_escape", b8_replaced_by_link),
+    ACCEPT("B8-replaced-inside", b8_replaced_inside),
     REFUSED("B8-directory-cover", "link_escape", b8_dir_cover),
     REFUSED("B8-link-cover", "link_escape", b8_link_cover),
     REFUSED("B8-refused-link", "link_escape", b8_refused_link),

@@ -120,6 +120,15 @@ class Cases(Box):
         self.assertEqual([os.readlink(self.path(n)) for n in ("a/ln", "x -> a", "dangling")],
                          ["../b", "b -> c", "nowhere/at all"])
 
+    def test_B3_S1_04_a_link_that_leads_out_where_another_stays_out(self):
+        """The host keeps its own directory at a/up: through that, ".." after a name goes elsewhere."""
+        self.write("a/up/mine", "host")
+        self.sync_in(without=("a/up", "a/up/mine"))
+        s = Stream().dir("b").dir("b/c").dir("b/c/d").link("a/up", "../b/c/d").link("x", "a/up/../../../outside")
+        res = self.unpack(s)
+        self.assertEqual(self.did(res)["x"], "refuse:link_escape")
+        self.assertFalse(os.path.lexists(self.path("x")))
+
     def test_B6_B7_absolute_links_of_the_host(self):
         os.symlink("/opt/tool", self.path("same"))
         os.symlink("/opt/tool", self.path("turned"))
@@ -262,6 +271,21 @@ class Cases(Box):
         self.assertEqual(self.did(res)["b/config"], "refuse:git_metadata")
         self.assertFalse(os.path.exists(self.path("b/config")))
         self.assertEqual(self.read("b/HEAD"), "ref: refs/heads/x\n")
+
+    def test_F5_S1_05_a_layout_whose_directories_are_only_implied(self):
+        """objects/ and refs/ need no member of their own: a file below is enough for git."""
+        self.sync_in()
+        for at, mode in ("b", ()), ("c", ("--strict",)):
+            s = Stream().file(at + "/config", '[core]\n\tbare = false\n\tworktree = ..\n\tfsmonitor = "false"\n')
+            s.file(at + "/HEAD", "ref: refs/heads/x\n").file(at + "/objects/x", "").file(at + "/refs/x", "")
+            if mode:
+                res = self.unpack(s, *mode)
+                self.assertEqual((res["rejected"], res["rule"]), (True, "git_metadata"), res)
+            else:
+                res = self.unpack(s)
+                self.assert_ok(res)
+                self.assertEqual(self.did(res)[at + "/config"], "refuse:git_metadata")
+            self.assertFalse(os.path.exists(self.path(at + "/config")))
 
     def test_F28_managed_repositories_stay_a_directory(self):
         self.write(".paperclip-repositories/r/f", "1")

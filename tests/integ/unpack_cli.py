@@ -300,6 +300,19 @@ class Cli(unittest.TestCase):
             self.assertEqual(lines[-1]["rule"], "truncated")
             self.assertEqual(os.listdir(self.root), [])
 
+    def test_A11_E13_the_copies_that_hard_links_become_count(self):
+        def s():
+            s = Stream().file("big", b"x" * 4000)
+            for i in range(10):
+                s.hard("h%d" % i, "big")
+            return s
+        lines, end = self.unpack(s(), "--limits", "bytes=40000", status=3)
+        self.assertEqual((lines[-1]["rule"], lines[-1]["path"], os.listdir(self.root)), ("limit", "h9", []), end)
+        lines, _ = self.unpack(s(), "--dry-run", "--limits", "bytes=8000", status=3)
+        self.assertEqual(lines[-1]["rule"], "limit", lines)
+        self.unpack(s(), "--limits", "bytes=44000")
+        self.assertEqual(len(os.listdir(self.root)), 11)
+
     def test_limits(self):
         def three():
             return Stream().file("a", b"x" * 1000).file("b", b"x" * 3000).file("c", b"x" * 1000)

@@ -237,7 +237,7 @@ static int send_dir(struct sender *s, int at, size_t len, unsigned depth, struct
 
 	if (!d)
 		return err_sys(e, errno, "read %s", s->path);
-	while (r == 0 && (ent = readdir(d))) {
+	while (r == 0 && (errno = 0, ent = readdir(d))) {
 		size_t n = strlen(ent->d_name), slash = len ? 1 : 0;
 
 		if (strcmp(ent->d_name, ".") == 0 || strcmp(ent->d_name, "..") == 0)
@@ -250,7 +250,8 @@ static int send_dir(struct sender *s, int at, size_t len, unsigned depth, struct
 		r = send_found(s, at, ent->d_name, len + slash + n, depth, e);
 		s->path[len] = '\0';
 	}
-	return r;
+	/* Without this a read error would pass for the end, and a part for the whole. */
+	return r == 0 && !ent && errno ? err_sys(e, errno, "read %s", s->path) : r;
 }
 
 static int send_all(struct sender *s, const char *manifest, char *const *layers, struct err *e)
