@@ -261,7 +261,6 @@ static int refuse_remote(const struct runopts *o, struct err *e)
 		bool given;
 		const char *what;
 	} not_yet[] = {
-	    {q->keep, "--keep, and with it exec and shell,"},
 	    {o->map_words != NULL, "--map"},
 	    {q->api.queue, "--api-transport queue"},
 	};

@@ -324,12 +324,15 @@ static int end_dead_runs(struct state *st, const struct lease_row *l, const stru
 /* A kept sandbox that ended by itself (reboot, kill), or whose time is over. */
 static int sweep_kept(struct state *st, struct lease_row *l, const struct run_ui *ui, struct err *e)
 {
+	const struct provider_ops *ops = provider_find(l->provider);
 	bool over = clock_real_ns() > l->expires_ns;
 	int r = end_dead_runs(st, l, ui, e);
 
 	if (r < 0)
 		return r;
-	if (strcmp(l->provider, "local") == 0 || (!over && proc_alive(&l->monitor)))
+	/* Elsewhere nothing of ours has to live for it. */
+	if (strcmp(l->provider, "local") == 0 ||
+	    (!over && ((ops && ops->elsewhere) || proc_alive(&l->monitor))))
 		return 0;
 	r = lease_claim(st->store, l, LEASE_RECOVERING, &st->self, e);
 	if (r <= 0)

@@ -54,8 +54,6 @@ static int validate(const struct sandbox_spec *s, struct err *e)
 		return no(e, "--memory, --pids and --cpus");
 	if (s->without & ~WITHOUT_LANDLOCK)
 		return no(e, "--without");
-	if (s->keep)
-		return err_set(e, ERR_UNAVAILABLE, "--keep is not there yet with provider ssh");
 	return ssh_target_files(&t, e);
 }
 
@@ -104,7 +102,8 @@ static int bring_up(struct ssh_session *x, const struct sandbox_spec *s, struct 
 	const struct buf none = BUF_INIT(1);
 	struct cursor c;
 	bool there;
-	int r = session_open_run(x, s, 0, RM_OPENED, e);
+	/* A kept lease has as many sessions as it has commands; any other one, the one that comes last. */
+	int r = session_open_run(x, s, s->keep ? RO_SHARED : 0, RM_OPENED, e);
 
 	if (r < 0)
 		return r;
@@ -140,16 +139,11 @@ static int mark(const struct sandbox_spec *s, bool make, struct err *e)
 	return errno == ENOENT && !make ? 0 : err_sys(e, errno, "%s", path);
 }
 
-static int acquire(const struct sandbox_spec *s, struct sandbox **ret, struct err *e)
+static int begin(const struct sandbox_spec *s, struct ssh_session *x, struct sandbox **ret,
+		 struct err *e)
 {
-	struct ssh_session *x = NULL;
-	int r = validate(s, e);
+	int r = mark(s, true, e);
 
-	if (r == 0)
-		r = session_start(s, &x, e);
-	if (r < 0)
-		return r;
-	r = mark(s, true, e);
 	if (r >= 0)
 		r = bring_up(x, s, e);
 	if (r < 0) {
@@ -167,11 +161,30 @@ static int acquire(const struct sandbox_spec *s, struct sandbox **ret, struct er
 	return 0;
 }
 
+static int acquire(const struct sandbox_spec *s, struct sandbox **ret, struct err *e)
+{
+	struct ssh_session *x = NULL;
+	int r = validate(s, e);
+
+	if (r == 0)
+		r = session_start(s, &x, e);
+	return r < 0 ? r : begin(s, x, ret, e);
+}
+
+/*
+ * What is kept is the directory there: no process of a command outlives it, so each command brings a session of its own. A machine that
+ * cannot be reached, or found, has lost nothing: only the directory's absence is -ENOENT.
+ */
 static int attach(const struct sandbox_spec *s, struct sandbox **ret, struct err *e)
 {
-	(void)s;
-	(void)ret;
-	return err_set(e, ERR_UNAVAILABLE, "provider ssh keeps no sandbox");
+	struct sandbox_spec again = *s;
+	struct ssh_session *x = NULL;
+	int r = session_start(s, &x, e);
+
+	again.resume = true;
+	if (r < 0)
+		return r == -ENOENT ? -EHOSTUNREACH : r;
+	return begin(&again, x, ret, e);
 }
 
 static int event_fd(struct sandbox *sb)

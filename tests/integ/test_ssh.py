@@ -241,7 +241,7 @@ class Ssh(unittest.TestCase):
         self.assertFalse(os.path.exists(self.r.ws + "/x"))
 
     def test_what_needs_isolation_is_refused_aloud(self):
-        for words in ["--net", "none"], ["--net", "allow=h"], ["--memory", "1G"], ["--pids", "9"], ["--bind-ro", "/etc"], ["--keep"], \
+        for words in ["--net", "none"], ["--net", "allow=h"], ["--memory", "1G"], ["--pids", "9"], ["--bind-ro", "/etc"], \
                 ["--map", "a:/tmp/a"], ["--without", "seccomp"], ["--api-transport", "queue"], ["--provider", "native"]:
             p = self.r.run(*words, "--", "true")
             self.assertNotEqual(p.returncode, 0, words)
@@ -300,6 +300,36 @@ class Ssh(unittest.TestCase):
         with open(place + "/" + guest, "wb") as f:
             f.write(b"#!/bin/sh\necho bad\n")
         self.assertEqual(self.ok("-q", "--", "echo mine").stdout, b"mine\n")
+
+    # Kept leases. ---------------------------------------------------------------------------
+
+    def test_a_kept_lease_takes_commands_side_by_side_and_ends_with_rm(self):
+        self.ok("-q", "--keep", "--", "echo 1 >one; echo hidden >>a")
+        run = self.r.rows()[0]["run"]
+        self.assertEqual((self.r.read("one"), self.r.read("a")), (b"1\n", b"one\nhidden\n"))
+        self.assertEqual(len(self.r.runs_there()), 1)
+        self.r.disconnect()
+        first = subprocess.Popen([self.r.bin + "/airlock", "exec", run, "--", "cat one; echo up; read x; echo 2 >two"], cwd=self.r.ws, env=self.r.env,
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertEqual(first.stdout.readline() + first.stdout.readline(), b"1\nup\n")
+        # Neither ends the other, and each brings what it made.
+        q = self.r.airlock("exec", run, "--", "test ! -e two && echo 3 >three")
+        self.assertEqual((q.returncode, self.r.read("three")), (0, b"3\n"), q.stderr)
+        _, err = first.communicate(b"\n", timeout=DEADLINE)
+        self.assertEqual((first.returncode, self.r.read("two")), (0, b"2\n"), err)
+        q = self.r.airlock("shell", run, stdin=subprocess.DEVNULL)
+        self.assertEqual(q.returncode, 0, q.stderr)
+        # A machine that is away for a moment has lost nothing.
+        self.r.disconnect()
+        self.r.sshd.stop()
+        q = self.r.airlock("exec", run, "--", "true")
+        self.assertEqual(q.returncode, 125)
+        self.r.sshd.start()
+        q = self.r.airlock("exec", run, "--", "cat two three")
+        self.assertEqual((q.returncode, q.stdout), (0, b"2\n3\n"), q.stderr)
+        q = self.r.airlock("rm", run)
+        self.assertEqual((q.returncode, self.r.runs_there()), (0, []), q.stderr)
+        self.assertEqual(os.listdir(self.r.there), [])
 
     # The bridge. ----------------------------------------------------------------------------
 
