@@ -90,6 +90,8 @@ static int put_leaf(struct walk *w, int from, const char *name, const struct sta
 		u->bytes_written += (uint64_t)st->st_size;
 		return tell(u, UA_ADD, w->path, "", NULL, e);
 	}
+	if (step_waits(u, w->path, r, e))
+		return r;
 	s = save_entry(u, "conflicts/sandbox", from, name, w->path, detail, sizeof(detail), e);
 	return s < 0 ? s : step_lost(u, w->path, r, detail, e);
 }
@@ -110,7 +112,7 @@ static int put_entry(struct walk *w, int from, const char *name, struct err *e)
 	r = step_mkdir(w->u, &in);
 	if (r == DONE)
 		r = tell(w->u, UA_ADD, in.path, "dir", NULL, e);
-	else if (r != NOTHING)
+	else if (r != NOTHING && !step_waits(w->u, in.path, r, e))
 		r = step_lost(w->u, in.path, r, "", e);
 	if (r == NOTHING)
 		r = 0;

@@ -30,36 +30,51 @@ static bool as_expected(const struct stat *st, const struct intent_old *old, boo
 	       (!with_ctime || c == old->ctime_ns);
 }
 
-/* What a directory that goes holds is as it was when it was judged. True also of what is no such directory. */
-static bool same_inside(int dir, const char *base, const struct stat *st,
-			const struct intent_old *old)
+/* It says nothing of the path: the same step may well succeed when it is tried again. */
+static bool passes(int r)
+{
+	return r == -EIO || r == -ENOMEM || r == -EMFILE || r == -ENFILE || r == -EINTR ||
+	       r == -ENOSPC || r == -EDQUOT;
+}
+
+/* What a directory that goes holds is as it was when it was judged: 1, also of what is no such directory; 0, errno. */
+static int same_inside(int dir, const char *base, const struct stat *st,
+		       const struct intent_old *old)
 {
 	static const uint8_t none[INTENT_HASH];
 	uint8_t now[INTENT_HASH];
+	int r;
 
 	if (!S_ISDIR(st->st_mode) || !memcmp(old->hash, none, sizeof(none)))
-		return true;
-	return host_dir_digest(dir, base, now) == 0 && !memcmp(now, old->hash, sizeof(now));
+		return 1;
+	r = host_dir_digest(dir, base, now);
+	if (r < 0)
+		return passes(r) ? r : 0;
+	return !memcmp(now, old->hash, sizeof(now));
 }
 
-/* Right before a step. Where only the ctime moved since the plan, the bytes of the file decide. */
-static bool untouched(int dir, const char *base, const struct stat *st,
-		      const struct intent_old *old)
+/* Right before a step: 1, 0, errno. Where only the ctime moved since the plan, the bytes of the file decide. */
+static int untouched(int dir, const char *base, const struct stat *st, const struct intent_old *old)
 {
 	static const uint8_t none[INTENT_HASH];
 	_cleanup_fd_ int fd = -1;
 	uint8_t hash[MANIFEST_HASH];
 	struct stat now;
 	uint64_t size;
+	int r;
 
 	_Static_assert(MANIFEST_HASH == INTENT_HASH, "one kind of hash");
 	if (as_expected(st, old, true))
 		return same_inside(dir, base, st, old);
 	if (!as_expected(st, old, false) || !memcmp(old->hash, none, sizeof(none)))
-		return false;
+		return 0;
 	fd = openat(dir, base, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-	return fd >= 0 && hash_fd(fd, hash, &size) == 0 && fstat(fd, &now) == 0 &&
-	       as_expected(&now, old, false) && !memcmp(hash, old->hash, sizeof(hash));
+	r = fd < 0 ? -errno : hash_fd(fd, hash, &size);
+	if (r == 0 && fstat(fd, &now) < 0)
+		r = -errno;
+	if (r < 0)
+		return passes(r) ? r : 0;
+	return as_expected(&now, old, false) && !memcmp(hash, old->hash, sizeof(hash));
 }
 
 /* Not replacing; for file systems without RENAME_NOREPLACE by a second name, which cannot replace either. */
@@ -89,11 +104,13 @@ static int replace(struct unpack *u, const struct intent *in, const char *name, 
 		   const char *base)
 {
 	struct stat st;
+	int r;
 
 	if (fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? RACED : -errno;
-	if (!untouched(dir, base, &st, &in->old))
-		return RACED;
+	r = untouched(dir, base, &st, &in->old);
+	if (r <= 0)
+		return r < 0 ? r : RACED;
 	/* Safe because: both names are resolved from descriptors, neither is followed, the old one is kept. */
 	if (renameat2(u->st.content, name, dir, base, RENAME_EXCHANGE) < 0) {
 		if (errno != EINVAL)
@@ -102,9 +119,10 @@ static int replace(struct unpack *u, const struct intent *in, const char *name, 
 	}
 	/* What cannot be looked at goes back as well: what is reported as failed must not have happened. */
 	if (fstatat(u->st.content, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
-		int r = -errno;
-
-		(void)renameat2(u->st.content, name, dir, base, RENAME_EXCHANGE);
+		r = -errno;
+		/* There and back is a new ctime: the next recovery would take it for an edit. It looks again instead. */
+		if (u->s.mode != UM_RECOVER || !passes(r))
+			(void)renameat2(u->st.content, name, dir, base, RENAME_EXCHANGE);
 		return r;
 	}
 	if (as_expected(&st, &in->old, false))
@@ -128,9 +146,9 @@ static int do_put(struct unpack *u, const struct intent *in)
 		if (as_expected(&st, &in->old, false))
 			return NOTHING;
 		dir = beneath_parent(&u->root, in->path, &base);
-		if (dir < 0 || fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-		    st.st_ino != in->new_ino)
-			return NOTHING;
+		r = dir < 0 ? dir : fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
+		if (r < 0 || st.st_ino != in->new_ino)
+			return passes(r) ? r : NOTHING;
 		return renameat2(u->st.content, name, dir, base, RENAME_EXCHANGE) < 0 ? -errno
 										      : RACED;
 	}
@@ -178,6 +196,8 @@ int step_finish_dir(struct unpack *u, const struct intent *in)
 	_cleanup_fd_ int fd = beneath_open(&u->root, in->path, O_RDONLY | O_DIRECTORY, 0);
 	struct stat st;
 
+	if (passes(fd))
+		return fd;
 	if (fd < 0 || fstat(fd, &st) < 0 || (st.st_mode & 07777) != 0700 || in->mode == 0700)
 		return NOTHING;
 	return fchmod(fd, in->mode & 0777) < 0 ? -errno : DONE;
@@ -209,17 +229,20 @@ static int confirm(struct unpack *u, const struct intent *in, const char *name, 
 		   const char *base)
 {
 	struct stat st;
-	int r;
+	int r, s;
 
-	if (fstatat(u->st.trash, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
-		r = -errno;
-		(void)step_rename_new(u->st.trash, name, dir, base);
-		return r;
-	}
-	if (as_expected(&st, &in->old, false) && same_inside(u->st.trash, name, &st, &in->old))
+	if (fstatat(u->st.trash, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		s = -errno;
+	else
+		s = as_expected(&st, &in->old, false)
+			? same_inside(u->st.trash, name, &st, &in->old)
+			: 0;
+	if (s > 0)
 		return DONE;
+	if (s < 0 && u->s.mode == UM_RECOVER && passes(s)) /* as in replace */
+		return s;
 	r = step_rename_new(u->st.trash, name, dir, base);
-	return r < 0 ? r : RACED;
+	return s < 0 ? s : r < 0 ? r : RACED;
 }
 
 static int do_delete(struct unpack *u, const struct intent *in)
@@ -233,21 +256,25 @@ static int do_delete(struct unpack *u, const struct intent *in)
 
 	stage_name(in->id, name);
 	moved = fstatat(u->st.trash, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+	if (!moved && passes(-errno))
+		return -errno;
 	dir = beneath_parent(&u->root, in->path, &base);
-	if (dir == -ENOENT || dir == -ELOOP || dir == -ENOTDIR || (dir < 0 && moved))
+	if (dir == -ENOENT || dir == -ELOOP || dir == -ENOTDIR ||
+	    (dir < 0 && moved && !passes(dir)))
 		return NOTHING;
 	if (dir < 0)
 		return dir;
 	if (fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0) {
 		if (errno != ENOENT)
-			return moved ? NOTHING : -errno;
+			return moved && !passes(-errno) ? NOTHING : -errno;
 		/* A kill may have come between the move and the look at what was moved. */
 		return moved && confirm(u, in, name, dir, base) == RACED ? RACED : NOTHING;
 	}
 	if (moved)
 		return NOTHING;
-	if (!untouched(dir, base, &st, &in->old))
-		return RACED;
+	r = untouched(dir, base, &st, &in->old);
+	if (r <= 0)
+		return r < 0 ? r : RACED;
 	/* Safe because: it moves one name into the private trash on the same file system; nothing is destroyed. */
 	r = step_rename_new(dir, base, u->st.trash, name);
 	return r < 0 ? r : confirm(u, in, name, dir, base);
@@ -289,6 +316,15 @@ const char *step_fail_rule(int err)
 	default:
 		return "io_error";
 	}
+}
+
+bool step_waits(const struct unpack *u, const char *path, int r, struct err *e)
+{
+	if (u->s.mode != UM_RECOVER || !passes(r))
+		return false;
+	(void)err_sys(e, -r, "finish what a publish was to do with %.300s (it waits in %s)", path,
+		      u->st.path);
+	return true;
 }
 
 int step_lost(struct unpack *u, const char *path, int r, const char *detail, struct err *e)
@@ -358,9 +394,9 @@ int step_carry_out(struct unpack *u, const struct intent *in, bool forward, stru
 		break;
 	case IN_MKDIR:
 		if (!forward) {
-			(void)step_finish_dir(
-			    u, in); /* stays private where the host refuses: no loss */
-			return 0;
+			r = step_finish_dir(u,
+					    in); /* stays private where the host refuses: no loss */
+			return step_waits(u, in->path, r, e) ? r : 0;
 		}
 		r = step_mkdir(u, in);
 		break;
@@ -383,6 +419,8 @@ int step_carry_out(struct unpack *u, const struct intent *in, bool forward, stru
 	}
 	if (r == NOTHING)
 		return 0;
+	if (step_waits(u, in->path, r, e))
+		return r;
 	if (r != DONE)
 		return settle(u, in, r, e);
 	if (in->op == IN_PUT)

@@ -23,6 +23,11 @@ int step_parent(struct unpack *u, const char *path, const char **ret_base);
 int step_rename_new(int from, const char *a, int to, const char *b);
 int step_mkdir(struct unpack *u, const struct intent *in);
 int step_finish_dir(struct unpack *u, const struct intent *in);
+/*
+ * A recovery can wait where a publish goes on without the path and says so: the journal stays, and with it the
+ * promise; of what a recovery could not do nobody reads. True where r is an error that may pass: e is set.
+ */
+bool step_waits(const struct unpack *u, const char *path, int r, struct err *e);
 /* Reports a path whose step ended with r (RACED or negative errno); detail: what was kept of it. */
 int step_lost(struct unpack *u, const char *path, int r, const char *detail, struct err *e);
 

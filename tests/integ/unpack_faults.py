@@ -318,6 +318,26 @@ class Twice(FaultBox):
                     self.assert_clean()
         self.assertEqual(told, 4, "contents and trash, two ways each")
 
+    def test_I5_a_recovery_that_meets_a_passing_error_waits(self):
+        """No step is given up, unseen, for an error that says nothing of its path: the next try ends in the new state."""
+        first, waited = "renameat2:1=kill", 0
+        self.crashed(first)
+        calls = self.calls(cmd=[self.driver, "recover", self.root])
+        calls = calls[[name for name, _ in calls].index("flock"):]
+        points = []
+        for name, fault in ("renameat2", "ENOSPC"), ("openat", "EMFILE"), ("newfstatat", "EIO"):
+            of = [c for c in calls if c[0] == name]
+            points += ["%s:%d=%s" % (*c, fault) for c in spread(of, None if LONG else 5)]
+        for spec in points:
+            with self.subTest(spec):
+                self.crashed(first)
+                res = self.recover(*self.fault(spec))
+                waited += "it waits in" in res["text"]
+                self.assertIn(self.recover()["ret"], (0, 1))
+                self.assertTrue(flat(tree(self.root)) == self.new, "not the new state")
+                self.assert_clean()
+        self.assertGreaterEqual(waited, 3)
+
 
 class Waits(FaultBox):
     """A publish that is carried out but for its trash; its recovery sweeps the place and is killed there."""
