@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import unittest
+from pathlib import PurePath
 
 from fault_box import ERRORS, failures, kills, read_calls, spread
 from run_box import Host
@@ -74,7 +75,10 @@ class WholeRun(unittest.TestCase):
         row = self.host.rows()[0]
         if status == 0:
             if now != AFTER:  # told path by path
-                self.assertRegex(said, r"could not|failed|not written|conflict|no_space|io_error|NOT IN THE TRASH")
+                self.assertRegex(said, r"could not|failed|NOT WRITTEN|CONFLICTS|refused: |NOT IN THE TRASH")
+                for p in now.keys() | AFTER.keys():
+                    if now.get(p) != AFTER.get(p) and not p.startswith(".airlock-staging/"):
+                        self.assertRegex(said, r"(?m)^airlock:   (%s)(:|$)" % "|".join((p, *map(str, PurePath(p).parents))), p)
             return
         self.assertEqual(status, 125, said)
         self.assertRegex(said, r"airlock recover|bring the results back", said)
