@@ -48,6 +48,10 @@ static const struct word rules[] = {
     {"no_space", "the disk or the quota is full"},
     {"busy", "is in use here"},
     {"io_error", "the system reported an error"},
+    {"no_run_directory", "the directory of its run is not known here"},
+    {"foreign_journal",
+     "a journal that was not written by this Airlock here: left alone, nothing of it was done"},
+    {"foreign_tree", "what is staged there is not what was staged: left where it is"},
     {"base_missing", "the copy that was sent in is damaged"},
     {"dir", "directory"},
 };

@@ -1,6 +1,7 @@
 /*
- * Record: u32 n (whole record), fixed fields, path, 16 bytes BLAKE2b of all that, u32 n again. The
- * trailing length lets a reader go backwards: directories are removed after what is in them.
+ * Record: u32 n (whole record), fixed fields, path, 16 bytes keyed BLAKE2b of all that, u32 n again. The
+ * trailing length lets a reader go backwards: directories are removed after what is in them. The commit
+ * record's hash is a keyed BLAKE2b of the MACs before it, in their order.
  */
 #include "sync/journal.h"
 
@@ -19,9 +20,15 @@
 #define FLUSH_AT (64 << 10)
 #define CACHE_BYTES (64 << 10) /* many records; at least the largest one */
 
-void journal_init(struct journal *j, int fd)
+static void seal_init(crypto_generichash_state *s, const uint8_t key[JOURNAL_KEY])
 {
-	*j = (struct journal){.fd = fd};
+	(void)crypto_generichash_init(s, key, JOURNAL_KEY, INTENT_HASH);
+}
+
+void journal_init(struct journal *j, int fd, const uint8_t key[JOURNAL_KEY])
+{
+	*j = (struct journal){.fd = fd, .key = key};
+	seal_init(&j->seal, key);
 	buf_init(&j->out, FLUSH_AT + RECORD_MAX);
 }
 
@@ -70,7 +77,8 @@ static int append(struct journal *j, const struct intent *in)
 	if (b->err)
 		return b->err;
 	(void)crypto_generichash(sum, sizeof(sum), (const uint8_t *)b->data + start, b->len - start,
-				 NULL, 0);
+				 j->key, JOURNAL_KEY);
+	(void)crypto_generichash_update(&j->seal, sum, sizeof(sum));
 	(void)buf_put(b, sum, sizeof(sum));
 	(void)buf_u32(b, n);
 	return b->err;
@@ -98,8 +106,10 @@ int journal_flush(struct journal *j, uint64_t *ret_end)
 int journal_commit(struct journal *j)
 {
 	struct intent in = {.op = IN_COMMIT, .size = j->count};
-	int r = append(j, &in);
+	int r;
 
+	(void)crypto_generichash_final(&j->seal, in.old.hash, INTENT_HASH);
+	r = append(j, &in);
 	if (r == 0)
 		r = flush(j);
 	if (r == 0 && fsync(j->fd) < 0)
@@ -107,14 +117,13 @@ int journal_commit(struct journal *j)
 	return r;
 }
 
+/* Fields only: whose they are is for the MAC to say. */
 static int parse(const char *p, size_t n, struct intent *ret)
 {
 	struct cursor c;
-	uint8_t sum[SUM];
 	struct view path, hash;
 
-	(void)crypto_generichash(sum, sizeof(sum), (const uint8_t *)p, n - SUM - 4, NULL, 0);
-	if (memcmp(sum, p + n - SUM - 4, SUM) != 0 || memcmp(p, p + n - 4, 4) != 0)
+	if (memcmp(p, p + n - 4, 4) != 0)
 		return -EBADMSG;
 	cursor_init(&c, p + 4, n - 4 - SUM - 4);
 	ret->op = cursor_u8(&c);
@@ -138,6 +147,15 @@ static int parse(const char *p, size_t n, struct intent *ret)
 	return 1;
 }
 
+static bool is_ours(const char *p, size_t n, const uint8_t key[JOURNAL_KEY])
+{
+	uint8_t sum[SUM];
+
+	(void)crypto_generichash(sum, sizeof(sum), (const uint8_t *)p, n - SUM - 4, key,
+				 JOURNAL_KEY);
+	return sodium_memcmp(sum, p + n - SUM - 4, SUM) == 0;
+}
+
 static ssize_t pread_again(int fd, void *p, size_t n, uint64_t off)
 {
 	ssize_t k;
@@ -151,7 +169,7 @@ static ssize_t pread_again(int fd, void *p, size_t n, uint64_t off)
 void journal_cache_done(struct journal_cache *k)
 {
 	free(k->buf);
-	*k = (struct journal_cache){0};
+	*k = (struct journal_cache){.key = k->key};
 }
 
 /* 1; 0: the file ends before; errno. */
@@ -159,9 +177,9 @@ static int read_at(int fd, struct journal_cache *c, uint64_t off, void *p, size_
 {
 	ssize_t k;
 
-	if (c && !c->buf)
+	if (!c->buf)
 		c->buf = malloc(CACHE_BYTES);
-	if (!c || !c->buf) { /* slower, no worse */
+	if (!c->buf) { /* slower, no worse */
 		k = pread_again(fd, p, n, off);
 		return k < 0 ? (int)k : k == (ssize_t)n;
 	}
@@ -200,7 +218,9 @@ static int record_at(int fd, struct journal_cache *k, uint64_t off, uint32_t n, 
 	char rec[RECORD_MAX];
 	int r = read_at(fd, k, off, rec, n);
 
-	return r < 0 ? r : r == 0 ? -EBADMSG : parse(rec, n, ret);
+	if (r <= 0)
+		return r < 0 ? r : -EBADMSG;
+	return is_ours(rec, n, k->key) ? parse(rec, n, ret) : -EBADMSG;
 }
 
 int journal_next(int fd, struct journal_cache *k, uint64_t *pos, uint64_t end, struct intent *ret)
@@ -237,25 +257,49 @@ int journal_prev(int fd, struct journal_cache *k, uint64_t *pos, struct intent *
 	return 1;
 }
 
-int journal_committed(int fd, uint64_t *ret_end)
+/* The record at *pos whoever wrote it: 1, *ret_ours whether that was us and its MAC into seal; 0: none, errno. */
+static int look_at(int fd, struct journal_cache *k, uint64_t *pos, struct intent *ret,
+		   crypto_generichash_state *seal, bool *ret_ours)
 {
-	_cleanup_journal_cache_ struct journal_cache k = {0};
+	char rec[RECORD_MAX];
+	uint32_t n;
+	int r = length_at(fd, k, *pos, &n);
+
+	if (r > 0)
+		r = read_at(fd, k, *pos, rec, n);
+	if (r > 0)
+		r = parse(rec, n, ret);
+	if (r <= 0)
+		return r == -EBADMSG ? 0 : r;
+	*ret_ours = is_ours(rec, n, k->key);
+	if (ret->op != IN_COMMIT)
+		(void)crypto_generichash_update(seal, (uint8_t *)rec + n - SUM - 4, SUM);
+	*pos += n;
+	return 1;
+}
+
+int journal_committed(int fd, const uint8_t key[JOURNAL_KEY], uint64_t *ret_end)
+{
+	_cleanup_journal_cache_ struct journal_cache k = {.key = key};
+	crypto_generichash_state seal;
 	uint64_t pos = 0, count = 0;
+	uint8_t sum[INTENT_HASH];
+	bool all = true, ours;
 	struct intent in;
 	int r;
 
-	for (;;) {
-		uint64_t at = pos;
-
-		r = journal_next(fd, &k, &pos, UINT64_MAX, &in);
-		if (r == -EBADMSG)
-			return 0; /* torn tail: the fsync of the commit never finished */
+	seal_init(&seal, key);
+	for (;; count++) {
+		*ret_end = pos;
+		r = look_at(fd, &k, &pos, &in, &seal, &ours);
 		if (r <= 0)
-			return r;
-		if (in.op == IN_COMMIT) {
-			*ret_end = at;
-			return in.size == count;
-		}
-		count++;
+			return r; /* torn tail: the fsync of the commit never finished */
+		all &= ours;
+		if (in.op == IN_COMMIT)
+			break;
 	}
+	if (in.size != count)
+		return 0;
+	(void)crypto_generichash_final(&seal, sum, sizeof(sum));
+	return all && sodium_memcmp(sum, in.old.hash, sizeof(sum)) == 0 ? 1 : -EKEYREJECTED;
 }

@@ -2,16 +2,20 @@
  * journal.h: the intents of one publish, durable before the first of them is carried out.
  *
  * One file in the staging directory. Records are appended, then a commit record, then one fsync.
- * A reader accepts a record only with its checksum; the file is *committed* only if the commit
- * record is there and counts what precedes it. A torn or uncommitted journal means that nothing
- * was carried out: everything staged may be thrown away. A committed one is carried out again
- * from the start; every intent says enough to see whether it was done before.
+ * The file is *committed* only if the commit record is there, counts what precedes it and seals its
+ * order. A torn or uncommitted journal means that nothing was carried out: everything staged may be
+ * thrown away. A committed one is carried out again from the start; every intent says enough to see
+ * whether it was done before.
  *
- * The writer trusts nobody; readers check paths again, since a journal lies in the workspace.
+ * A journal lies in the workspace, where a checkout, a clone or another program can put a file of any
+ * bytes (a planted journal). So each record has a MAC with a key that is this journal's alone
+ * (unpack_key.h), and the commit record one over all of them: without the key nobody makes a record, and
+ * with records that were seen elsewhere nobody makes another journal of them. Readers check paths again.
  */
 #ifndef AIRLOCK_SYNC_JOURNAL_H
 #define AIRLOCK_SYNC_JOURNAL_H
 
+#include <sodium.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -20,12 +24,16 @@
 #include "base/limits.h"
 
 #define INTENT_HASH 32
+#define JOURNAL_KEY 32
 /* What a recovery must know of the publish that it finishes. */
 #define INTENT_KEEP_TRASH 1u  /* nobody else has what is replaced or deleted */
 #define INTENT_MASS_DELETE 2u /* what is deleted must be in the trash */
 
 enum intent_op {
-	/* First: nothing more. Last before the commit: path is the run's directory, mode INTENT_KEEP_* */
+	/*
+	 * First: the workspace, path where it was, new_ino and id its inode and device. Last before the
+	 * commit: path is the run's directory, mode INTENT_KEEP_*
+	 */
 	IN_HEADER = 1,
 	IN_PUT,	   /* staged `id` becomes path; old.ino 0: path must be absent */
 	IN_MKDIR,  /* path becomes a directory with `mode` (0700 until the end) */
@@ -50,7 +58,7 @@ struct intent {
 	uint8_t action; /* enum unpack_action to report when it is done */
 	uint32_t mode;
 	uint64_t id;	  /* staged content or trash number */
-	uint64_t new_ino; /* IN_PUT: of the staged content */
+	uint64_t new_ino; /* IN_PUT, IN_TREE: of what is staged */
 	uint64_t size;
 	struct intent_old old;
 	uint32_t path_len;
@@ -58,20 +66,23 @@ struct intent {
 };
 
 struct journal {
-	int fd; /* borrowed */
+	int fd;		    /* borrowed */
+	const uint8_t *key; /* borrowed, JOURNAL_KEY bytes */
 	struct buf out;
 	uint64_t count, written;
+	crypto_generichash_state seal; /* of all records so far */
 };
 
-/* What a reader of many records has of the file: one read for hundreds. Zeroed is empty; one per pass. */
+/* What a reader has of the file: one read for hundreds of records. Zeroed but for the key; one per pass. */
 struct journal_cache {
+	const uint8_t *key; /* borrowed, JOURNAL_KEY bytes */
 	char *buf; /* owned */
 	uint64_t at;
 	size_t len;
 };
 
 /* No allocation; fd must be empty and at its start. */
-void journal_init(struct journal *j, int fd);
+void journal_init(struct journal *j, int fd, const uint8_t key[JOURNAL_KEY]);
 void journal_done(struct journal *j);
 /* 0 or negative errno. */
 int journal_add(struct journal *j, const struct intent *in);
@@ -79,9 +90,13 @@ int journal_add(struct journal *j, const struct intent *in);
 int journal_flush(struct journal *j, uint64_t *ret_end);
 /* Commit record, then fsync: after success the intents are a promise. */
 int journal_commit(struct journal *j);
-/* Whether fd holds a committed journal. 1 yes (*ret_end: where its commit record starts), 0 no, errno. */
-int journal_committed(int fd, uint64_t *ret_end);
-/* Next record at *pos (start: 0), before `end`. 1, 0 at the end, -EBADMSG, errno. k may be NULL. */
+/*
+ * Whether fd holds a committed journal of this key. 1 yes (*ret_end: where its commit record starts), 0 it is
+ * committed for nobody, -EKEYREJECTED: it has the shape of a committed one, but not with this key (planted,
+ * changed, another user's, an older version's), errno.
+ */
+int journal_committed(int fd, const uint8_t key[JOURNAL_KEY], uint64_t *ret_end);
+/* Next record at *pos (start: 0), before `end`. 1, 0 at the end, -EBADMSG (its MAC too), errno. */
 int journal_next(int fd, struct journal_cache *k, uint64_t *pos, uint64_t end, struct intent *ret);
 /* The record that ends at *pos (start: end). 1, 0 at the start, -EBADMSG, errno. */
 int journal_prev(int fd, struct journal_cache *k, uint64_t *pos, struct intent *ret);

@@ -5,7 +5,8 @@
  * config (nothing of the host's config, attributes, hooks), an empty work tree, the host's objects
  * as alternates, which are only read. The pack is indexed strictly (every object parsed and checked: no
  * `.git`, `..` or duplicate entry in a tree (F9), no broken link), its prerequisites must be commits that the
- * host has, and from the one commit every object must be reachable. Size, memory and time limited.
+ * host has, and from the one commit every object must be reachable. No commit of it may bring the name of Airlock's
+ * own staging place: a checkout would put a sandbox's files there. Size, memory and time limited.
  * Only what that commit (or a merge made here of it) reaches is then given to the host's store;
  * whatever else the pack held goes away with the quarantine.
  *

@@ -22,6 +22,7 @@
 #include "base/str.h"
 #include "os/chan.h"
 #include "os/helper.h"
+#include "sync/unpack_key.h"
 #include "sync/unpack_place.h"
 #include "sync/unpack_proto.h"
 #include "sync/unpack_record.h"
@@ -29,6 +30,7 @@
 #define TICK_MS 100
 #define IGNORED_MAX 1000
 #define SKIP_BATCH (1 << 20)
+#define SETUP_BYTES (2 * PATH_MEMBER_MAX + PATH_SEGMENT_MAX + 1024)
 
 struct client {
 	const struct unpack_opts *o;
@@ -37,6 +39,7 @@ struct client {
 	struct chan ch;
 	bool done, published, repaired;
 	char *root; /* owned: real path */
+	uint64_t root_ino;
 	int root_fd, run_fd, manifest_fd;
 	char **fresh; /* owned: new paths */
 	size_t fresh_len, fresh_cap;
@@ -88,7 +91,19 @@ static int open_root(struct client *c, const char *root, struct err *e)
 		return err_sys(e, errno, "open workspace %s", c->root);
 	if (o->root_ino && (st.st_ino != o->root_ino || (o->root_dev && st.st_dev != o->root_dev)))
 		return moved(c, e);
+	c->root_ino = st.st_ino;
 	return 0;
+}
+
+/* What proves later that the journal is ours, and of this workspace. */
+static int sign(const struct client *c, const char *state_dir, struct unpack_setup *s,
+		struct err *e)
+{
+	if (strlen(c->root) > PATH_MEMBER_MAX)
+		return err_set(e, ERR_LIMIT, "the path of workspace %.200s... is too long",
+			       c->root);
+	memcpy(s->root, c->root, strlen(c->root) + 1);
+	return unpack_key_load(state_dir, c->root_ino, s->key, e);
 }
 
 static int root_in_place(const struct client *c, struct err *e)
@@ -104,7 +119,7 @@ static int root_in_place(const struct client *c, struct err *e)
 static int send_setup(struct client *c, const struct unpack_setup *s, const int *fds, size_t n,
 		      struct err *e)
 {
-	_cleanup_buf_ struct buf b = BUF_INIT(256);
+	_cleanup_buf_ struct buf b = BUF_INIT(SETUP_BYTES);
 	int r = unpack_put_setup(&b, s);
 
 	return r < 0 ? err_set(e, ERR_NOMEM, "out of memory")
@@ -187,6 +202,8 @@ static int set_up(struct client *c, struct err *e)
 	(void)snprintf(s.only, sizeof(s.only), "%s", o->only ? o->only : "");
 	(void)snprintf(s.place, sizeof(s.place), "%s", o->run_dir);
 	r = open_run_dir(c, o->run_dir, e);
+	if (r == 0)
+		r = sign(c, o->state_dir, &s, e);
 	if (r < 0)
 		return r;
 	null = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -365,6 +382,7 @@ static int take_frame(struct client *c, const struct frame *f, struct err *e)
 
 static int recover(const struct unpack_opts *o, const char *run_dir, struct unpack_report *left,
 		   struct err *e);
+static void say_left(const char *root, const struct unpack_report *left, struct err *ret);
 
 /* Serves the helper until its last frame. */
 static int converse(struct client *c, struct err *e)
@@ -467,11 +485,10 @@ static int recover_after(struct client *c, int r, struct err *e)
 			     why.text);
 	else if (k > 0)
 		r = err_wrap(e, r, "(what was committed has been published all the same)");
-	if (left.changes_len)
-		r = err_wrap(e, r,
-			     "(old versions could not be moved to the trash and lie below %.200s "
-			     "until 'airlock recover %.200s')",
-			     c->root, c->root);
+	why = ERR_INIT;
+	say_left(c->root, &left, &why);
+	if (why.code != ERR_NONE)
+		r = err_wrap(e, r, "(%.700s)", why.text);
 	unpack_report_done(&left);
 	return r;
 }
@@ -487,7 +504,8 @@ static int recover_before(struct client *c, struct err *e)
 		c->changes_cap = left.changes_len;
 		c->rep->changes = TAKE_PTR(left.changes);
 		c->rep->changes_len = left.changes_len;
-		c->rep->counts[UA_NOT_TRASHED] = left.changes_len;
+		for (size_t i = 0; i < left.changes_len; i++)
+			c->rep->counts[c->rep->changes[i].action]++;
 		left.changes_len = 0;
 	}
 	unpack_report_done(&left);
@@ -532,41 +550,115 @@ int unpack_run(const struct unpack_opts *o, struct unpack_report *ret, struct er
 	return r;
 }
 
-/* What repairs could not move to the trash, in words; once for all of it. */
+/* Of one kind in what repairs say: how many, and the first. */
+static size_t left_of(const struct unpack_report *left, enum unpack_action a,
+		      const struct unpack_change **ret)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < left->changes_len; i++)
+		if (left->changes[i].action == a && n++ == 0)
+			*ret = &left->changes[i];
+	return n;
+}
+
+static void say_one(const char *root, enum unpack_action a, const struct unpack_change *c, bool more,
+		    struct buf *b)
+{
+	const char *others = more ? " and of others" : "", *detail = c->detail ? c->detail : "";
+
+	if (a == UA_NOT_TRASHED)
+		(void)buf_putf(b,
+			       "the old version of %.300s%s could not be moved to the trash of its "
+			       "run; it lies below %.300s (%.300s); see to that, then 'airlock "
+			       "recover %.300s'",
+			       c->path, others, root, detail, root);
+	else if (a == UA_REFUSE)
+		(void)buf_putf(b,
+			       "%.300s/%.300s%s: %.300s; if another state directory (XDG_STATE_HOME), "
+			       "user or version of Airlock made it, run 'airlock recover' there, else "
+			       "look at it and remove it",
+			       root, c->path, more ? " and others" : "", detail);
+	else if (a == UA_CONFLICT)
+		(void)buf_putf(b,
+			       "the version that the sandbox made of %.300s%s was not published, for "
+			       "it changed here meanwhile; it lies in %.300s",
+			       c->path, others, detail);
+	else
+		(void)buf_putf(b, "%.300s%s could not be written: %.300s", c->path,
+			       more ? " and others" : "", detail);
+}
+
+/* What repairs left to see to, in words; once for all of a kind. */
 static void say_left(const char *root, const struct unpack_report *left, struct err *ret)
 {
-	const struct unpack_change *c = left->changes;
+	static const enum unpack_action kinds[] = {UA_NOT_TRASHED, UA_REFUSE, UA_CONFLICT, UA_FAIL};
+	_cleanup_buf_ struct buf b = BUF_INIT(64 << 10);
+	const struct unpack_change *c = NULL;
 
-	if (left->changes_len)
-		(void)err_set(
-		    ret, ERR_IO,
-		    "the old version of %.300s%s could not be moved to the trash of its run; "
-		    "it lies below %.300s (%.400s); see to that, then 'airlock recover %.300s'",
-		    c->path, left->changes_len > 1 ? " and of others" : "", root,
-		    c->detail ? c->detail : "", root);
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+		size_t n = left_of(left, kinds[i], &c);
+
+		if (n && b.len)
+			(void)buf_puts(&b, "; ");
+		if (n)
+			say_one(root, kinds[i], c, n > 1, &b);
+	}
+	if (b.len)
+		(void)err_set(ret, ERR_IO, "%s", buf_text(&b));
 }
 
 /* Was it said by name already that this staging place keeps something? */
-static bool told_of(const struct unpack_report *left, const char *place)
+static bool told_of(const struct unpack_report *left, const struct unpack_change *c)
 {
-	size_t n = strlen(place);
+	size_t n = strlen(c->path);
 
 	for (size_t i = 0; i < left->changes_len; i++) {
-		const char *d = left->changes[i].detail;
+		const struct unpack_change *o = &left->changes[i];
 
-		if (d && strncmp(d, place, n) == 0 && d[n] == '/')
+		if (o->action == UA_NOT_TRASHED && c->action == UA_NOT_TRASHED && o->detail &&
+		    strncmp(o->detail, c->path, n) == 0 && o->detail[n] == '/')
 			return true;
 	}
 	return false;
 }
 
-/* Moves what rep says of old versions without a trash over to left. */
-static int take_left(struct unpack_report *left, struct unpack_report *rep, struct err *e)
+/* What is kept in the run directory of a repair, in full: nobody knows which one it was. */
+static int name_place(struct unpack_change *c, int run_fd)
+{
+	_cleanup_free_ char *full = NULL;
+	char link[64], dir[PATH_MEMBER_MAX + 1];
+	ssize_t n;
+
+	if (c->action != UA_CONFLICT || run_fd < 0 || !c->detail ||
+	    !str_starts(c->detail, "conflicts/"))
+		return 0;
+	(void)snprintf(link, sizeof(link), "/proc/self/fd/%d", run_fd);
+	n = readlink(link, dir, sizeof(dir) - 1);
+	if (n <= 0) /* no /proc: as the run knows it */
+		return 0;
+	dir[n] = '\0';
+	full = path_join(dir, c->detail);
+	if (!full)
+		return -ENOMEM;
+	free(c->detail);
+	c->detail = TAKE_PTR(full);
+	return 0;
+}
+
+static bool is_left(enum unpack_action a)
+{
+	return a == UA_NOT_TRASHED || a == UA_CONFLICT || a == UA_FAIL || a == UA_REFUSE;
+}
+
+/* Moves what rep says that somebody must see to over to left. */
+static int take_left(struct unpack_report *left, struct unpack_report *rep, int run_fd,
+		     struct err *e)
 {
 	struct unpack_change *more;
 	size_t n = left->changes_len;
 
-	if (!rep->counts[UA_NOT_TRASHED])
+	if (!rep->changes_len)
 		return 0;
 	more = reallocarray(left->changes, n + rep->changes_len, sizeof(*more));
 	if (!more)
@@ -575,8 +667,10 @@ static int take_left(struct unpack_report *left, struct unpack_report *rep, stru
 	for (size_t i = 0; i < rep->changes_len; i++) {
 		struct unpack_change *c = &rep->changes[i];
 
-		if (c->action != UA_NOT_TRASHED || told_of(left, c->path))
+		if (!is_left(c->action) || told_of(left, c))
 			continue;
+		if (name_place(c, run_fd) < 0)
+			return err_set(e, ERR_NOMEM, "out of memory");
 		more[left->changes_len++] = *c;
 		c->path = c->detail = NULL;
 	}
@@ -611,6 +705,8 @@ static int repair(const struct unpack_opts *o, const char *name, int run_fd,
 	else if (r == 0 && (r = id_new(s.run)) < 0)
 		r = err_sys(e, -r, "make a name");
 	if (r == 0)
+		r = sign(&c, o->state_dir, &s, e);
+	if (r == 0)
 		r = helper_start(&c.helper, "airlock-unpack", &c.ch, e);
 	fds[0] = c.root_fd;
 	fds[1] = run_fd;
@@ -624,7 +720,7 @@ static int repair(const struct unpack_opts *o, const char *name, int run_fd,
 		r = ended_early(&c, e);
 	if (c.done)
 		ended_well(&c);
-	k = take_left(left, &rep, e);
+	k = take_left(left, &rep, run_fd, e);
 	if (r == 0)
 		r = k < 0 ? k : c.repaired;
 	unpack_report_done(&rep);
@@ -637,21 +733,46 @@ static int recover_known(const struct unpack_opts *o, struct unpack_report *left
 {
 	_cleanup_fd_ int root = open(o->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	char **names = NULL;
+	uint8_t key[JOURNAL_KEY];
 	int done = 0, r;
+	struct stat st;
 
-	if (root < 0)
+	if (root < 0 || fstat(root, &st) < 0)
 		return err_sys(e, errno, "open workspace %s", o->root);
-	r = unpack_places(root, &names);
-	if (r < 0)
+	if (unpack_places(root, &names) < 0)
 		return err_set(e, ERR_NOMEM, "out of memory");
+	r = names ? unpack_key_load(o->state_dir, st.st_ino, key, e) : 0;
 	for (size_t i = 0; r >= 0 && names && names[i]; i++) {
-		_cleanup_fd_ int fd = unpack_place_open(root, names[i], o->state_dir);
+		_cleanup_fd_ int fd = unpack_place_open(root, names[i], o->state_dir, key);
 
-		r = fd < 0 ? 0 : repair(o, names[i], fd, left, e);
+		/* Without its directory it would be carried out all the same, and then nothing kept. */
+		if (fd < 0 && fd != -ENOENT)
+			r = err_sys(e, -fd,
+				    "find where the publish that was cut in %s keeps what is replaced",
+				    o->root);
+		else
+			r = fd < 0 ? 0 : repair(o, names[i], fd, left, e);
 		done |= r > 0;
 	}
 	strv_free(names);
 	return r < 0 ? r : done;
+}
+
+static void drop_untrashed(struct unpack_report *left)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < left->changes_len; i++) {
+		struct unpack_change *c = &left->changes[i];
+
+		if (c->action == UA_NOT_TRASHED) {
+			free(c->path);
+			free(c->detail);
+		} else {
+			left->changes[n++] = *c;
+		}
+	}
+	left->changes_len = n;
 }
 
 static int recover(const struct unpack_opts *o, const char *run_dir, struct unpack_report *left,
@@ -666,9 +787,9 @@ static int recover(const struct unpack_opts *o, const char *run_dir, struct unpa
 		fd = open(run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (run_dir && fd < 0)
 		return err_sys(e, errno, "open run directory %s", run_dir);
-	/* Whatever is left yet is met once more, with a place this time. */
+	/* What has no trash yet is met once more, with a place this time. */
 	if (fd >= 0)
-		unpack_report_done(left);
+		drop_untrashed(left);
 	r = repair(o, NULL, fd, left, e);
 	return r < 0 ? r : r > 0 || done;
 }

@@ -16,6 +16,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "sync/unpack_key.h"
 #include "sync/unpack_server.h"
 
 #define TRIES 16
@@ -23,6 +24,11 @@
 void stage_name(uint64_t id, char out[20])
 {
 	(void)snprintf(out, 20, "%llx", (unsigned long long)id);
+}
+
+void stage_aside(uint64_t id, char out[STAGE_ASIDE])
+{
+	(void)snprintf(out, STAGE_ASIDE, "%llx-old", (unsigned long long)id);
 }
 
 /* Where the staging place of root is: .git only if it is a directory on the same file system. */
@@ -82,6 +88,7 @@ int stage_open(struct unpack *u, struct err *e)
 		(void)snprintf(s->path, sizeof(s->path), "pending");
 	else
 		(void)snprintf(s->path, sizeof(s->path), "%s/%s", staging_place(u), u->s.run);
+	unpack_key_stage(u->s.key, u->s.run, s->key);
 	for (int i = 0; i < TRIES && r == -EAGAIN; i++)
 		r = make_journal(s);
 	if (r == 0) {

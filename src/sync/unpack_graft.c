@@ -5,7 +5,9 @@
  * Policy: the rename replaces nothing. What the host made of the same name since the plan stays: each
  * entry of the tree then has to find its own name free, and what does not is a conflict whose bytes are kept.
  * An entry leaves the staging place only by the rename that puts it, so a kill at any point leaves each in
- * one of the two, and carrying out again takes up what is still staged.
+ * one of the two, and carrying out again takes up what is still staged. After a kill the names in the tree are
+ * judged again, since others may have written in the staging place meanwhile: what no sandbox may bring in
+ * (.git in any spelling) does not come in that way either.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -17,6 +19,7 @@
 
 #include "base/cleanup.h"
 #include "base/path.h"
+#include "policy/member.h"
 #include "sync/unpack_steps.h"
 
 static int tell_entry(struct unpack *u, const struct change *c, size_t top, struct err *e)
@@ -64,6 +67,7 @@ struct walk {
 	char path[PATH_MEMBER_MAX + 1]; /* of the directory in work */
 	size_t n;
 	unsigned depth;
+	const char *staged; /* name of the whole tree */
 };
 
 static int walk_dir(struct walk *w, int parent, const char *name, struct err *e);
@@ -92,6 +96,11 @@ static int put_leaf(struct walk *w, int from, const char *name, const struct sta
 	}
 	if (step_waits(u, w->path, r, e))
 		return r;
+	if (u->run_fd < 0) {
+		step_where(u, w->staged, detail, sizeof(detail));
+		u->untrashed++;
+		return step_lost(u, w->path, r, detail, e);
+	}
 	s = save_entry(u, "conflicts/sandbox", from, name, w->path, detail, sizeof(detail), e);
 	return s < 0 ? s : step_lost(u, w->path, r, detail, e);
 }
@@ -103,6 +112,8 @@ static int put_entry(struct walk *w, int from, const char *name, struct err *e)
 	struct stat st;
 	int r;
 
+	if (member_name_rule(w->path, w->n))
+		return step_refuse(w->u, w->path, member_name_rule(w->path, w->n), e);
 	if (fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : err_sys(e, errno, "look at the staged %s", w->path);
 	if (!S_ISDIR(st.st_mode))
@@ -161,6 +172,29 @@ static int walk_dir(struct walk *w, int parent, const char *name, struct err *e)
 	return r;
 }
 
+/* Has the tree only names that a sandbox may bring in? What cannot be read is not known to. */
+static bool names_pass(int parent, const char *name, unsigned depth)
+{
+	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_dir_ DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *de;
+	struct stat st;
+
+	if (!d && fd >= 0)
+		(void)close(fd);
+	if (!d || depth >= PATH_DEPTH_MAX)
+		return false;
+	while ((errno = 0, de = readdir(d))) {
+		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
+			continue;
+		if (member_name_rule(de->d_name, strlen(de->d_name)) ||
+		    fstatat(dirfd(d), de->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+		    (S_ISDIR(st.st_mode) && !names_pass(dirfd(d), de->d_name, depth + 1)))
+			return false;
+	}
+	return errno == 0;
+}
+
 int tree_graft(struct unpack *u, const struct intent *in, struct err *e)
 {
 	struct walk w = {.u = u, .n = in->path_len};
@@ -173,10 +207,14 @@ int tree_graft(struct unpack *u, const struct intent *in, struct err *e)
 	if (fstatat(u->st.content, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0
 				       : err_sys(e, errno, "find the staged tree of %s", in->path);
+	if (!S_ISDIR(st.st_mode) || st.st_ino != in->new_ino)
+		return step_refuse(u, in->path, "foreign_tree", e);
 	dir = step_parent(u, in->path, &base);
 	/* Safe because: both names are resolved from descriptors, neither is followed, nothing is replaced. */
-	if (dir >= 0 && renameat2(u->st.content, name, dir, base, RENAME_NOREPLACE) == 0)
+	if (dir >= 0 && (u->list || names_pass(u->st.content, name, 0)) &&
+	    renameat2(u->st.content, name, dir, base, RENAME_NOREPLACE) == 0)
 		return tell_tree(u, in, e);
 	memcpy(w.path, in->path, in->path_len + 1);
+	w.staged = name;
 	return put_entry(&w, u->st.content, name, e);
 }

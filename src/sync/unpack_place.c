@@ -6,13 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "base/str.h"
 #include "os/beneath.h"
-#include "sync/journal.h"
+#include "sync/unpack_key.h"
 #include "sync/unpack_proto.h"
 
 static const char *const stagings[] = {STAGING_GIT, STAGING_TOP};
@@ -40,35 +41,59 @@ int unpack_places(int root_fd, char ***ret_names)
 	return 0;
 }
 
-/* The path in the last record of a committed journal; also 0 where an older version wrote none. */
-static int read_place(int journal, struct intent *in)
+/* The path in the last record of a committed journal of ours. 1, 0 or negative errno. */
+static int read_place(int journal, const uint8_t key[JOURNAL_KEY], struct intent *in)
 {
+	_cleanup_journal_cache_ struct journal_cache k = {.key = key};
 	uint64_t end;
-	int r = journal_committed(journal, &end);
+	int r = journal_committed(journal, key, &end);
 
 	if (r > 0)
-		r = journal_prev(journal, NULL, &end, in);
-	return r > 0 ? in->op == IN_HEADER && in->path_len : r;
+		r = journal_prev(journal, &k, &end, in);
+	return r > 0 ? in->op == IN_HEADER && in->path_len : r == -EKEYREJECTED ? 0 : r;
 }
 
-int unpack_place_open(int root_fd, const char *name, const char *state_dir)
+/*
+ * The journal in the staging directory `name`, or -ENOENT: none that is ours to read, as airlock-unpack sees it too.
+ * What else lies in that place must not hold up every later run.
+ */
+static int open_journal(int root_fd, const char *name)
 {
-	_cleanup_free_ struct intent *in = malloc(sizeof(*in));
-	struct beneath root = {.root = root_fd}, state = {.root = -1};
-	_cleanup_fd_ int journal = -ENOENT, top = -1;
 	char path[sizeof(STAGING_GIT) + ID_LEN + 16];
+	struct beneath root = {.root = root_fd};
+	int fd = -ENOENT;
+	struct stat st;
+
+	for (size_t i = 0; i < ARRAY_LEN(stagings) && fd == -ENOENT; i++) {
+		(void)snprintf(path, sizeof(path), "%s/%s/journal", stagings[i], name);
+		fd = beneath_open(&root, path, O_RDONLY | O_NONBLOCK, 0);
+		if (fd == -ENOTDIR || fd == -ELOOP || fd == -EACCES)
+			fd = -ENOENT;
+		if (fd >= 0 && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))) {
+			(void)close(fd);
+			fd = -ENOENT;
+		}
+	}
+	return fd;
+}
+
+int unpack_place_open(int root_fd, const char *name, const char *state_dir,
+		      const uint8_t key[JOURNAL_KEY])
+{
+	uint8_t own[JOURNAL_KEY];
+	_cleanup_free_ struct intent *in = malloc(sizeof(*in));
+	struct beneath state = {.root = -1};
+	_cleanup_fd_ int journal = -1, top = -1;
 	size_t n = strlen(state_dir);
 	int r;
 
 	if (!in)
 		return -ENOMEM;
-	for (size_t i = 0; i < ARRAY_LEN(stagings) && journal == -ENOENT; i++) {
-		(void)snprintf(path, sizeof(path), "%s/%s/journal", stagings[i], name);
-		journal = beneath_open(&root, path, O_RDONLY | O_NONBLOCK, 0);
-	}
+	journal = open_journal(root_fd, name);
 	if (journal < 0)
 		return journal;
-	r = read_place(journal, in);
+	unpack_key_stage(key, name, own);
+	r = read_place(journal, own, in);
 	if (r <= 0)
 		return r < 0 ? r : -ENOENT;
 	if (strlen(in->path) != in->path_len || !path_is_absolute_normal(in->path) ||

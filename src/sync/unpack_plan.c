@@ -695,6 +695,7 @@ static int judge_tree(struct plan *p, size_t top, bool skipped, struct err *e)
 {
 	struct intent in = {.op = IN_TREE, .action = UA_ACTION_COUNT};
 	char whole[TREE_NAME], apart[TREE_NAME], path[PATH_MEMBER_MAX + 1];
+	struct stat st;
 	int r;
 
 	memcpy(path, p->c.path, top);
@@ -702,9 +703,13 @@ static int judge_tree(struct plan *p, size_t top, bool skipped, struct err *e)
 	r = host_look(p->u, path, &p->h, e);
 	if (r < 0)
 		return r;
-	if (!skipped && p->h.side.kind == MK_ABSENT && !p->h.blocked)
-		return intend(p, &in, path, top, e);
 	tree_name(path, top, TREE_WHOLE, whole);
+	if (!skipped && p->h.side.kind == MK_ABSENT && !p->h.blocked) {
+		if (fstatat(p->u->st.content, whole, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			return err_sys(e, errno, "find the staged tree of %s", path);
+		in.new_ino = st.st_ino;
+		return intend(p, &in, path, top, e);
+	}
 	tree_name(path, top, TREE_APART, apart);
 	if (renameat2(p->u->st.content, whole, p->u->st.content, apart, RENAME_NOREPLACE) < 0)
 		return err_sys(e, errno, "take the staged tree of %s apart", path);

@@ -28,13 +28,15 @@ int unpack_put_setup(struct buf *b, const struct unpack_setup *s)
 	(void)buf_u8(b, s->one);
 	(void)buf_str(b, s->only);
 	(void)buf_str(b, s->place);
+	(void)buf_str(b, s->root);
+	(void)buf_bytes(b, s->key, sizeof(s->key));
 	return buf_str(b, s->run);
 }
 
 int unpack_get_setup(struct view v, struct unpack_setup *ret)
 {
 	struct cursor c;
-	struct view run, only, place;
+	struct view run, only, place, root, key;
 
 	*ret = (struct unpack_setup){0};
 	cursor_init(&c, v.p, v.n);
@@ -56,13 +58,18 @@ int unpack_get_setup(struct view v, struct unpack_setup *ret)
 	ret->one = cursor_u8(&c);
 	only = cursor_bytes(&c, PATH_SEGMENT_MAX);
 	place = cursor_bytes(&c, PATH_MEMBER_MAX);
+	root = cursor_bytes(&c, PATH_MEMBER_MAX);
+	key = cursor_bytes(&c, JOURNAL_KEY);
 	run = cursor_bytes(&c, ID_LEN);
-	if (!cursor_end(&c) || ret->mode > UM_RECOVER)
+	if (!cursor_end(&c) || ret->mode > UM_RECOVER || key.n != JOURNAL_KEY)
 		return -EPROTO;
 	if (only.n)
 		memcpy(ret->only, only.p, only.n);
 	if (place.n)
 		memcpy(ret->place, place.p, place.n);
+	if (root.n)
+		memcpy(ret->root, root.p, root.n);
+	memcpy(ret->key, key.p, key.n);
 	memcpy(ret->run, run.p, run.n);
 	return id_is_prefix(ret->run) ? 0 : -EPROTO;
 }

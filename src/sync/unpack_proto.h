@@ -25,6 +25,7 @@
 #include "base/err.h"
 #include "base/id.h"
 #include "base/limits.h"
+#include "sync/journal.h"
 #include "sync/unpack.h"
 
 #define UNPACK_LAYERS_MAX 16
@@ -69,6 +70,8 @@ struct unpack_setup {
 	char run[ID_LEN + 1];		 /* name of the staging directory */
 	bool one;			 /* UM_RECOVER: that one only, else all */
 	char place[PATH_MEMBER_MAX + 1]; /* the run directory, for the journal */
+	char root[PATH_MEMBER_MAX + 1];	 /* where the workspace is, for the journal */
+	uint8_t key[JOURNAL_KEY];	 /* of this workspace (unpack_key.h) */
 };
 
 int unpack_put_setup(struct buf *b, const struct unpack_setup *s);

@@ -17,6 +17,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/path.h"
+#include "sync/unpack_key.h"
 #include "sync/unpack_steps.h"
 
 #define EXT4_MAGIC 0xef53    /* statfs(2) */
@@ -26,7 +27,7 @@
 
 static int carry_all(struct unpack *u, uint64_t end, struct err *e)
 {
-	_cleanup_journal_cache_ struct journal_cache k = {0};
+	_cleanup_journal_cache_ struct journal_cache k = {.key = u->st.key};
 	uint64_t pos = 0;
 	struct intent in;
 	int r, s;
@@ -113,7 +114,7 @@ static int push_tree(struct unpack *u, const struct intent *in, uint64_t *n)
 /* Contents, then the directories that lead to them. Modes are set when a file is put in its place. */
 static int sync_contents(struct unpack *u, uint64_t end, struct err *e)
 {
-	_cleanup_journal_cache_ struct journal_cache k = {0};
+	_cleanup_journal_cache_ struct journal_cache k = {.key = u->st.key};
 	bool shared = one_log(u), many = false;
 	uint64_t pos = 0, n = 0;
 	struct intent in;
@@ -148,7 +149,7 @@ static int sync_contents(struct unpack *u, uint64_t end, struct err *e)
 
 static void sync_dirs(struct unpack *u, uint64_t end)
 {
-	_cleanup_journal_cache_ struct journal_cache cache = {0};
+	_cleanup_journal_cache_ struct journal_cache cache = {.key = u->st.key};
 	char last[PATH_MEMBER_MAX + 1] = "/";
 	uint64_t pos = 0, n = 0;
 	struct intent in;
@@ -191,23 +192,51 @@ static int add_place(const struct unpack *u, struct journal *j, struct err *e)
 
 static void recall_place(struct unpack *u, uint64_t end)
 {
+	_cleanup_journal_cache_ struct journal_cache k = {.key = u->st.key};
 	struct intent in;
 
-	if (journal_prev(u->st.journal, NULL, &end, &in) <= 0 || in.op != IN_HEADER || !in.path_len)
-		return; /* of an older version: as the caller said */
+	if (journal_prev(u->st.journal, &k, &end, &in) <= 0 || in.op != IN_HEADER)
+		return;
 	u->s.keep_trash = in.mode & INTENT_KEEP_TRASH;
 	u->mass_delete = in.mode & INTENT_MASS_DELETE;
 }
 
+/* A journal is good for this workspace only: this directory, on the same device or in the same place. */
+static int add_workspace(const struct unpack *u, struct journal *j)
+{
+	struct intent in = {.op = IN_HEADER, .action = UA_ACTION_COUNT};
+
+	in.new_ino = u->root_st.st_ino;
+	in.id = u->root_st.st_dev;
+	in.path_len = (uint32_t)strlen(u->s.root);
+	memcpy(in.path, u->s.root, in.path_len + 1);
+	return journal_add(j, &in);
+}
+
+/*
+ * Device numbers change with the next boot, and a directory may be moved: one of the two must be as it was. The key
+ * is that of the inode already.
+ */
+static bool is_workspace(const struct unpack *u)
+{
+	_cleanup_journal_cache_ struct journal_cache k = {.key = u->st.key};
+	uint64_t pos = 0;
+	struct intent in;
+
+	return journal_next(u->st.journal, &k, &pos, UINT64_MAX, &in) > 0 && in.op == IN_HEADER &&
+	       in.new_ino == u->root_st.st_ino &&
+	       (in.id == u->root_st.st_dev ||
+		(in.path_len && strlen(in.path) == in.path_len && !strcmp(in.path, u->s.root)));
+}
+
 int publish_journal(struct unpack *u, struct err *e)
 {
-	struct intent head = {.op = IN_HEADER, .action = UA_ACTION_COUNT};
 	struct journal j;
 	uint64_t end = 0;
 	int r;
 
-	journal_init(&j, u->st.journal);
-	r = journal_add(&j, &head);
+	journal_init(&j, u->st.journal, u->st.key);
+	r = add_workspace(u, &j);
 	r = r < 0 ? err_sys(e, -r, "write the journal in %s", u->st.path) : plan_paths(u, &j, e);
 	if (r == 0 && j.count > 1)
 		r = add_place(u, &j, e);
@@ -233,7 +262,9 @@ int publish_journal(struct unpack *u, struct err *e)
 	if (r == 0) {
 		sync_dirs(u, end);
 		baseline_finish(u);
-		trash_keep(u, end);
+		trash_keep(u, false, end);
+		if (u->untrashed)
+			(void)trash_wait(u);
 	}
 	return r;
 }
@@ -252,14 +283,31 @@ static int recover_steps(struct unpack *u, bool carried, uint64_t end, struct er
 		return r;
 	if (!carried)
 		sync_dirs(u, end);
-	if (u->run_fd >= 0) {
-		trash_keep(u, end);
-	} else if (carried) { /* once promised, it waits for somebody who names a place */
-		(void)tell(u, UA_NOT_TRASHED, u->st.path, step_fail_rule(ENOENT), strerror(ENOENT),
-			   NULL);
+	/* Once promised, it waits for somebody who names a place. */
+	if (u->run_fd < 0 && carried) {
+		(void)tell(u, UA_NOT_TRASHED, u->st.path, STEP_NO_RUN, STEP_NO_RUN_TEXT, NULL);
 		u->untrashed++;
+	} else {
+		trash_keep(u, carried, end);
 	}
+	if (u->untrashed > before)
+		(void)trash_wait(u);
 	return !carried || u->untrashed == before;
+}
+
+/*
+ * A journal in the way of a publish that nobody with our key wrote: planted by a checkout or a program, another
+ * user's, of another state directory, an older version's. What it orders is not done, what it holds is not touched.
+ */
+static int tell_foreign(struct unpack *u)
+{
+	(void)tell(
+	    u, UA_REFUSE, u->st.path, "foreign_journal",
+	    "it orders changes, but was not written by this Airlock for this workspace with this state "
+	    "directory: left alone, nothing of it was carried out",
+	    NULL);
+	stage_close(u, true);
+	return 0;
 }
 
 /* A file or a link in its place is nobody's staging: who planted it must not hold up every later run. */
@@ -273,7 +321,7 @@ static int recover_one(struct unpack *u, struct err *e)
 {
 	struct stage *s = &u->st;
 	uint64_t end, before = u->untrashed;
-	bool carried = false;
+	bool carried = false, promised;
 	struct stat st;
 	int r;
 
@@ -288,10 +336,20 @@ static int recover_one(struct unpack *u, struct err *e)
 		return 0;
 	}
 	if (flock(s->journal, LOCK_EX | LOCK_NB) < 0 || fstat(s->journal, &st) < 0 ||
-	    !st.st_nlink) {
+	    !st.st_nlink || !S_ISREG(st.st_mode)) {
 		stage_close(u, true);
 		return 0;
 	}
+	unpack_key_stage(u->s.key, path_base(s->path), s->key);
+	r = journal_committed(s->journal, s->key, &end);
+	if (r == -EKEYREJECTED || (r > 0 && !is_workspace(u)))
+		return tell_foreign(u);
+	if (r < 0) {
+		r = err_sys(e, -r, "read the journal in %s", s->path);
+		stage_close(u, true);
+		return r;
+	}
+	promised = r > 0;
 	s->content = openat(s->dir, "c", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (s->content < 0 && errno == ENOENT) {
 		s->content =
@@ -306,9 +364,10 @@ static int recover_one(struct unpack *u, struct err *e)
 		stage_close(u, true);
 		return r;
 	}
-	r = journal_committed(s->journal, &end);
-	if (r > 0) /* else carried out; the kill came while it was being swept */
-		r = s->content >= 0 && s->trash >= 0 ? recover_steps(u, carried, end, e) : 0;
+	r = 0;
+	if (promised && s->content >= 0 && s->trash >= 0)
+		r = recover_steps(u, carried, end, e);
+	/* else carried out; the kill came while it was being swept */
 	stage_close(u, r < 0 || u->untrashed > before);
 	return r;
 }
@@ -332,9 +391,6 @@ int publish_recover(struct unpack *u, uint64_t *ret_n, struct err *e)
 			(void)close(fd);
 			return err_set(e, ERR_NOMEM, "out of memory");
 		}
-		/* Losers of a replay are kept here if nobody gave a place for them. */
-		if (u->run_fd < 0)
-			u->run = (struct beneath){.root = dirfd(d), .stepwise = u->root.stepwise};
 		while (r >= 0 && (de = readdir(d))) {
 			if (strlen(de->d_name) != ID_LEN || !id_is_prefix(de->d_name) ||
 			    (u->s.one && strcmp(de->d_name, u->s.run) != 0))
@@ -344,8 +400,6 @@ int publish_recover(struct unpack *u, uint64_t *ret_n, struct err *e)
 			r = recover_one(u, e);
 			*ret_n += r > 0;
 		}
-		if (u->run_fd < 0)
-			u->run.root = -1;
 		(void)beneath_rmdir(&u->root, places[i]);
 	}
 	return r < 0 ? r : 0;

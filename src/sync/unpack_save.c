@@ -16,7 +16,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "base/str.h"
-#include "sync/unpack_server.h"
+#include "sync/unpack_steps.h"
 
 int copy_fd(int from, int to)
 {
@@ -189,6 +189,24 @@ static int copy_dir(int from_dir, const char *from, struct beneath *to, const ch
 	return r < 0 ? r : -errno;
 }
 
+/*
+ * Not replacing, into a directory that only we write: so that where there are neither flags of rename nor hard links
+ * (sshfs of some servers) a look first is enough.
+ */
+int save_rename(int from, const char *a, int to, const char *b)
+{
+	int r = step_rename_new(from, a, to, b);
+	struct stat st;
+
+	if (r != -EPERM && r != -EOPNOTSUPP && r != -ENOSYS && r != -EMLINK)
+		return r;
+	if (fstatat(to, b, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		return -EEXIST;
+	if (errno != ENOENT)
+		return -errno;
+	return renameat(from, a, to, b) < 0 ? -errno : 0;
+}
+
 /* As copy_any, into the directory `dir`: nothing of a copy that did not come to its end has the name. */
 static int copy_whole(const struct unpack *u, int from_dir, const char *from, int dir,
 		      const char *base)
@@ -202,8 +220,10 @@ static int copy_whole(const struct unpack *u, int from_dir, const char *from, in
 	if (r < 0 && r != -ENOENT)
 		return r;
 	r = copy_any(from_dir, from, &b, part, 0);
-	if (r == 0 && renameat2(dir, part, dir, base, RENAME_NOREPLACE) < 0)
-		r = errno == ENOENT ? 0 : -errno; /* what has no bytes was left out */
+	if (r == 0)
+		r = save_rename(dir, part, dir, base);
+	if (r == -ENOENT) /* what has no bytes was left out */
+		r = 0;
 	if (r < 0)
 		(void)beneath_remove_tree(&b, part);
 	return r;
@@ -224,10 +244,9 @@ static int to_trash(struct unpack *u, int from_dir, const char *from, const char
 	dir = beneath_parent(&b, name, &base);
 	if (dir < 0)
 		return dir;
-	if (renameat2(from_dir, from, dir, base, RENAME_NOREPLACE) == 0)
-		return 0;
-	if (errno != EXDEV && errno != EINVAL)
-		return -errno;
+	r = save_rename(from_dir, from, dir, base);
+	if (r != -EXDEV && r != -EINVAL)
+		return r;
 	u->copied = true;
 	r = copy_whole(u, from_dir, from, dir, base);
 	return r < 0 ? r : 1;
@@ -243,12 +262,42 @@ int save_trash(struct unpack *u, uint64_t id, const char *path)
 	return to_trash(u, u->st.trash, from, path);
 }
 
-int save_replaced(struct unpack *u, uint64_t id, const char *path)
+int save_aside(struct unpack *u, int dir, const char *base, const char *name)
 {
-	char from[20];
+	struct beneath b = {.root = u->st.content, .stepwise = u->root.stepwise};
+	_cleanup_fd_ int fd = -1;
+	int r = copy_entry(dir, base, &b, name);
 
-	stage_name(id, from);
-	return to_trash(u, u->st.content, from, path);
+	if (r < 0)
+		return r;
+	fd = openat(u->st.content, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ELOOP ? 0 : -errno;
+	return fsync(fd) < 0 ? -errno : 0;
+}
+
+int save_replaced(struct unpack *u, const char *name, const char *path)
+{
+	return to_trash(u, u->st.content, name, path);
+}
+
+int save_whole(struct unpack *u, const char *place, const char *from, const char *path,
+	       char *detail, size_t n)
+{
+	char name[PATH_MEMBER_MAX + 1];
+	_cleanup_fd_ int fd = -1, dir = -1;
+	const char *base;
+	struct beneath b;
+	int r = loser_dir(u, place, path, name, &fd);
+
+	if (r < 0)
+		return r;
+	b = (struct beneath){.root = fd, .stepwise = u->run.stepwise};
+	dir = beneath_parent(&b, name, &base);
+	r = dir < 0 ? dir : copy_whole(u, u->st.content, from, dir, base);
+	if (r == 0)
+		(void)snprintf(detail, n, "%s/%s", place, name);
+	return r;
 }
 
 void give_to(int dir, const char *name, uid_t uid, gid_t gid)

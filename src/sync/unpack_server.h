@@ -36,6 +36,7 @@ struct stage { /* the staging directory of this publish, on the workspace's file
 	int content;				     /* owned: c/, staged contents by number */
 	int trash;				     /* owned: t/ */
 	int journal; /* owned, and flocked: says that its maker lives */
+	uint8_t key[JOURNAL_KEY]; /* of that journal */
 	uint64_t next_id;
 	struct err
 	    refused; /* dir -1: why there is none; matters once there is something to write */
@@ -98,6 +99,9 @@ int stage_ready(const struct unpack *u, struct err *e);
 void stage_close(struct unpack *u, bool keep);
 /* "c/" or "t/" entry name of a number. out at least 20 bytes. */
 void stage_name(uint64_t id, char out[20]);
+/* c/ entry of what a staged number replaced, where the file system cannot swap the two. */
+#define STAGE_ASIDE 24
+void stage_aside(uint64_t id, char out[STAGE_ASIDE]);
 /* Missing bytes are named when `need` bytes would eat into DISK_RESERVE_BYTES. */
 int stage_space(const struct unpack *u, uint64_t need, struct err *e);
 /* New content of path under number *ret_id: descriptor or negative errno. */
@@ -173,8 +177,15 @@ int save_entry(struct unpack *u, const char *place, int from_dir, const char *fr
  * staging place too). Or negative errno.
  */
 int save_trash(struct unpack *u, uint64_t id, const char *path);
-/* The same for what the staged number id was swapped for. */
-int save_replaced(struct unpack *u, uint64_t id, const char *path);
+/* The same for an entry of c/: what a staged number was swapped for. */
+int save_replaced(struct unpack *u, const char *name, const char *path);
+/* As step_rename_new, into a directory of our own. */
+int save_rename(int from, const char *a, int to, const char *b);
+/* A copy of dir/base as entry `name` of c/, on disk. 0 or negative errno. */
+int save_aside(struct unpack *u, int dir, const char *base, const char *name);
+/* A copy of an entry of c/, directories with what is in them, to place/path of the run. As save_entry. */
+int save_whole(struct unpack *u, const char *place, const char *name, const char *path,
+	       char *detail, size_t n);
 int copy_fd(int from, int to);
 /* As root: the owner of a new entry. Where the system refuses (mapped ids) it stays ours: no loss. */
 void give_to(int dir, const char *name, uid_t uid, gid_t gid);
@@ -212,9 +223,15 @@ int tell_gone(struct unpack *u, struct beneath *in, const char *as, const char *
 /*
  * unpack_trash.c, phase 2c. What was deleted goes to the run, by a copy where that lies on another file system; with
  * s.keep_trash what was replaced too, for nobody else has those bytes. What cannot go is reported (u->untrashed):
- * then the staging place must stay.
+ * then the staging place must stay. Without a run directory nothing can go. carried: this was left by a publish that
+ * came to its end, so what still lies there of the sandbox's lost to the host: it goes to the run's conflicts.
  */
-void trash_keep(struct unpack *u, uint64_t end);
+void trash_keep(struct unpack *u, bool carried, uint64_t end);
+/*
+ * All is carried out, and must not be once more, on files that were edited since: only what is kept waits. The
+ * name of the contents from now on.
+ */
+const char *trash_wait(struct unpack *u);
 
 /* unpack_publish.c: phase 2b. */
 int publish_journal(struct unpack *u, struct err *e);

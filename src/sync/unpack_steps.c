@@ -15,6 +15,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/path.h"
+#include "policy/member.h"
 #include "sync/unpack_steps.h"
 
 static bool as_expected(const struct stat *st, const struct intent_old *old, bool with_ctime)
@@ -77,14 +78,46 @@ static int untouched(int dir, const char *base, const struct stat *st, const str
 	return as_expected(&now, old, false) && !memcmp(hash, old->hash, sizeof(hash));
 }
 
-/* Not replacing; for file systems without RENAME_NOREPLACE by a second name, which cannot replace either. */
+/* Two names of one entry. */
+static bool same_entry(int from, const char *a, int to, const char *b)
+{
+	struct stat x, y;
+
+	return fstatat(from, a, &x, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       fstatat(to, b, &y, AT_SYMLINK_NOFOLLOW) == 0 && x.st_ino == y.st_ino &&
+	       x.st_dev == y.st_dev;
+}
+
+/* A directory has no second name, but its rename replaces nothing that holds anything: at worst an empty one. */
+static int rename_dir(int from, const char *a, int to, const char *b)
+{
+	struct stat st;
+
+	if (fstatat(to, b, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		return -EEXIST;
+	if (errno != ENOENT)
+		return -errno;
+	return renameat(from, a, to, b) < 0 ? -errno : 0;
+}
+
+/*
+ * Not replacing; for file systems without RENAME_NOREPLACE (NFS, 9p, sshfs) by a second name, which cannot replace
+ * either. A kill between the two leaves both names: then the first only has to go.
+ */
 int step_rename_new(int from, const char *a, int to, const char *b)
 {
+	struct stat st;
+
 	if (renameat2(from, a, to, b, RENAME_NOREPLACE) == 0)
 		return 0;
 	if (errno != EINVAL)
 		return -errno;
-	if (linkat(from, a, to, b, 0) < 0)
+	if (fstatat(from, a, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	if (S_ISDIR(st.st_mode))
+		return rename_dir(from, a, to, b);
+	/* Safe because: what goes is one of two names of the same bytes. */
+	if (linkat(from, a, to, b, 0) < 0 && (errno != EEXIST || !same_entry(from, a, to, b)))
 		return -errno;
 	return unlinkat(from, a, 0) < 0 ? -errno : 0;
 }
@@ -100,6 +133,45 @@ int step_parent(struct unpack *u, const char *path, const char **ret_base)
 	return dir < 0 ? dir : beneath_parent(&u->root, path, ret_base);
 }
 
+/*
+ * File systems without RENAME_EXCHANGE: what is there gets a second name beside the staged one first, and what got it
+ * is looked at. What a person saves in the moment between that and the rename is replaced: no call there prevents it.
+ */
+static int replace_plain(struct unpack *u, const struct intent *in, const char *name, int dir,
+			 const char *base)
+{
+	char aside[STAGE_ASIDE];
+	struct stat st;
+	int r;
+
+	stage_aside(in->id, aside);
+	/* Safe because: the link is made in the private staging place, of the entry itself, and follows nothing. */
+	r = linkat(dir, base, u->st.content, aside, 0) < 0 ? -errno : 0;
+	if (r == -EPERM || r == -EOPNOTSUPP || r == -ENOSYS || r == -EMLINK)
+		r = save_aside(u, dir, base, aside);
+	if (r < 0)
+		return r == -ENOENT ? RACED : r;
+	if (fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0 || !as_expected(&st, &in->old, false))
+		r = RACED;
+	else
+		r = renameat(u->st.content, name, dir, base) < 0 ? -errno : DONE;
+	if (r != DONE)
+		(void)unlinkat(u->st.content, aside, 0);
+	return r;
+}
+
+/* A second name that a killed try left: the old version has its own yet, for the staged one is still here. */
+static bool had_aside(struct unpack *u, const struct intent *in, int dir, const char *base)
+{
+	char aside[STAGE_ASIDE];
+	bool same;
+
+	stage_aside(in->id, aside);
+	same = same_entry(u->st.content, aside, dir, base);
+	(void)unlinkat(u->st.content, aside, 0);
+	return same;
+}
+
 static int replace(struct unpack *u, const struct intent *in, const char *name, int dir,
 		   const char *base)
 {
@@ -108,14 +180,15 @@ static int replace(struct unpack *u, const struct intent *in, const char *name, 
 
 	if (fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? RACED : -errno;
-	r = untouched(dir, base, &st, &in->old);
+	/* Our own second name is what moved the ctime then. */
+	r = had_aside(u, in, dir, base) && as_expected(&st, &in->old, false)
+		? 1
+		: untouched(dir, base, &st, &in->old);
 	if (r <= 0)
 		return r < 0 ? r : RACED;
 	/* Safe because: both names are resolved from descriptors, neither is followed, the old one is kept. */
 	if (renameat2(u->st.content, name, dir, base, RENAME_EXCHANGE) < 0) {
-		if (errno != EINVAL)
-			return -errno;
-		return renameat(u->st.content, name, dir, base) < 0 ? -errno : DONE;
+		return errno == EINVAL ? replace_plain(u, in, name, dir, base) : -errno;
 	}
 	/* What cannot be looked at goes back as well: what is reported as failed must not have happened. */
 	if (fstatat(u->st.content, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
@@ -270,13 +343,16 @@ static int do_delete(struct unpack *u, const struct intent *in)
 		/* A kill may have come between the move and the look at what was moved. */
 		return moved && confirm(u, in, name, dir, base) == RACED ? RACED : NOTHING;
 	}
+	/* Killed between the second name in the trash and the end of the first. */
+	if (moved && same_entry(dir, base, u->st.trash, name))
+		return unlinkat(dir, base, 0) < 0 ? -errno : DONE;
 	if (moved)
 		return NOTHING;
 	r = untouched(dir, base, &st, &in->old);
 	if (r <= 0)
 		return r < 0 ? r : RACED;
 	/* Safe because: it moves one name into the private trash on the same file system; nothing is destroyed. */
-	r = step_rename_new(dir, base, u->st.trash, name);
+	r = save_rename(dir, base, u->st.trash, name);
 	return r < 0 ? r : confirm(u, in, name, dir, base);
 }
 
@@ -338,6 +414,18 @@ int step_lost(struct unpack *u, const char *path, int r, const char *detail, str
 	return tell(u, UA_FAIL, path, step_fail_rule(-r), why, e);
 }
 
+int step_refuse(struct unpack *u, const char *path, const char *rule, struct err *e)
+{
+	u->untrashed++;
+	baseline_not_published(u, path, false);
+	return tell(u, UA_REFUSE, path, rule, u->st.path, e);
+}
+
+void step_where(const struct unpack *u, const char *name, char *out, size_t n)
+{
+	(void)snprintf(out, n, "%s/" STAGED_KEPT "/%s", u->st.path, name);
+}
+
 /* Reports a step that did not happen; the sandbox's version is kept beside the run. */
 static int settle(struct unpack *u, const struct intent *in, int r, struct err *e)
 {
@@ -351,7 +439,13 @@ static int settle(struct unpack *u, const struct intent *in, int r, struct err *
 
 		stage_name(in->id, name);
 		there = fstatat(u->st.content, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
-		if (there && st.st_ino != in->new_ino) {
+		if (u->run_fd < 0) {
+			s = 0;
+			if (there) {
+				step_where(u, name, detail, sizeof(detail));
+				u->untrashed++;
+			}
+		} else if (there && st.st_ino != in->new_ino) {
 			/* The host's own, swapped out and not to be swapped back: its mode is that of all its names. */
 			s = save_entry(u, "conflicts/host", u->st.content, name, in->path, detail,
 				       sizeof(detail), e);
@@ -385,7 +479,9 @@ int step_carry_out(struct unpack *u, const struct intent *in, bool forward, stru
 	const char *rule = in->op == IN_MKDIR || in->op == IN_RMDIR ? "dir" : "";
 	int r = NOTHING;
 
-	if (!path_is_member(in->path, in->path_len) || strlen(in->path) != in->path_len)
+	/* No planner makes such an intent: whoever did must not write hooks, nor the next journal (B-01). */
+	if (!path_is_member(in->path, in->path_len) || strlen(in->path) != in->path_len ||
+	    member_name_rule(in->path, in->path_len))
 		return err_set(e, ERR_PROTOCOL, "the journal in %s names an unusable path",
 			       u->st.path);
 	switch (in->op) {

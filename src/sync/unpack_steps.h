@@ -31,8 +31,20 @@ bool step_waits(const struct unpack *u, const char *path, int r, struct err *e);
 /* Reports a path whose step ended with r (RACED or negative errno); detail: what was kept of it. */
 int step_lost(struct unpack *u, const char *path, int r, const char *detail, struct err *e);
 
+/*
+ * A recovery that was given no run directory moves nothing: what lost and what went stays in the staging place, by
+ * this rule, until one comes that has a place.
+ */
+#define STEP_NO_RUN "no_run_directory"
+#define STEP_NO_RUN_TEXT "the directory of its run is not known here"
+/* "<staging place>/<its contents, as trash_wait leaves them>/name" */
+void step_where(const struct unpack *u, const char *name, char *out, size_t n);
+
 /* A stable word for an errno of the host's. */
 const char *step_fail_rule(int err);
+
+/* What is staged for path is not what was staged: it stays where it is, and that is told. */
+int step_refuse(struct unpack *u, const char *path, const char *rule, struct err *e);
 
 /* unpack_graft.c: a staged tree becomes the directory of in->path. 0 or negative errno. */
 int tree_graft(struct unpack *u, const struct intent *in, struct err *e);

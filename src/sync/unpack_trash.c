@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "sync/unpack_steps.h"
 
 /* Which records of the journal were copied: a bit each. */
@@ -42,59 +43,120 @@ static bool copies_has(const struct copies *c, uint64_t n)
 	return n / 8 < c->len && c->bits[n / 8] >> (n % 8) & 1;
 }
 
-/* What a put was swapped for, if it was: by now the staging place has nothing else under that number. */
-static int keep_replaced(struct unpack *u, const struct intent *in)
+/* The entry of c/ that a put was swapped for, or that it got aside, if it is here. 1, 0 or negative errno. */
+static int find_replaced(struct unpack *u, const struct intent *in, char out[STAGE_ASIDE])
 {
 	struct stat st;
 	char name[20];
 
-	stage_name(in->id, name);
-	if (!in->old.ino || fstatat(u->st.content, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-	    st.st_ino != in->old.ino)
+	if (in->op != IN_PUT || !in->old.ino || !u->s.keep_trash)
 		return 0;
-	return save_replaced(u, in->id, in->path);
+	stage_aside(in->id, out);
+	if (faccessat(u->st.content, out, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		return 1;
+	if (errno != ENOENT)
+		return -errno;
+	stage_name(in->id, name);
+	(void)snprintf(out, STAGE_ASIDE, "%s", name);
+	if (fstatat(u->st.content, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	return st.st_ino == in->old.ino;
+}
+
+/* The entry of c/ that lost to the host and waits for a place; *ret_side: whose it is. 1, 0 or negative errno. */
+static int find_loser(struct unpack *u, const struct intent *in, char out[TREE_NAME],
+		      const char **ret_side)
+{
+	struct stat st;
+
+	if (in->op == IN_TREE)
+		tree_name(in->path, in->path_len, TREE_WHOLE, out);
+	else if (in->op == IN_PUT)
+		stage_name(in->id, out);
+	else
+		return 0;
+	if (fstatat(u->st.content, out, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	*ret_side = st.st_ino == in->new_ino ? "conflicts/sandbox" : "conflicts/host";
+	if (in->op == IN_PUT && st.st_ino == in->old.ino) /* that was replaced as it was meant to */
+		return 0;
+	/* Safe because: it is the staged one, which has no other name. */
+	if (st.st_ino == in->new_ino && S_ISREG(st.st_mode) &&
+	    fchmodat(u->st.content, out, 0600, 0) < 0)
+		return -errno;
+	return 1;
+}
+
+/* 1: it was copied, 0: it is not here, or why what lost lies here still. */
+static int keep_loser(struct unpack *u, const struct intent *in)
+{
+	char name[TREE_NAME], detail[PATH_MEMBER_MAX + 128];
+	const char *side;
+	int r = find_loser(u, in, name, &side);
+
+	if (r <= 0)
+		return r;
+	r = save_whole(u, side, name, in->path, detail, sizeof(detail));
+	if (r < 0)
+		return r;
+	u->copied = true;
+	(void)tell(u, UA_CONFLICT, in->path, "changed_meanwhile", detail, NULL);
+	return 1;
 }
 
 /* 1: it was copied, 0: it is not here, or why what this intent took away is not in the trash. */
 static int keep_old(struct unpack *u, const struct intent *in)
 {
+	char name[STAGE_ASIDE];
 	int r = 0;
 
 	if (in->op == IN_DELETE || in->op == IN_CLEAR)
 		r = save_trash(u, in->id, in->path);
-	else if (in->op == IN_PUT && u->s.keep_trash)
-		r = keep_replaced(u, in);
+	else if ((r = find_replaced(u, in, name)) > 0)
+		r = save_replaced(u, name, in->path);
 	return r == -ENOENT ? 0 : r;
 }
 
-/* The steps must not be carried out once more, on files that were edited since: only the trash waits. */
-static const char *set_aside(struct unpack *u)
+/* Is something here that this intent took away? Of what cannot be told: yes. */
+static bool holds_old(struct unpack *u, const struct intent *in)
+{
+	char name[STAGE_ASIDE];
+
+	if (in->op != IN_DELETE && in->op != IN_CLEAR)
+		return find_replaced(u, in, name) != 0;
+	stage_name(in->id, name);
+	return faccessat(u->st.trash, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
+}
+
+/* By renames on a file system without RENAME_NOREPLACE too. */
+const char *trash_wait(struct unpack *u)
 {
 	if (faccessat(u->st.dir, STAGED_KEPT, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
 		return STAGED_KEPT;
-	if (renameat2(u->st.dir, "c", u->st.dir, STAGED_KEPT, RENAME_NOREPLACE) < 0)
+	if (step_rename_new(u->st.dir, "c", u->st.dir, STAGED_KEPT) < 0)
 		return "c";
 	(void)fsync(u->st.dir);
 	return STAGED_KEPT;
 }
 
-/* Reports what stays in the staging place, where it is and why. */
+/* Reports what stays in the staging place, where it is and why (0: there is no run). */
 static void tell_untrashed(struct unpack *u, const struct intent *in, int r)
 {
-	char name[20], where[sizeof(u->st.path) + 256];
-	const char *c = set_aside(u);
+	char name[STAGE_ASIDE], where[sizeof(u->st.path) + 256];
+	const char *c = trash_wait(u);
 
-	stage_name(in->id, name);
+	if (find_replaced(u, in, name) <= 0)
+		stage_name(in->id, name);
 	(void)snprintf(where, sizeof(where), "%s/%s/%s: %s", u->st.path, in->op == IN_PUT ? c : "t",
-		       name, strerror(-r));
-	(void)tell(u, UA_NOT_TRASHED, in->path, step_fail_rule(-r), where, NULL);
+		       name, r ? strerror(-r) : STEP_NO_RUN_TEXT);
+	(void)tell(u, UA_NOT_TRASHED, in->path, r ? step_fail_rule(-r) : STEP_NO_RUN, where, NULL);
 	u->untrashed++;
 }
 
 /* Of what was copied nothing is sure to be there after a power cut: the originals stay. */
 static void tell_copied(struct unpack *u, const struct copies *copied, uint64_t end, int r)
 {
-	_cleanup_journal_cache_ struct journal_cache k = {0};
+	_cleanup_journal_cache_ struct journal_cache k = {.key = u->st.key};
 	uint64_t pos = 0;
 	struct intent in;
 
@@ -103,48 +165,80 @@ static void tell_copied(struct unpack *u, const struct copies *copied, uint64_t 
 			tell_untrashed(u, &in, r);
 }
 
+static void drop(struct beneath *in, const char *name)
+{
+	char going[TREE_NAME + 1];
+
+	(void)snprintf(going, sizeof(going), "%s-", name);
+	/* Safe because: the copy is on disk, and the name is one of this place's own. */
+	if (step_rename_new(in->root, name, in->root, going) == 0)
+		(void)beneath_remove_tree(in, going);
+}
+
+static void drop_entry(struct unpack *u, const struct intent *in)
+{
+	struct beneath content = {.root = u->st.content, .stepwise = u->root.stepwise};
+	struct beneath trash = {.root = u->st.trash, .stepwise = u->root.stepwise};
+	char name[TREE_NAME], aside[STAGE_ASIDE];
+
+	stage_name(in->id, name);
+	stage_aside(in->id, aside);
+	if (in->op == IN_TREE)
+		tree_name(in->path, in->path_len, TREE_WHOLE, name);
+	else if (in->op == IN_PUT)
+		drop(&content, aside);
+	drop(in->op == IN_PUT || in->op == IN_TREE ? &content : &trash, name);
+}
+
 /*
  * The place stays for the sake of another entry: what is safe in the trash by now must not be copied again by
  * each recovery. By a rename first: a directory that is cut while it is being removed is not what was kept.
  */
 static void drop_copied(struct unpack *u, const struct copies *copied, uint64_t end)
 {
-	_cleanup_journal_cache_ struct journal_cache k = {0};
+	_cleanup_journal_cache_ struct journal_cache k = {.key = u->st.key};
 	uint64_t pos = 0;
 	struct intent in;
 
 	for (uint64_t n = 0; journal_next(u->st.journal, &k, &pos, end, &in) > 0; n++) {
-		struct beneath b = {.root = in.op == IN_PUT ? u->st.content : u->st.trash,
-				    .stepwise = u->root.stepwise};
-		char name[20], going[24];
-
-		if (!copies_has(copied, n))
-			continue;
-		stage_name(in.id, name);
-		(void)snprintf(going, sizeof(going), "%s-", name);
-		/* Safe because: the copy is on disk, and the name is one of this place's own numbers. */
-		if (renameat2(b.root, name, b.root, going, RENAME_NOREPLACE) == 0)
-			(void)beneath_remove_tree(&b, going);
+		if (copies_has(copied, n))
+			drop_entry(u, &in);
 	}
 }
 
-void trash_keep(struct unpack *u, uint64_t end)
+/* What one intent left here, into the run. As keep_old. */
+static int keep_one(struct unpack *u, const struct intent *in, bool carried)
 {
-	_cleanup_journal_cache_ struct journal_cache k = {0};
+	int r, s = 0;
+
+	if (u->run_fd < 0) {
+		if (holds_old(u, in))
+			tell_untrashed(u, in, 0);
+		return 0;
+	}
+	r = keep_old(u, in);
+	if (r >= 0 && carried)
+		s = keep_loser(u, in);
+	return r < 0 ? r : s < 0 ? s : r || s;
+}
+
+void trash_keep(struct unpack *u, bool carried, uint64_t end)
+{
+	_cleanup_journal_cache_ struct journal_cache k = {.key = u->st.key};
 	struct copies copied = {0};
 	uint64_t pos = 0, before = u->untrashed;
 	struct intent in;
 	int r, s;
 
 	for (uint64_t n = 0; (r = journal_next(u->st.journal, &k, &pos, end, &in)) > 0; n++) {
-		s = keep_old(u, &in);
+		s = keep_one(u, &in, carried);
 		if (s > 0)
 			s = copies_add(&copied, n);
 		if (s < 0)
 			tell_untrashed(u, &in, s);
 	}
 	if (r < 0) {
-		(void)set_aside(u);
+		(void)trash_wait(u);
 		(void)tell(u, UA_NOT_TRASHED, u->st.path, step_fail_rule(-r), strerror(-r), NULL);
 		u->untrashed++;
 	}

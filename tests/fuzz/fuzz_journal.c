@@ -15,6 +15,7 @@
 
 #include "base/cleanup.h"
 #include "rig.h"
+#include "sync/unpack_key.h"
 
 #define PLACE STAGING_TOP "/" RIG_RUN
 #define RECORD 10 /* bytes of input for one intent */
@@ -99,8 +100,18 @@ static void identify(int ws, const char *path, struct intent_old *ret)
 
 struct script {
 	bool may_go[REAL]; /* some intent says truly what is there */
-	bool raw;
+	bool raw, foreign;
 };
+
+static const uint8_t another[JOURNAL_KEY] = {1};
+
+/* Of the journal in RIG_RUN: the workspace's key is zeros here. */
+static void own_key(uint8_t ret[JOURNAL_KEY])
+{
+	static const uint8_t zero[JOURNAL_KEY];
+
+	unpack_key_stage(zero, RIG_RUN, ret);
+}
 
 /* op, path, id, whose identity, which staged inode, mode (2), action, spare (2) */
 static void make_intent(int ws, const uint8_t *p, struct intent *in, struct script *s)
@@ -143,14 +154,21 @@ static void make_journal(int ws, const uint8_t *p, size_t n, struct script *s)
 	_cleanup_fd_ int fd = beneath_create(&b, PLACE "/journal", 0600);
 	struct journal j;
 	struct intent in = {.op = IN_HEADER, .action = UA_ACTION_COUNT};
+	uint8_t own[JOURNAL_KEY];
+	struct stat st;
 
 	MUST(fd >= 0);
 	s->raw = p[0] & 1;
+	s->foreign = p[0] & 16;
 	if (s->raw) {
 		MUST(write(fd, p + 1, n - 1) == (ssize_t)(n - 1));
 		return;
 	}
-	journal_init(&j, fd);
+	MUST(fstat(ws, &st) == 0);
+	in.new_ino = st.st_ino;
+	in.id = st.st_dev;
+	own_key(own);
+	journal_init(&j, fd, s->foreign ? another : own);
 	MUST(journal_add(&j, &in) == 0);
 	for (size_t at = 1; at + RECORD <= n && at < 1 + 48 * RECORD; at += RECORD) {
 		make_intent(ws, p + at, &in, s);
@@ -167,26 +185,29 @@ static void walk(const uint8_t *p, size_t n)
 	static struct intent a, b;
 	_cleanup_fd_ int fd = memfd_create("journal", MFD_CLOEXEC);
 	uint64_t at[4096], pos = 0, end = 0;
+	uint8_t own[JOURNAL_KEY];
+	_cleanup_journal_cache_ struct journal_cache c = {.key = own}, d = {.key = own};
 	size_t k = 0;
 	int r;
 
+	own_key(own);
 	MUST(fd >= 0 && write(fd, p, n) == (ssize_t)n);
-	r = journal_committed(fd, &end);
-	MUST(r == 0 || r == 1);
-	if (r == 0)
+	r = journal_committed(fd, own, &end);
+	MUST(r == 0 || r == 1 || r == -EKEYREJECTED);
+	if (r != 1)
 		return;
 	MUST(end < n);
-	for (at[0] = 0; k < ARRAY_LEN(at) - 1 && (r = journal_next(fd, NULL, &pos, end, &a)) == 1;
+	for (at[0] = 0; k < ARRAY_LEN(at) - 1 && (r = journal_next(fd, &c, &pos, end, &a)) == 1;
 	     at[++k] = pos)
 		MUST(a.op != IN_COMMIT && a.path_len <= PATH_MEMBER_MAX);
 	if (k == ARRAY_LEN(at) - 1)
 		return;
 	MUST(r == 0 && pos == end);
-	for (; (r = journal_prev(fd, NULL, &pos, &b)) == 1; k--) {
+	for (; (r = journal_prev(fd, &c, &pos, &b)) == 1; k--) {
 		uint64_t again = pos;
 
 		MUST(k > 0 && pos == at[k - 1]);
-		MUST(journal_next(fd, NULL, &again, end, &a) == 1 && again == at[k]);
+		MUST(journal_next(fd, &d, &again, end, &a) == 1 && again == at[k]);
 		MUST(a.op == b.op && a.id == b.id && a.mode == b.mode && a.old.ino == b.old.ino &&
 		     a.path_len == b.path_len && !memcmp(a.path, b.path, a.path_len));
 	}
@@ -222,7 +243,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	MUST(r <= 0 && (r < 0) == (g.e.code != ERR_NONE));
 	look(g.ws, after);
 	for (size_t i = 0; i < REAL; i++)
-		if (!s.raw && !s.may_go[i] && tree[i].kind != 'd')
+		/* A journal of bytes is never of this workspace: it does not know its inode. */
+		if (s.raw || s.foreign || (!s.may_go[i] && tree[i].kind != 'd'))
 			MUST(rig_same(&before[i], &after[i], true));
 	if (r == 0) {
 		MUST(publish_recover(&g.u, &repaired, &g.e) == 0 && repaired == 0);
@@ -241,13 +263,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 static void raw_seed(struct buf *b, size_t intents, bool commit)
 {
 	_cleanup_fd_ int fd = memfd_create("seed", MFD_CLOEXEC);
+	uint8_t own[JOURNAL_KEY];
 	struct intent in = {.op = IN_HEADER, .action = UA_ACTION_COUNT};
 	struct journal j;
 	uint64_t end;
 	char *room;
 
 	MUST(fd >= 0 && sodium_init() >= 0);
-	journal_init(&j, fd);
+	own_key(own);
+	journal_init(&j, fd, own);
 	for (size_t i = 0; i <= intents; i++) {
 		MUST(journal_add(&j, &in) == 0);
 		in = (struct intent){.op = (uint8_t)(IN_PUT + i % 6), .id = i, .mode = 0644};
@@ -282,7 +306,7 @@ bool fuzz_seed(size_t i, struct buf *b)
 		raw_seed(b, i % 24, i % 2 == 0);
 		return true;
 	}
-	MUST(buf_u8(b, (uint8_t)(i % 8 < 5 ? 0 : i << 1)) == 0);
+	MUST(buf_u8(b, (uint8_t)(i % 8 < 5 ? 0 : i << 1 & 0x1e)) == 0);
 	for (size_t k = 0; k < (i % 7 + 1) * RECORD; k++)
 		MUST(buf_u8(b, (uint8_t)(fuzz_random(&s) >> 7)) == 0);
 	/* Most intents tell the truth about what is there. */
@@ -293,12 +317,17 @@ bool fuzz_seed(size_t i, struct buf *b)
 	return true;
 }
 
-/* Checksums and lengths of a journal of bytes are made right, and the count of its last record. */
+/* MACs and lengths of a journal of bytes are made right, and the count and seal of its last record. */
 void fuzz_repair(uint8_t *p, size_t n)
 {
 	const size_t fixed = 4 + 2 + 4 + 7 * 8 + 4 + INTENT_HASH + 4, over = fixed + SUM + 4;
+	crypto_generichash_state seal, sofar;
+	uint8_t own[JOURNAL_KEY];
 	uint64_t count = 0;
 	size_t at = 1;
+
+	own_key(own);
+	(void)crypto_generichash_init(&seal, own, sizeof(own), INTENT_HASH);
 
 	if (n < 2 || !(p[0] & 1))
 		return;
@@ -313,10 +342,16 @@ void fuzz_repair(uint8_t *p, size_t n)
 		path = (uint32_t)(len - over);
 		for (int i = 0; i < 4; i++)
 			rec[fixed - 4 + i] = (uint8_t)(path >> 8 * i);
-		if (rec[4] == IN_COMMIT)
+		if (rec[4] == IN_COMMIT) {
 			for (int i = 0; i < 8; i++)
 				rec[4 + 2 + 4 + 8 + 8 + i] = (uint8_t)(count >> 8 * i);
-		(void)crypto_generichash(rec + len - SUM - 4, SUM, rec, len - SUM - 4, NULL, 0);
+			sofar = seal;
+			(void)crypto_generichash_final(&sofar, rec + fixed - 4 - INTENT_HASH,
+						       INTENT_HASH);
+		}
+		(void)crypto_generichash(rec + len - SUM - 4, SUM, rec, len - SUM - 4, own,
+					 sizeof(own));
+		(void)crypto_generichash_update(&seal, rec + len - SUM - 4, SUM);
 		memcpy(rec + len - 4, rec, 4);
 		count++;
 		at += len;

@@ -607,6 +607,31 @@ class Hostile(Case):
                             pack(("blob", b"x\n"), ("tree", tree), ("commit", c)))
                 self.refused("refused")
 
+    def test_B01_names_that_only_airlock_and_git_may_use(self):
+        """A checkout of such a commit would put files where journals, or git's own, lie."""
+        blob = b"x\n"
+        entry = lambda mode, name, of: mode + b" " + name + b"\0" + bytes.fromhex(of)
+        sub = entry(b"100644", b"journal", oid("blob", blob))
+        clean = self.rev("main^{tree}")
+        rows = [(n, w) for n, w in ((b".airlock-staging", "only Airlock may use"), (b".Airlock-STAGING", "only Airlock may use"),
+                                    (b".airlock-\xe2\x80\x8cstaging", "only Airlock may use"), (b".GIT", "refused"),
+                                    (b"git~1", "refused"), (b".g\xe2\x80\x8cit", "refused"))]
+        for name, word in rows:
+            for nested, gone in ((False, False), (True, False), (False, True)):
+                if (nested or gone) and name != b".airlock-staging":
+                    continue
+                with self.subTest(name=name, nested=nested, gone=gone):
+                    tree = entry(b"40000", name, oid("tree", sub))
+                    above = entry(b"40000", b"d", oid("tree", tree)) if nested else b""
+                    objects = [("blob", blob), ("tree", sub), ("tree", tree)] + ([("tree", above)] if nested else [])
+                    c = self.commit(oid("tree", above or tree))
+                    objects.append(("commit", c))
+                    if gone:  # not in the last commit any more
+                        c = self.commit(clean, parent=oid("commit", c))
+                        objects.append(("commit", c))
+                    self.bundle("# v2 git bundle\n-%s x\n%s HEAD\n\n" % (self.base, oid("commit", c)), pack(*objects))
+                    self.refused(word)
+
     def test_F9_objects_that_are_missing(self):
         c = self.commit("1" * 40)
         self.bundle("# v2 git bundle\n-%s x\n%s HEAD\n\n" % (self.base, oid("commit", c)), pack(("commit", c)))

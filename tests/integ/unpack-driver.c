@@ -3,8 +3,9 @@
  *
  *   unpack-driver run --root R --run-dir D [--manifest M] [--layer L]... [--strict] [--dry-run]
  *                     [--review] [--apply] [--full] [--take] [--total N] [--lock-wait MS]
- *                     [--skip-prefix P] [--pause FIFO] [--no-recover]   stream on standard input
- *   unpack-driver recover R
+ *                     [--skip-prefix P] [--pause FIFO] [--no-recover] [--keep-trash] [--tell-left]
+ *                     [--state S]   stream on standard input
+ *   unpack-driver recover R [S]
  *
  * Prints one line of JSON. --pause: when the list of new paths is there, opens FIFO for reading
  * (so a test can act on the host between staging and publishing) and goes on at its end.
@@ -110,6 +111,10 @@ int main(int argc, char **argv)
 			o.apply = true;
 		else if (str_eq(a, "--no-recover"))
 			o.no_recover = true;
+		else if (str_eq(a, "--keep-trash"))
+			o.keep_trash = true;
+		else if (str_eq(a, "--tell-left"))
+			o.tell_left = true;
 		else if (str_eq(a, "--full"))
 			o.full_tree = true;
 		else if (str_eq(a, "--take"))

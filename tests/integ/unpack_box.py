@@ -159,6 +159,8 @@ class Box(unittest.TestCase):
         self.runs += 1
         os.makedirs(self.run_dir, exist_ok=True)
         cmd = [self.driver, "run", "--root", root or self.root, "--run-dir", self.run_dir]
+        if "--state" not in args:
+            cmd += ["--state", self.top]
         if self.manifest:
             cmd += ["--manifest", self.manifest, "--layer", self.layer]
         return cmd + list(args)
@@ -186,8 +188,8 @@ class Box(unittest.TestCase):
         return {c.get("path", c.get("path_b64")): c["action"] + (":" + c["rule"] if c.get("rule") else "")
                 for c in res["changes"]}
 
-    def recover(self, *state):
-        out = subprocess.run([self.driver, "recover", self.root, *state], stdout=subprocess.PIPE, timeout=60, check=False)
+    def recover(self, state=None):
+        out = subprocess.run([self.driver, "recover", self.root, state or self.top], stdout=subprocess.PIPE, timeout=60, check=False)
         return json.loads(out.stdout)
 
     def assert_clean(self):

@@ -280,7 +280,7 @@ class Twice(FaultBox):
         # Right after the promise; half way; when all is there and only swept.
         for first in "renameat2:1=kill", "renameat2:8=kill", "unlinkat:12=kill":
             self.crashed(first)
-            calls = self.calls(cmd=[self.driver, "recover", self.root])
+            calls = self.calls(cmd=[self.driver, "recover", self.root, self.runs_top])
             for spec, fault in self.kill_points(calls, some(6)) + self.error_points(calls, some(3)):
                 with self.subTest(first + " then " + spec):
                     self.crashed(first)
@@ -298,7 +298,7 @@ class Twice(FaultBox):
     def test_I5_a_staging_place_that_cannot_be_opened_is_kept(self):
         """It may hold the only copy: who cannot look into it says so, changes nothing and throws nothing away."""
         self.crashed("renameat2:3=kill")
-        calls = self.calls(cmd=[self.driver, "recover", self.root])
+        calls = self.calls(cmd=[self.driver, "recover", self.root, self.runs_top])
         begin = [name for name, _ in calls].index("flock")
         opens = [(name, n) for name, n in calls[begin:] if name == "openat"][:3]
         told = 0

@@ -531,8 +531,11 @@ class Merge(Box):
             self.assertEqual((f.read(), self.read("a")), ("1", "2"))
 
     def as_nobody(self, stream):
-        cmd = self.command()
-        os.chown(self.run_dir, 65534, 65534)
+        state = os.path.join(self.top, "nobody")
+        os.makedirs(state, exist_ok=True)
+        cmd = self.command("--state", state)
+        for d in state, self.run_dir:
+            os.chown(d, 65534, 65534)
         return self.unpack(stream, cmd=cmd, user=65534, group=65534, extra_groups=[])
 
     def test_workspace_of_another_user(self):

@@ -1,0 +1,356 @@
+"""Journals that others wrote or moved, and repairs without a place (B-01, S1-07, S1-10; case I3).
+
+What lies below the staging place of a workspace may come from a checkout, a clone, another user. Only what this
+state directory's key proves is carried out; everything else is left as it is, and told.
+"""
+import hashlib
+import os
+import shutil
+import struct
+import subprocess
+
+from unpack_box import Box, Stream, main, tree
+
+ID = "0123456789abcdef"
+HOOK = "#!/bin/sh\necho planted\n"
+
+
+def record(op, path=b"", ino=0, size=0):
+    n = 126 + len(path)
+    b = struct.pack("<IBBIQQQQQqq", n, op, 255, 0, 0, ino, size, 0, 0, 0, 0)
+    b += struct.pack("<I", 32) + bytes(32) + struct.pack("<I", len(path)) + path
+    return b + hashlib.blake2b(b, digest_size=16).digest() + struct.pack("<I", n)
+
+
+def tree_name(path):
+    return "t" + hashlib.blake2b(path.encode(), digest_size=16).hexdigest()
+
+
+class Journals(Box):
+    def steps(self, call, n, how="signal=KILL", more=()):
+        return ["strace", "-f", "-o", "/dev/null", "-e", "trace=renameat2,linkat,unlinkat,renameat,openat2"] + \
+            ["-e", "inject=%s:%s:when=%d" % (call, how, n)] + list(more)
+
+    def cut(self, call="renameat2", n=1, stream=None, args=(), more=()):
+        """A publish of which the helper is killed before the nth call; what lies there is as after a power cut."""
+        data = (stream or self.changes()).bytes()
+        out = subprocess.run(self.steps(call, n, more=more) + self.command("--no-recover", *args), input=data,
+                             stdout=subprocess.PIPE, timeout=60, check=False)
+        return self.result(out.stdout)
+
+    def changes(self):
+        s = Stream().file("f1", "new 1")
+        for i in range(2, 6):
+            s.delete("f%d" % i)
+        return s.dir("new").file("new/n", "n")
+
+    def before(self):
+        for i in range(1, 6):
+            self.write("f%d" % i, "old %d" % i)
+        self.sync_in()
+
+    def staged(self):
+        top = ".git/airlock-staging" if self.git else ".airlock-staging"
+        names = os.listdir(self.path(top))
+        self.assertEqual(len(names), 1, names)
+        return self.path(top + "/" + names[0])
+
+    def everywhere(self, data):
+        """Files below the top with these bytes, but for the layer."""
+        return [p for p, w in tree(self.top, skip=("layer",)).items() if w[0] == "f" and w[2] == data.encode()]
+
+    def told(self, text):
+        for word in "not written by this Airlock", "XDG_STATE_HOME", "airlock recover", "remove it":
+            self.assertIn(word, text)
+
+
+class Planted(Journals):
+    git = True
+
+    def plant(self, top):
+        d = self.path(top + "/" + ID)
+        t = os.path.join(d, "c", tree_name(".git/hooks"))
+        os.makedirs(t)
+        os.makedirs(d + "/t")
+        with open(d + "/t/keep", "w", encoding="ascii") as f:
+            f.write("x")
+        with open(t + "/pre-commit", "w", encoding="ascii") as f:
+            f.write(HOOK)
+        os.chmod(t + "/pre-commit", 0o755)
+        rs = [record(1, ino=os.stat(self.root).st_ino), record(9, b".git/hooks", ino=os.stat(t).st_ino)]
+        with open(d + "/journal", "wb") as f:
+            f.write(b"".join(rs) + record(8, size=len(rs)))
+
+    def test_B01_I3_a_planted_journal_writes_no_hook(self):
+        for top in ".airlock-staging", ".git/airlock-staging":
+            with self.subTest(top):
+                self.plant(top)
+                was = tree(self.path(top))
+                rec = self.recover()
+                self.assertEqual(rec["ret"], 0, rec)
+                self.told(rec["text"])
+                res = self.unpack(Stream().file("f", "x"), "--tell-left")
+                self.assertEqual((res["ret"], res["counts"]["add"], res["counts"]["refuse"]), (0, 1, 1), res)
+                self.assertEqual(self.did(res)[top + "/" + ID], "refuse:foreign_journal")
+                self.assertFalse(os.path.lexists(self.path(".git/hooks")))
+                self.assertEqual(tree(self.path(top)), was)
+                shutil.rmtree(self.path(top))
+                os.unlink(self.path("f"))
+
+    def test_I3_what_is_no_file_is_no_journal(self):
+        for make in os.mkdir, os.mkfifo, lambda p: os.symlink("/etc/passwd", p):
+            place = self.path(".airlock-staging/" + ID)
+            os.makedirs(place)
+            make(place + "/journal")
+            rec = self.recover()
+            self.assertEqual((rec["ret"], rec["text"]), (0, ""), rec)
+            self.assertEqual(self.unpack(Stream().file("f", "x"))["ret"], 0)
+            shutil.rmtree(self.path(".airlock-staging"), ignore_errors=True)
+
+
+class Moved(Journals):
+    """Real journals of publishes that were cut, in another place or with something put into them."""
+
+    def test_B01_another_state_directory_keeps_and_tells(self):
+        self.before()
+        self.cut()
+        was = tree(self.root)
+        other = os.path.join(self.top, "other")
+        os.mkdir(other)
+        rec = self.recover(other)
+        self.assertEqual(rec["ret"], 0, rec)
+        self.told(rec["text"])
+        self.assertEqual(tree(self.root), was)
+        self.assertEqual(self.recover()["text"], "")
+        self.assertEqual((self.read("f1"), self.read("new/n")), ("new 1", "n"))
+        self.assert_clean()
+
+    def test_B01_a_journal_is_good_in_its_place_only(self):
+        self.before()
+        self.cut()
+        here = self.root
+        self.root = os.path.join(self.top, "copy")
+        subprocess.run(["cp", "-a", here, self.root], check=True)
+        was = tree(self.root)
+        self.told(self.recover()["text"])
+        self.assertEqual(tree(self.root), was)
+        self.root = here
+        place = self.staged()
+        os.rename(place, os.path.join(os.path.dirname(place), ID))
+        was = tree(self.root)
+        self.told(self.recover()["text"])
+        self.assertEqual(tree(self.root), was)
+        os.rename(os.path.join(os.path.dirname(place), ID), place)
+        # A workspace that was moved is the same directory still.
+        self.root = os.path.join(self.top, "moved")
+        os.rename(here, self.root)
+        self.assertEqual(self.recover()["text"], "")
+        self.assertEqual(self.read("f1"), "new 1")
+        self.assert_clean()
+
+    def test_B01_names_put_into_a_staged_tree_stay_out(self):
+        self.before()
+        self.cut()
+        t = os.path.join(self.staged(), "c", tree_name("new"))
+        for d in ".git/hooks", "sub/.GIT":
+            os.makedirs(os.path.join(t, d))
+        with open(os.path.join(t, ".git/hooks/pre-commit"), "w", encoding="ascii") as f:
+            f.write(HOOK)
+        rec = self.recover()
+        self.assertEqual(rec["ret"], 1, rec)
+        self.assertIn("new/.git", rec["text"])
+        self.assertEqual(self.read("new/n"), "n")
+        self.assertEqual(sorted(os.listdir(self.path("new"))), ["n", "sub"])
+        self.assertEqual(os.listdir(self.path("new/sub")), [])
+
+    def test_B01_another_tree_under_the_name_of_a_staged_one(self):
+        self.before()
+        self.cut()
+        t = os.path.join(self.staged(), "c", tree_name("new"))
+        os.rename(t, t + "x")
+        os.mkdir(t)
+        with open(t + "/evil", "w", encoding="ascii") as f:
+            f.write("x")
+        rec = self.recover()
+        self.assertIn("new", rec["text"])
+        self.assertFalse(os.path.lexists(self.path("new")))
+        self.assertEqual((self.read("f1"), os.path.exists(self.path("f2"))), ("new 1", False))
+
+    def test_B01_the_key_is_private_and_a_wrong_one_is_named(self):
+        self.before()
+        self.assertEqual(self.unpack(self.changes())["ret"], 0)
+        key = os.path.join(self.top, "journal.key")
+        self.assertEqual((os.stat(key).st_mode & 0o7777, os.stat(key).st_size), (0o600, 32))
+        self.assertEqual([n for n in os.listdir(self.top) if n.startswith("journal.key")], ["journal.key"])
+        os.chmod(key, 0o640)
+        res = self.unpack(Stream().file("g", "x"))
+        self.assertEqual(res["ret"] < 0, True, res)
+        self.assertIn("journal.key", res["text"])
+        self.assertFalse(os.path.lexists(self.path("g")))
+
+
+class NoPlace(Journals):
+    """The directory of the run is gone, or cannot be opened: what went must be somewhere."""
+
+    def lost(self):
+        return [n for n in range(1, 6) if not self.everywhere("old %d" % n)]
+
+    def test_S1_10_a_repair_without_the_run_keeps_what_went(self):
+        self.before()
+        self.cut(n=3, args=["--keep-trash"])
+        gone = self.run_dir + "-away"
+        os.rename(self.run_dir, gone)
+        rec = self.recover()
+        self.assertEqual(rec["ret"], 1, rec)
+        for word in "old version", "and of others", "airlock recover":
+            self.assertIn(word, rec["text"])
+        self.assertEqual((self.read("f1"), [n for n in range(2, 6) if os.path.exists(self.path("f%d" % n))]), ("new 1", []))
+        self.assertEqual(self.lost(), [])
+        # Not carried out once more: only what was kept waits.
+        self.write("f1", "edited")
+        self.write("f3", "made again")
+        rec = self.recover()
+        self.assertEqual(rec["ret"], 0, rec)
+        self.assertIn("airlock recover", rec["text"])
+        os.rename(gone, self.run_dir)
+        self.assertEqual(self.recover()["text"], "")
+        self.assertEqual((self.read("f1"), self.read("f3")), ("edited", "made again"))
+        self.assert_clean()
+        for n in range(1, 6):
+            with open(os.path.join(self.run_dir, "trash", "f%d" % n), encoding="ascii") as f:
+                self.assertEqual(f.read(), "old %d" % n)
+
+    def test_S1_10_a_run_directory_that_cannot_be_opened_stops_the_repair(self):
+        stopped = 0
+        for n in range(1, 9):
+            self.before()
+            self.cut(n=3, args=["--keep-trash"])
+            was = tree(self.root)
+            cmd = self.steps("openat2", n, "error=EMFILE")
+            cmd.remove("-f")  # the client only
+            out = subprocess.run(cmd + [self.driver, "recover", self.root, self.top], stdout=subprocess.PIPE, timeout=60, check=False)
+            rec = self.result(out.stdout)
+            self.assertEqual(self.lost(), [], (n, rec))
+            if rec["ret"] < 0:
+                stopped += 1
+                self.assertEqual(tree(self.root), was)
+                self.assertIn("oo many open files", rec["text"])
+                self.assertEqual(self.recover()["ret"], 1)
+            self.recover()
+            self.assertEqual(self.lost(), [], n)
+            for d in self.root, self.run_dir, self.layer:
+                shutil.rmtree(d)
+            os.mkdir(self.root)
+        self.assertGreaterEqual(stopped, 2)
+
+    def raced(self):
+        """Cut before the first step; then a person writes what the first and the tree would write."""
+        self.before()
+        self.cut(stream=Stream().file("f1", "new 1", 0o400).dir("new").file("new/a", "sandbox a").file("new/b", "sandbox b"))
+        self.write("f1", "person's")
+        self.write("new/a", "person's a")
+
+    def test_S1_10_a_conflict_of_a_repair_is_told_with_its_place(self):
+        self.raced()
+        rec = self.recover()
+        self.assertEqual(rec["ret"], 1, rec)
+        self.assertIn(os.path.join(self.run_dir, "conflicts/sandbox/"), rec["text"])
+        self.assertIn("and of others", rec["text"])
+        self.kept_by_the_run()
+
+    def kept_by_the_run(self):
+        self.assertEqual((self.read("f1"), self.read("new/a"), self.read("new/b")), ("person's", "person's a", "sandbox b"))
+        self.assert_clean()
+        self.assertEqual((len(self.everywhere("new 1")), len(self.everywhere("sandbox a"))), (1, 1))
+        for p in self.everywhere("new 1") + self.everywhere("sandbox a"):
+            self.assertTrue(p.startswith(os.path.basename(self.run_dir) + "/conflicts/sandbox/"), p)
+
+    def test_S1_10_a_conflict_without_a_place_waits_for_one(self):
+        self.raced()
+        gone = self.run_dir + "-away"
+        os.rename(self.run_dir, gone)
+        rec = self.recover()
+        self.assertEqual(rec["ret"], 1, rec)
+        self.assertIn("changed here meanwhile", rec["text"])
+        self.assertFalse(os.path.lexists(self.path(".airlock-staging/conflicts")))
+        self.assertEqual((len(self.everywhere("new 1")), len(self.everywhere("sandbox a"))), (1, 1))
+        self.assertIn("airlock recover", self.recover()["text"])
+        os.rename(gone, self.run_dir)
+        self.assertIn(self.run_dir, self.recover()["text"])
+        self.kept_by_the_run()
+        self.assertEqual(self.recover()["text"], "")
+
+
+class Plain(Journals):
+    """File systems whose rename takes no flags (NFS, 9p, sshfs): EINVAL, as there."""
+    flags = ["-e", "inject=renameat2:error=EINVAL"]
+
+    def setUp(self):
+        super().setUp()
+        self.assertEqual(self.unpack(Stream())["ret"], 0)  # makes the key: not what is cut here
+
+    def strace(self, *more):
+        return ["strace", "-f", "-o", "/dev/null", "-e", "trace=renameat2,linkat,unlinkat,renameat"] + list(self.flags) + list(more)
+
+    def go(self, cmd, data=b""):
+        return self.result(subprocess.run(cmd, input=data, stdout=subprocess.PIPE, timeout=60, check=False).stdout)
+
+    deleted = 2, 3
+
+    def stream(self):
+        s = Stream().file("f1", "new 1").dir("new").file("new/n", "n")
+        for n in self.deleted:
+            s.delete("f%d" % n)
+        return s.link("link", "f1").file("add", "added", 0o755).bytes()
+
+    def check(self, run_dir):
+        self.assertEqual((self.read("f1"), self.read("new/n"), self.read("add"), os.readlink(self.path("link"))),
+                         ("new 1", "n", "added", "f1"))
+        self.assertEqual(os.stat(self.path("add")).st_mode & 0o777, 0o755)
+        self.assertEqual([n for n in self.deleted if os.path.exists(self.path("f%d" % n))], [])
+        for n in (1,) + self.deleted:
+            with open(os.path.join(run_dir, "trash", "f%d" % n), encoding="ascii") as f:
+                self.assertEqual(f.read(), "old %d" % n)
+        self.assertFalse(os.path.exists(os.path.join(run_dir, "conflicts")), run_dir)
+        self.assert_clean()
+
+    def test_S1_10_what_is_replaced_is_kept(self):
+        self.before()
+        res = self.go(self.strace() + self.command("--keep-trash"), self.stream())
+        self.assertEqual((res["ret"], res["counts"]["conflict"], res["counts"]["fail"]), (0, 0, 0), res)
+        self.check(self.run_dir)
+
+    def test_S1_10_where_there_are_no_hard_links_either(self):
+        self.before()
+        res = self.go(self.strace("-e", "inject=linkat:error=EPERM") + self.command("--keep-trash"),
+                      Stream().file("f1", "new 1").bytes())
+        self.assertEqual(self.read("f1"), "new 1", res)
+        with open(os.path.join(self.run_dir, "trash", "f1"), encoding="ascii") as f:
+            self.assertEqual(f.read(), "old 1")
+
+    def test_S1_07_killed_between_two_names_and_repaired(self):
+        killed = 0
+        for call, step in ("linkat", 1), ("unlinkat", 2), ("renameat", 1):
+            for n in range(1, 20, step):
+                shutil.rmtree(self.root)
+                shutil.rmtree(os.path.join(self.top, "layer"), ignore_errors=True)
+                os.mkdir(self.root)
+                self.before()
+                res = self.go(self.strace("-e", "inject=%s:signal=KILL:when=%d" % (call, n)) +
+                              self.command("--keep-trash", "--no-recover"), self.stream())
+                if res["ret"] == 0:
+                    break
+                with self.subTest("%s %d" % (call, n)):
+                    killed += 1
+                    run_dir = self.run_dir
+                    rec = self.go(self.strace() + [self.driver, "recover", self.root, self.top])
+                    self.assertEqual(rec["text"], "")
+                    if self.read("f1") == "old 1":  # killed before the commit
+                        self.assertEqual(self.unpack(self.stream(), "--keep-trash")["ret"], 0)
+                        run_dir = self.run_dir
+                    self.check(run_dir)
+        self.assertGreaterEqual(killed, 12)
+
+
+if __name__ == "__main__":
+    main()
