@@ -474,7 +474,7 @@ _airlock() {
 	prune) words="--older-than --dry-run --yes --json --help" ;;
 	unpack) words="--into --file --baseline --no-delete --strict --on-conflict --dry-run --limits --verbose --help" ;;
 	manifest) words="--output --quiet --help" ;;
-	env) words="--force --help create list show rm" ;;
+	env) words="--force --help create list show rm clean" ;;
 	bridge) words="--upstream --credential-file --policy --listen --transport --token-file --run-id --quiet --help" ;;
 	policy) words="--policy --header --body-size --help list show check explain" ;;
 	serve) words="--listen --mode --public-url --host --trust-user --workspace-root --secrets-strict --cloud-managed --help" ;;

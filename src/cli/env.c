@@ -9,7 +9,9 @@
 #include "cli/cli.h"
 #include "cli/runopts.h"
 #include "cli/ui.h"
+#include "provider/provider.h"
 #include "store/env.h"
+#include "wire/remote.h"
 
 const struct opt opts_env[] = {
     {"force", 0, NULL, "create: replace one that exists", 1},
@@ -145,6 +147,37 @@ static int show(struct state *st, const char *name, struct err *e)
 	return r;
 }
 
+static int clean(struct state *st, int argc, char **argv, struct err *e)
+{
+	_cleanup_runopts_ struct runopts o = {0};
+	_cleanup_free_ char *dir = state_path(st, "leases", "clean", NULL), *label = NULL;
+	struct rm_cleaned n;
+	int r = runopts_parse(&o, NULL, run_tables, "env clean", argc, argv, e);
+
+	if (r == 0)
+		r = runopts_remote(&o, e);
+	if (r == 0 && (!o.req.remote || o.req.argv))
+		r = err_set(
+		    e, ERR_USAGE,
+		    "env clean wants the machine and no other word: --ssh [USER@]HOST[:PORT]:/DIR");
+	if (r == 0 && !dir)
+		r = err_set(e, ERR_NOMEM, "env clean: out of memory");
+	if (r == 0)
+		r = ssh_clean(o.req.remote, dir, &n, &label, e);
+	if (r < 0)
+		return r;
+	(void)printf("%s: %u programs and %u empty directories of runs removed\n",
+		     label ? label : "", n.programs, n.runs);
+	if (n.busy)
+		(void)printf("%u runs are going on there: they stay\n", n.busy);
+	if (n.held)
+		(void)printf(
+		    "%u runs have their work there: 'airlock recover' brings it, 'airlock rm' removes it, on the "
+		    "machine that began them\n",
+		    n.held);
+	return 0;
+}
+
 int cmd_env(int argc, char **argv)
 {
 	_cleanup_state_ struct state st = {0};
@@ -163,6 +196,8 @@ int cmd_env(int argc, char **argv)
 		r = list(&st, &e);
 	else if (strcmp(what, "show") == 0 && argc == 3)
 		r = show(&st, argv[2], &e);
+	else if (strcmp(what, "clean") == 0)
+		r = clean(&st, argc - 2, argv + 2, &e);
 	else if (strcmp(what, "rm") == 0 && argc == 3)
 		r = find_builtin(argv[2])
 			? err_set(
@@ -172,7 +207,8 @@ int cmd_env(int argc, char **argv)
 			      argv[2])
 			: env_remove(st.store, argv[2], &e);
 	else
-		r = err_set(&e, ERR_USAGE,
-			    "env wants: create NAME [run options], list, show NAME or rm NAME");
+		r = err_set(
+		    &e, ERR_USAGE,
+		    "env wants: create NAME [run options], list, show NAME, rm NAME or clean --ssh ...");
 	return r < 0 ? cli_fail(&e) : 0;
 }

@@ -124,7 +124,7 @@ static const struct verb verbs[] = {
      "judge a tar stream and apply what is safe of it to a directory", t_unpack, unpack_text},
     {"manifest", cmd_manifest, "DIR [-o FILE]", "write the baseline of a directory for 'unpack'",
      t_manifest, NULL},
-    {"env", cmd_env, "create NAME [run options] | list | show NAME | rm NAME",
+    {"env", cmd_env, "create NAME [run options] | list | show NAME | rm NAME | clean --ssh TARGET",
      "named environments with default options", t_env, NULL},
     {"bridge", cmd_bridge, "--upstream URL --listen ADDRESS:PORT [options]",
      "put the policy bridge in front of an API, without a sandbox", t_bridge, NULL},

@@ -36,6 +36,8 @@ void runopts_done(struct runopts *o);
  */
 int runopts_parse(struct runopts *o, struct state *st, const struct opt *const *tables,
 		  const char *verb, int argc, char *const *argv, struct err *e);
+/* What --ssh and its kin name, into req.remote; does nothing without them. */
+int runopts_remote(struct runopts *o, struct err *e);
 
 /* Adds the upstream of one --upstream word. */
 int runopts_upstream(struct request *q, const char *word, struct err *e);

@@ -192,7 +192,7 @@ static int use_preset(struct runopts *o, struct err *e)
 }
 
 /* --ssh names the provider too. */
-static int resolve_remote(struct runopts *o, struct err *e)
+int runopts_remote(struct runopts *o, struct err *e)
 {
 	_cleanup_ssh_target_ struct ssh_target t = {0};
 	struct request *q = &o->req;
@@ -283,7 +283,7 @@ int runopts_resolve(struct runopts *o, const struct state *st, struct err *e)
 {
 	_cleanup_free_ char *own = NULL;
 	struct request *q = &o->req;
-	int r = resolve_remote(o, e);
+	int r = runopts_remote(o, e);
 
 	if (r < 0)
 		return r;

@@ -34,6 +34,7 @@ enum { P_SIGNAL, P_SERVE, P_WORKER, P_MUX };
 /* What takes long is a process's own: this one goes on hearing, and giving signs of life. */
 struct worker_said {
 	int error;
+	struct rm_cleaned cleaned;
 	char what[RM_WHAT_MAX + 1];
 };
 
@@ -101,7 +102,9 @@ static _Noreturn void run_worker(struct front *f, int ctl, int in, const struct 
 		(void)snprintf(said.what, sizeof(said.what), "%.*s", RM_WHAT_MAX, e.text);
 	} else {
 		fork_close(&ctl, 1);
-		said.error = -front_place_open(&f->place, m, said.what);
+		said.error = m->flags & RO_CLEAN
+				 ? -front_place_clean(m->root, &said.cleaned, said.what)
+				 : -front_place_open(&f->place, m, said.what);
 	}
 	(void)send(ctl, &said, sizeof(said), MSG_NOSIGNAL);
 	_exit(0);
@@ -126,13 +129,14 @@ static void start_worker(struct front *f, int in, const struct rm_open *m)
 
 static void removed(struct front *f, const struct worker_said *said)
 {
-	const struct buf none = BUF_INIT(0);
+	_cleanup_buf_ struct buf b = BUF_INIT(64);
 
 	if (said->error) {
 		fault(f, said->error, said->what);
 		return;
 	}
-	put(f, RM_REMOVED, &none);
+	(void)rm_cleaned_put(&b, &said->cleaned);
+	put(f, RM_REMOVED, &b);
 	f->ending = true;
 }
 

@@ -1,15 +1,18 @@
 #include "guest/front_place.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/limits.h"
+#include "base/str.h"
 #include "guest/front_lock.h"
 #include "guest/land.h"
 
@@ -173,4 +176,86 @@ int front_place_open(struct front_place *p, const struct rm_open *m, char *what)
 			(void)failed(what, -r, "open the workspace of run", m->lease);
 	}
 	return r;
+}
+
+/* Where this program lies, if that is a place of ours alone. */
+static int own_programs(char *what)
+{
+	char path[PATH_MEMBER_MAX + 1];
+	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+	char *slash;
+	struct stat st;
+	int fd;
+
+	path[n < 0 ? 0 : n] = '\0';
+	slash = strrchr(path, '/');
+	if (!slash)
+		return failed(what, n < 0 ? errno : EINVAL, "find the directory of", "the guest");
+	*slash = '\0';
+	fd = open(path, DIR_FLAGS);
+	if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() && !(st.st_mode & 0077))
+		return fd;
+	cleanup_fd(&fd);
+	return failed(what, EPERM, "use as a directory of programs", path);
+}
+
+static void remove_programs(int dir, struct rm_cleaned *c)
+{
+	_cleanup_dir_ DIR *d = fdopendir(dir);
+	struct dirent *ent;
+
+	if (!d)
+		(void)close(dir);
+	while (d && (ent = readdir(d))) {
+		if (str_starts(ent->d_name, "guest-") || str_starts(ent->d_name, "gateway-"))
+			c->programs += unlinkat(dirfd(d), ent->d_name, 0) == 0;
+		else if (str_starts(ent->d_name, ".new-"))
+			(void)unlinkat(dirfd(d), ent->d_name, 0);
+	}
+}
+
+static void clean_run(int runs, const char *name, struct rm_cleaned *c)
+{
+	bool made;
+	_cleanup_fd_ int run = own_dir(runs, name, false, &made), lock = -1;
+
+	if (run < 0)
+		return;
+	lock = openat(run, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB) < 0)
+		c->busy++;
+	else if (faccessat(run, "index", F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		c->held++;
+	else
+		c->runs += land_remove(runs, name) == 0;
+}
+
+int front_place_clean(const char *root, struct rm_cleaned *ret, char *what)
+{
+	_cleanup_fd_ int at = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC), runtime = -1,
+			 programs = -1;
+	_cleanup_dir_ DIR *d = NULL;
+	struct dirent *ent;
+	int runs;
+
+	*ret = (struct rm_cleaned){0};
+	if (at < 0 && errno != ENOENT)
+		return failed(what, errno, "open", root);
+	programs = own_programs(what);
+	if (programs < 0)
+		return programs;
+	runs = at < 0 ? -ENOENT : runs_dir(at, false, &runtime);
+	if (runs < 0 && runs != -ENOENT)
+		return failed(what, -runs, "open", REMOTE_RUNS);
+	d = runs < 0 ? NULL : fdopendir(runs);
+	if (runs >= 0 && !d)
+		(void)close(runs);
+	while (d && (ent = readdir(d)))
+		if (ent->d_name[0] != '.')
+			clean_run(dirfd(d), ent->d_name, ret);
+	if (runtime >= 0)
+		tidy(at, runtime);
+	/* Last: as long as something is left to do, the program for it is there. */
+	remove_programs(TAKE_FD(programs), ret);
+	return 0;
 }

@@ -153,6 +153,11 @@ struct provider_ops {
 	int (*forget)(const struct sandbox_spec *s, bool give_up, struct err *e);
 };
 
+struct rm_cleaned;
+/* Of another machine (words as in provider/ssh/target.h): our programs there, and directories of runs that hold nothing. lease_dir need not exist. */
+int ssh_clean(char *const *remote, const char *lease_dir, struct rm_cleaned *ret, char **ret_label,
+	      struct err *e);
+
 extern const struct provider_ops provider_native;
 extern const struct provider_ops provider_local;
 extern const struct provider_ops provider_ssh;

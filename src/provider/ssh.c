@@ -258,6 +258,24 @@ static int forget(const struct sandbox_spec *s, bool give_up, struct err *e)
 	return r;
 }
 
+int ssh_clean(char *const *remote, const char *lease_dir, struct rm_cleaned *ret, char **ret_label,
+	      struct err *e)
+{
+	const struct sandbox_spec s = {
+	    .remote = remote, .lease_id = "clean", .lease_dir = lease_dir};
+	struct ssh_session *x = NULL;
+	int r = session_start(&s, &x, e);
+
+	if (r < 0)
+		return r;
+	r = session_open_run(x, &s, RO_REMOVE | RO_CLEAN, RM_REMOVED, e);
+	if (r == 0 && rm_cleaned_get(x->answer, ret) < 0)
+		r = err_set(e, ERR_PROTOCOL, "%s: malformed answer", x->target.label);
+	*ret_label = strdup(x->target.label);
+	session_end(x);
+	return r;
+}
+
 const struct provider_ops provider_ssh = {
     .name = "ssh",
     .isolates = false,

@@ -20,8 +20,9 @@ static bool name_fits(const char *s)
 
 static bool open_fits(const struct rm_open *m)
 {
-	return !(m->flags & ~(RO_REMOVE | RO_SHARED)) && strlen(m->root) < PATH_MEMBER_MAX / 2 &&
-	       path_is_absolute_normal(m->root) && name_fits(m->lease);
+	return !(m->flags & ~(RO_REMOVE | RO_SHARED | RO_CLEAN)) &&
+	       strlen(m->root) < PATH_MEMBER_MAX / 2 && path_is_absolute_normal(m->root) &&
+	       name_fits(m->lease);
 }
 
 int rm_open_put(struct buf *b, const struct rm_open *m)
@@ -49,6 +50,26 @@ void rm_open_done(struct rm_open *m)
 	free(m->root);
 	free(m->lease);
 	*m = (struct rm_open){0};
+}
+
+int rm_cleaned_put(struct buf *b, const struct rm_cleaned *m)
+{
+	(void)buf_u32(b, m->programs);
+	(void)buf_u32(b, m->runs);
+	(void)buf_u32(b, m->held);
+	return buf_u32(b, m->busy);
+}
+
+int rm_cleaned_get(struct view p, struct rm_cleaned *ret)
+{
+	struct cursor c;
+
+	cursor_init(&c, p.p, p.n);
+	ret->programs = cursor_u32(&c);
+	ret->runs = cursor_u32(&c);
+	ret->held = cursor_u32(&c);
+	ret->busy = cursor_u32(&c);
+	return cursor_end(&c) ? 0 : -EPROTO;
 }
 
 int rm_fault_put(struct buf *b, uint32_t error, const char *what)

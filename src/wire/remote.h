@@ -28,11 +28,12 @@ enum remote_msg {
 	RM_OPENED = 98, /* guest: u32 1: the workspace is there already (a run that is recovered) */
 	RM_LAND =
 	    99, /* u32 id; a channel: u64 length and bytes of the manifest, then a tar stream */
-	RM_LANDED = 100,  /* guest: struct rm_fault; errno 0: it is all there */
-	RM_START = 101,	  /* empty: GM_READY follows */
-	RM_REMOVED = 102, /* guest, for RM_OPEN with RO_REMOVE: nothing of the run is left */
-	RM_FAULT = 103,	  /* guest: struct rm_fault; nothing follows */
-	RM_ENDED = 104,	  /* guest: every process below it has ended; nothing follows */
+	RM_LANDED = 100, /* guest: struct rm_fault; errno 0: it is all there */
+	RM_START = 101,	 /* empty: GM_READY follows */
+	RM_REMOVED =
+	    102, /* guest, for RM_OPEN with RO_REMOVE: nothing of the run is left; struct rm_cleaned */
+	RM_FAULT = 103, /* guest: struct rm_fault; nothing follows */
+	RM_ENDED = 104, /* guest: every process below it has ended; nothing follows */
 	RM_LINK =
 	    105, /* airlock-remote to airlock, last: u32 enum link_end, bytes of ssh's stderr */
 	RM_SETUP = 106, /* airlock to airlock-remote, first: struct rm_setup and descriptors */
@@ -61,11 +62,18 @@ enum link_end {
 
 #define RO_REMOVE 1u /* end who holds it, remove the run's directory */
 #define RO_SHARED 2u /* of a kept lease: beside other sessions of it */
+#define RO_CLEAN \
+	4u /* with RO_REMOVE: no run's; our programs, and directories of runs that hold nothing */
 
 struct rm_open {
 	uint32_t flags;
 	char *root;  /* the environment's directory: absolute, normal */
 	char *lease; /* a name */
+};
+
+/* How many of each. held: their work is there, or not proven to be elsewhere; busy: a session goes on. */
+struct rm_cleaned {
+	uint32_t programs, runs, held, busy;
 };
 
 #define RM_WHAT_MAX 400
@@ -91,6 +99,8 @@ struct rm_setup {
 int rm_open_put(struct buf *b, const struct rm_open *m);
 int rm_open_get(struct view p, struct rm_open *ret);
 void rm_open_done(struct rm_open *m);
+int rm_cleaned_put(struct buf *b, const struct rm_cleaned *m);
+int rm_cleaned_get(struct view p, struct rm_cleaned *ret);
 int rm_fault_put(struct buf *b, uint32_t error, const char *what);
 int rm_fault_get(struct view p, struct rm_fault *ret);
 int rm_setup_put(struct buf *b, const struct rm_setup *m);

@@ -331,6 +331,26 @@ class Ssh(unittest.TestCase):
         self.assertEqual((q.returncode, self.r.runs_there()), (0, []), q.stderr)
         self.assertEqual(os.listdir(self.r.there), [])
 
+    def test_clean_removes_programs_and_empty_directories_and_no_work(self):
+        self.ok("-q", "--keep", "--", "true")
+        kept = self.r.rows()[0]["run"]
+        running = self.r.start("-q", "--", "echo up; read x", stdin=subprocess.PIPE)
+        self.assertEqual(running.stdout.readline(), b"up\n")
+        empty = self.r.there + "/.airlock-runtime/runs/1m000000000000ab"
+        os.makedirs(empty + "/workspace/d", 0o700)
+        os.chmod(empty, 0o700)
+        q = self.r.airlock("env", "clean", *self.r.words)
+        self.assertEqual(q.returncode, 0, q.stderr)
+        self.assertIn(b"2 programs and 1 empty directories of runs removed\n1 runs are going on there", q.stdout)
+        self.assertIn(b"1 runs have their work there", q.stdout)
+        self.assertEqual((os.path.exists(empty), os.listdir(self.r.sshd.home + "/.cache/airlock")), (False, []))
+        running.communicate(b"\n", timeout=DEADLINE)
+        self.assertEqual(running.returncode, 0)
+        self.assertEqual(self.r.airlock("exec", kept, "--", "true").returncode, 0)
+        self.assertEqual(self.r.airlock("rm", kept).returncode, 0)
+        self.assertEqual(self.r.airlock("env", "clean", "--force").returncode, 2)
+        self.assertEqual(os.listdir(self.r.there), [])
+
     # The bridge. ----------------------------------------------------------------------------
 
     CALL = r'''python3 - <<'END'
