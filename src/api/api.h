@@ -154,6 +154,7 @@ int h_lease_resume(struct call *c);
 int h_lease_release(struct call *c);
 int h_lease_destroy(struct call *c);
 int h_env_probe(struct call *c);
+int h_env_qualification(struct call *c);
 int h_probe_config(struct call *c);
 int h_settings_get(struct call *c);
 int h_settings_update(struct call *c);

@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "engine/images.h"
 
 #define REDACTED "***REDACTED***"
 
@@ -63,6 +64,7 @@ static const struct member native_members[] = {
     {"runnerLifecycleMode", WORD, 0, 0, lifecycles, NULL},
     {"runnerIdleTimeoutMs", COUNT, 1000, DAY_MS, NULL, NULL},
     {"archiveOnRelease", BOOLEAN, 0, 0, NULL, NULL},
+    {"image", TRIMMED, 0, 0, NULL, NULL},
     {"network", WORD, 0, 0, networks, NULL},
     {"memoryBytes", COUNT, INT64_C(4) << 20, INT64_MAX, NULL, NULL},
     {"pids", COUNT, 1, INT32_MAX, NULL, NULL},
@@ -252,6 +254,29 @@ static bool provider_key(const char *p)
 	return strspn(p, "abcdefghijklmnopqrstuvwxyz0123456789._-") == strlen(p) && strlen(p) <= 64;
 }
 
+/* A name is looked up once: what is kept is the image that it stands for now, by its contents. j is taken over. */
+static json_t *pin_image(struct call *c, json_t *j)
+{
+	const char *word = json_string_value(json_object_get(j, "image"));
+	char digest[IMAGE_HEX + 1], text[sizeof(IMAGE_WORD) + IMAGE_HEX];
+
+	if (!word)
+		return j;
+	if (!*word) {
+		(void)json_object_del(j, "image");
+		return j;
+	}
+	if (images_find(&c->api->st, word, digest, NULL) < 0) {
+		json_decref(j);
+		return refuse(
+		    c, "image",
+		    "There is no such image: 'airlock image list' shows those that were imported.");
+	}
+	(void)snprintf(text, sizeof(text), IMAGE_WORD "%s", digest);
+	(void)json_object_set_new(j, "image", json_string(text));
+	return j;
+}
+
 static json_t *sandbox(struct call *c, json_t *config)
 {
 	json_t *p = json_object_get(config, "provider"), *name, *j;
@@ -286,7 +311,7 @@ static json_t *sandbox(struct call *c, json_t *config)
 	if (j)
 		(void)json_object_set(j, "provider", name);
 	json_decref(name);
-	return j;
+	return j ? pin_image(c, j) : NULL;
 }
 
 static json_t *plugin(struct call *c, json_t *config)

@@ -13,6 +13,7 @@
 #include "base/limits.h"
 #include "base/path.h"
 #include "engine/command.h"
+#include "engine/images.h"
 #include "engine/runenv.h"
 
 #define KIND "served"
@@ -29,7 +30,8 @@ static uint64_t number(const json_t *config, const char *name)
 int place_open(struct place *p, struct state *st, const struct envlease_row *l,
 	       const json_t *config, struct err *e)
 {
-	const char *net = json_string_value(json_object_get(config, "network"));
+	const char *net = json_string_value(json_object_get(config, "network")),
+		   *image = json_string_value(json_object_get(config, "image"));
 
 	*p = (struct place){.st = st,
 			    .dir = state_path(st, KIND, l->provider_lease_id, NULL),
@@ -50,11 +52,25 @@ int place_open(struct place *p, struct state *st, const struct envlease_row *l,
 		       .cpu_milli = number(config, "cpuMillis")},
 	    .keep = true,
 	};
+	if (image) {
+		char digest[IMAGE_HEX + 1];
+		int r = images_have(st, image, digest, e);
+
+		/* Never the host's programs instead. */
+		if (r < 0)
+			return r;
+		p->image = images_tree(st, digest);
+		if (!p->image)
+			return err_set(e, ERR_NOMEM, "lease: out of memory");
+		p->spec.image = p->image;
+	}
 	return 0;
 }
 
 void place_done(struct place *p)
 {
+	free(p->image);
+	p->image = NULL;
 	free(p->dir);
 	free(p->outside);
 	p->dir = p->outside = NULL;
@@ -132,7 +148,8 @@ static const char script[] =
     "w() { mkdir -p \"$2\" 2>/dev/null; [ -d \"$2\" ] && [ -w \"$2\" ] || echo \"missing $1\"; }\n"
     "w workspace \"$PWD\"; w home \"$HOME\"; w cache \"$XDG_CACHE_HOME\"; w tmp \"$TMPDIR\"\n"
     "echo \"system $(uname -s)\"; echo \"machine $(uname -m)\"\n"
-    "echo \"libc $(getconf GNU_LIBC_VERSION 2>/dev/null || echo unknown)\"\n"
+    "l=$(getconf GNU_LIBC_VERSION 2>/dev/null) || l=$(ldd --version 2>&1 | sed -n '/^musl/{s/ .*//;h};/^Version /{H;x;s/\\nVersion / /p;q}')\n"
+    "echo \"libc ${l:-unknown}\"\n"
     "echo done\n";
 
 static void keep_line(const char *line, size_t n, const char *word, char *out, size_t max)

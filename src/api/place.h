@@ -16,7 +16,7 @@
 
 struct place {
 	struct state *st;
-	char *dir, *outside; /* owned */
+	char *dir, *outside, *image; /* owned; image: NULL, the host's own programs */
 	struct bind_ro binds[1];
 	struct sandbox_spec spec;
 };

@@ -2,8 +2,9 @@
  * probe.c: probes, saved and draft (api.md 6).
  *
  * A failed probe is an answer like any other: 200, ok false. A saved probe of a sandbox allocates a fresh lease, looks inside
- * and ends it again, in a job; a draft touches no row and makes no lease. Neither records a qualification here: the
- * native provider shows the host's own system image, which is mutable, and what is mutable never qualifies (PR-08).
+ * and ends it again, in a job; a draft touches no row and makes no lease. A saved probe of an environment with a system
+ * image is recorded (qualify.h): the job hashes the image before it starts the sandbox, and what it measured counts once the
+ * sandbox's end is proved. The host's own programs are mutable, and what is mutable never qualifies (PR-08).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -16,20 +17,25 @@
 #include "api/jobs.h"
 #include "api/leases.h"
 #include "api/place.h"
+#include "api/qualify.h"
 #include "api/sweeper.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "engine/images.h"
 #include "os/probe.h"
 #include "store/event.h"
+
+#define MEASURED "measured" /* in a job's answer: platform, target, lease */
 
 struct probe_wait {
 	struct call *call;
 	char env_id[UUID_LEN + 1];   /* "": a draft */
 	char lease_id[UUID_LEN + 1]; /* "": none */
 	char driver[8];
-	int64_t keys; /* draft: members of the configuration */
+	struct qualify_ticket ticket; /* saved, of a sandbox: what was probed */
+	int64_t keys;		      /* draft: members of the configuration */
 };
 
 static void log_probe(struct call *c, const struct probe_wait *w, json_t *answer)
@@ -67,6 +73,19 @@ static json_t *result(bool ok, const char *driver, const char *summary, json_t *
 			 "details", j);
 }
 
+/* The measure is the server's own and leaves the answer, whatever becomes of it. A probe that failed records nothing. */
+static void keep_measure(struct api *a, const struct probe_wait *w, json_t *answer)
+{
+	json_t *measured = json_incref(json_object_get(answer, MEASURED));
+	struct err e = ERR_INIT;
+
+	(void)json_object_del(answer, MEASURED);
+	if (measured && w->lease_id[0] && json_is_true(json_object_get(answer, "ok")) &&
+	    qualify_record(a, &w->ticket, measured, &e) < 0)
+		(void)fprintf(stderr, "airlockd: probe: %s\n", e.text);
+	json_decref(measured);
+}
+
 static void probe_done(struct api *a, void *arg, json_t *answer)
 {
 	struct probe_wait *w = arg;
@@ -87,18 +106,22 @@ static void probe_done(struct api *a, void *arg, json_t *answer)
 	} else {
 		json_incref(answer);
 	}
+	keep_measure(a, w, answer);
 	(void)finish(c, w, answer);
 	call_finish(c);
+	qualify_done(&w->ticket);
 	free(w);
 }
 
-static int later(struct call *c, const struct probe_wait *what, json_t *request)
+/* Takes what's ticket. */
+static int later(struct call *c, struct probe_wait *what, json_t *request)
 {
 	struct probe_wait *w = malloc(sizeof(*w));
 	struct err e = ERR_INIT;
 
 	if (!w) {
 		json_decref(request);
+		qualify_done(&what->ticket);
 		return reply_error(c, 503, "Out of memory, try again");
 	}
 	*w = *what;
@@ -106,6 +129,7 @@ static int later(struct call *c, const struct probe_wait *what, json_t *request)
 	if (jobs_start(c->api, c->actor.user_id, request, probe_done, w, &e) == 0)
 		return API_LATER;
 	free(w);
+	qualify_done(&what->ticket);
 	if (what->lease_id[0])
 		lease_forsake(c->api, what->lease_id);
 	return e.code == ERR_LIMIT
@@ -171,10 +195,13 @@ static int probe_sandbox(struct call *c, const struct environment_row *row, cons
 				     "Sandbox environment probe failed for provider \"native\".",
 				     json_pack("{s:s,s:s}", "provider", "native", "error", text)));
 	}
-	if (lease_capacity(c))
+	/* PR-02: whose it is, and what it is, before anything is made. */
+	if (lease_capacity(c) || qualify_begin(c, row, company, &w.ticket))
 		return 0;
-	if (lease_begin(c->api, &n, &l, &e) < 0)
+	if (lease_begin(c->api, &n, &l, &e) < 0) {
+		qualify_done(&w.ticket);
 		return reply_failed(c, &e);
+	}
 	memcpy(w.lease_id, l.id, sizeof(w.lease_id));
 	return later(c, &w, json_pack("{s:s,s:s}", "op", "probe", "leaseId", l.id));
 }
@@ -259,9 +286,59 @@ static json_t *sandbox_broken(const struct envlease_row *l, const struct err *e)
 	return sandbox_failed(text);
 }
 
-/* Attached to the lease's sandbox: what is there. */
-static json_t *look(struct job_ctx *x, const struct envlease_row *l)
+/* "glibc 2.36", "musl 1.2.5": half an answer is no measure (PR-08). */
+static bool libc_parse(const char *text, char *name, size_t n, const char **ret_version)
 {
+	size_t k = strspn(text, "abcdefghijklmnopqrstuvwxyz");
+	const char *v = text + k + 1;
+
+	if (k == 0 || k >= n || text[k] != ' ' || !*v || strspn(v, "0123456789.") != strlen(v) ||
+	    strlen(v) > 16)
+		return false;
+	(void)snprintf(name, n, "%.*s", (int)k, text);
+	*ret_version = v;
+	return true;
+}
+
+static void add_measure(json_t *answer, const struct envlease_row *l, const struct place_facts *f,
+			const char *target)
+{
+	const char *version;
+	char libc[16];
+
+	if (!target[0] || !f->system[0] || !f->machine[0] ||
+	    !libc_parse(f->libc, libc, sizeof(libc), &version))
+		return;
+	(void)json_object_set_new(
+	    answer, MEASURED,
+	    json_pack("{s:s,s:s,s:s,s:{s:s,s:s,s:s,s:s}}", "target", target, "leaseId", l->id,
+		      "providerLeaseId", l->provider_lease_id, "platform", "os", f->system, "arch",
+		      f->machine, "libc", libc, "libcVersion", version));
+}
+
+/* The image is what its name says, from the disk: else what runs in it says nothing of it. "": the host's programs. */
+static int check_image(struct job_ctx *x, const struct envlease_row *l, char target[80],
+		       struct err *e)
+{
+	json_t *config = lease_config(l);
+	const char *image = json_string_value(json_object_get(config, "image"));
+	char digest[IMAGE_HEX + 1];
+	struct image_facts facts;
+	int r = 0;
+
+	(void)snprintf(target, 80, "%s", image ? image : "");
+	json_decref(config);
+	if (target[0])
+		r = images_have(x->st, target, digest, e);
+	if (r == 0 && target[0])
+		r = images_verify(x->st, digest, &facts, e);
+	return r;
+}
+
+/* Attached to the lease's sandbox: what is there. */
+static json_t *look(struct job_ctx *x, const struct envlease_row *l, const char *target)
+{
+	json_t *answer;
 	json_t *config = lease_config(l);
 	_cleanup_place_ struct place p = {0};
 	struct sandbox *sb = NULL;
@@ -284,11 +361,13 @@ static json_t *look(struct job_ctx *x, const struct envlease_row *l)
 			       f.missing);
 		return sandbox_failed(text);
 	}
-	return result(true, "sandbox", "Connected to native sandbox environment.",
-		      json_pack("{s:s,s:s,s:s,s:s,s:{s:s,s:s,s:s,s:b}}", "provider", "native",
-				"providerLeaseId", l->provider_lease_id, "leaseId", l->id,
-				"leasePolicy", l->policy, "metadata", "os", f.system, "arch",
-				f.machine, "libc", f.libc, "imageMutable", 1));
+	answer = result(true, "sandbox", "Connected to native sandbox environment.",
+			json_pack("{s:s,s:s,s:s,s:s,s:{s:s,s:s,s:s,s:b}}", "provider", "native",
+				  "providerLeaseId", l->provider_lease_id, "leaseId", l->id,
+				  "leasePolicy", l->policy, "metadata", "os", f.system, "arch",
+				  f.machine, "libc", f.libc, "imageMutable", target[0] == '\0'));
+	add_measure(answer, l, &f, target);
+	return answer;
 }
 
 json_t *job_probe(struct job_ctx *x, const json_t *request)
@@ -296,16 +375,23 @@ json_t *job_probe(struct job_ctx *x, const json_t *request)
 	static const struct lease_want want = {EL_ACTIVE, MOVED_ACQUIRED};
 	_cleanup_envlease_ struct envlease_row l = {0};
 	struct err e = ERR_INIT, down = ERR_INIT;
+	char target[80] = "";
 	json_t *answer;
 	int r =
 	    lease_take(x, json_string_value(json_object_get(request, "leaseId")), &want, &l, &e);
 
 	if (r < 0)
 		return job_failed(&e);
+	r = check_image(x, &l, target, &e);
+	if (r < 0) {
+		answer = sandbox_broken(&l, &e);
+		(void)lease_tear_down(x, &l, "acquire_rejected_teardown_succeeded", &down);
+		return answer;
+	}
 	r = lease_make(x, &l, &e);
 	if (r < 0)
 		return sandbox_broken(&l, &e);
-	answer = look(x, &l);
+	answer = look(x, &l, target);
 	/* What the release comes to never changes what was found; a failure waits for the sweep. */
 	if (lease_own(x, &l, &down) == 0)
 		lease_probe_end(x, &l, json_is_true(json_object_get(answer, "ok")));

@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "engine/images.h"
 #include "engine/interrupt.h"
 #include "engine/runner.h"
 #include "engine/sweep.h"
@@ -51,6 +52,20 @@ static int fill(struct request *q, const struct runhost_want *w, struct err *e)
 	return 0;
 }
 
+/* Never the host's programs instead. */
+static int use_image(const struct state *st, const char *reference, struct request *q,
+		     struct err *e)
+{
+	char digest[IMAGE_HEX + 1];
+	int r = images_have(st, reference, digest, e);
+
+	if (r < 0)
+		return r;
+	(void)snprintf(q->image_digest, sizeof(q->image_digest), "%s", reference);
+	q->image = images_tree(st, digest);
+	return q->image ? 0 : err_set(e, ERR_NOMEM, "run: out of memory");
+}
+
 int runhost_run(struct state *st, const struct runhost_want *w, struct runhost_result *ret,
 		struct err *e)
 {
@@ -63,6 +78,8 @@ int runhost_run(struct state *st, const struct runhost_want *w, struct runhost_r
 	request_init(&q);
 	*ret = (struct runhost_result){.exit_status = -1};
 	r = null < 0 ? err_sys(e, errno, "open /dev/null") : fill(&q, w, e);
+	if (r == 0 && w->image && w->image[0])
+		r = use_image(st, w->image, &q, e);
 	if (r < 0)
 		return r;
 	/* The output of the command is in the run's log, and nowhere else. */

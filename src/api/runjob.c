@@ -59,6 +59,7 @@ static int go(struct job_ctx *x, const json_t *j, struct runhost_result *ret, st
 	struct runhost_want w = {
 	    .run_id = text(j, "runId"),
 	    .command = text(j, "command"),
+	    .image = text(config, "image"),
 	    .host_network = strcmp(text(config, "network"), "host") == 0,
 	    .review = json_is_true(json_object_get(j, "review")),
 	    .timeout_ns = number(j, "timeoutSeconds") * NS_PER_S,

@@ -4,13 +4,16 @@
 usage: test_leases.py DIRECTORY_OF_PROGRAMS [root|user]
 """
 import http.client
+import io
 import json
 import os
 import random
 import signal
 import socket
 import sqlite3
+import subprocess
 import sys
+import tarfile
 import threading
 import time
 import unittest
@@ -611,6 +614,191 @@ def kill(pid, signo=signal.SIGKILL):
         os.kill(pid, signo)
     except ProcessLookupError:
         pass
+
+
+def system(marker=b""):
+    """A root file system of busybox and what a probe looks for, as a tar archive; None without a static busybox."""
+    path = "/bin/busybox"
+    if not os.path.exists(path) or b"not a dynamic" not in subprocess.run(["ldd", path], capture_output=True, check=False).stderr:
+        return None
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as t:
+        def add(name, data, mode=0o755):
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = len(data), mode
+            t.addfile(info, io.BytesIO(data))
+        with open(path, "rb") as file:
+            add("bin/busybox", file.read())
+        for name in "sh", "tar", "uname", "mkdir", "cat", "sleep":
+            link = tarfile.TarInfo("bin/" + name)
+            link.type, link.linkname = tarfile.SYMTYPE, "busybox"
+            t.addfile(link)
+        add("bin/node", b"#!/bin/sh\n")
+        add("bin/getconf", b"#!/bin/sh\necho glibc 2.36\n")
+        add("etc/marker", marker, 0o644)
+    return out.getvalue()
+
+
+class Qualification(Case):
+    """PR-02 to PR-09: what is recorded of a saved probe, and for how long it holds. api.md 6.4."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.images = []
+        for i in range(2):
+            data = system(b"%d" % i)
+            if data is None:
+                raise unittest.SkipTest("no static busybox")
+            path = f"{d.dir}/image.tar"
+            with open(path, "wb") as file:
+                file.write(data)
+            cls.images.append(d.cli("image", "import", "--name", f"q{i}", path))
+
+    def probe(self, env, company=None):
+        return f.ask("I", "POST", f"/api/environments/{env['id']}/probe?companyId={company or f.c1}", {})
+
+    def read(self, env, company=None, actor="I"):
+        r = f.ask(actor, "GET", f"/api/environments/{env['id']}/qualification?companyId={company or f.c1}")
+        self.assertEqual(r.status, 200, r)
+        return r.json
+
+    def patch(self, env, body):
+        r = f.ask("I", "PATCH", f"/api/environments/{env['id']}?companyId={f.c1}", body)
+        self.assertEqual(r.status, 200, r)
+        return r
+
+    def proof(self, env):
+        return db().execute("select proof from envs where id=?", (env["id"],)).fetchone()[0]
+
+    def qualified(self, name):
+        env = f.make(name, "sandbox", {**NATIVE, "image": "q0"})
+        self.assertEqual(env["config"]["image"], self.images[0])
+        self.assertEqual(self.read(env), {"state": "unqualified", "reason": "never_measured"})
+        r = self.probe(env)
+        self.assertTrue(r.json["ok"], r)
+        self.assertEqual(self.read(env)["state"], "qualified", r)
+        return env, r
+
+    def unqualified(self, env, reason, company=None):
+        self.assertEqual(self.read(env, company), {"state": "unqualified", "reason": reason})
+
+    def test_case_43_23_25_49_recorded_and_invalidated(self):
+        env, r = self.qualified("q-one")
+        self.assertNotIn(b"measured", r.body)
+        self.assertEqual(r.json["details"]["metadata"]["imageMutable"], False)
+        proof = json.loads(self.proof(env))
+        self.assertEqual((proof["companyId"], proof["environmentId"], proof["target"]["value"], proof["platform"]["libcVersion"]),
+                         (f.c1, env["id"], self.images[0], "2.36"))
+        self.assertEqual(proof["probe"]["leaseId"], r.json["details"]["leaseId"])
+        before = len(rows())
+        # PR-06: reading makes nothing, and shows the record to nobody.
+        self.assertEqual(self.read(env, actor="M")["platform"], proof["platform"])
+        for path in ("", "/leases"):
+            self.assertNotIn(b"Fingerprint", f.ask("I", "GET", f"/api/environments/{env['id']}{path}").body)
+        self.assertEqual(len(rows()), before)
+        self.unqualified(env, "company_mismatch", f.c2)
+        # CF-03, PR-09: an edit of something else keeps it as it is; the same configuration again too.
+        self.patch(env, {"metadata": {"note": 1}, "name": "q-one-b"})
+        self.patch(env, {"config": {"image": self.images[0]}})
+        self.assertEqual(json.loads(self.proof(env)), proof)
+        self.patch(env, {"status": "archived"})
+        self.unqualified(env, "archived")
+        self.patch(env, {"status": "active"})
+        self.assertEqual(self.read(env)["state"], "qualified")
+        self.patch(env, {"config": {"image": "q1"}})
+        self.assertIsNone(self.proof(env))
+        self.unqualified(env, "never_measured")
+        self.patch(env, {"config": {"image": ""}})
+        self.unqualified(env, "mutable_target")
+        # A record that somebody put back is compared all the same.
+        self.patch(env, {"config": {"image": "q0", "pids": 77}})
+        con = db()
+        con.execute("update envs set proof=? where id=?", (json.dumps(proof), env["id"]))
+        con.commit()
+        self.unqualified(env, "config_changed")
+
+    def test_host_image_and_draft_never(self):
+        """PR-05, PR-08."""
+        env = f.make("q-host", "sandbox", NATIVE)
+        self.probe(env)
+        self.unqualified(env, "mutable_target")
+        self.assertIsNone(self.proof(env))
+        env = f.make("q-draft", "sandbox", {**NATIVE, "image": "q0"})
+        r = f.ask("I", "POST", f"/api/companies/{f.c1}/environments/probe-config", {"driver": "sandbox", "config": {**NATIVE, "image": "q0"}})
+        self.assertEqual(r.status, 200)
+        self.unqualified(env, "never_measured")
+
+    def test_case_50_47_accounts_and_companies(self):
+        secret = f.ask("I", "POST", f"/api/companies/{f.c1}/secrets", {"name": "q-secret", "value": "one"}).json
+        env = f.make("q-acc", "sandbox", {**NATIVE, "image": "q0"},
+                     envVars={"TOKEN": {"type": "secret_ref", "secretId": secret["id"], "version": "latest"}})
+        before = len(rows())
+        r = self.probe(env, f.c2)
+        self.assertEqual((r.status, r.json.get("code")), (403, "environment_company_mismatch"))
+        self.assertEqual(len(rows()), before)
+        self.assertTrue(self.probe(env).json["ok"])
+        self.assertEqual(self.read(env)["state"], "qualified")
+        self.assertEqual(f.ask("I", "POST", f"/api/secrets/{secret['id']}/versions", {"value": "two"}).status, 200)
+        self.unqualified(env, "account_changed")
+
+    def test_case_46_cleanup_must_be_proved(self):
+        """PR-04: the row of the lease says otherwise: nothing is recorded."""
+        env = f.make("q-clean", "sandbox", {**NATIVE, "image": "q0"})
+        con = db()
+        con.execute("create trigger q_clean after update of status on env_leases when new.status='released' and new.environment_id='%s' "
+                    "begin update env_leases set cleanup='failed' where id=new.id; end" % env["id"])
+        con.commit()
+        try:
+            self.assertTrue(self.probe(env).json["ok"])
+        finally:
+            con.execute("drop trigger q_clean")
+            con.commit()
+        self.assertIsNone(self.proof(env))
+        self.unqualified(env, "never_measured")
+
+    def test_changed_image_fails_the_probe(self):
+        env, _ = self.qualified("q-bad")
+        marker = f"{d.dir}/airlock/images/{self.images[0][7:]}/tree/etc/marker"
+        with open(marker, "wb") as file:
+            file.write(b"!")
+        try:
+            r = self.probe(env).json
+            self.assertEqual(r["ok"], False, r)
+        finally:
+            with open(marker, "wb") as file:
+                file.write(b"0")
+        self.assertTrue(self.probe(env).json["ok"])
+        r = f.ask("I", "POST", f"/api/companies/{f.c1}/environments", {"name": "q-none", "driver": "sandbox", "config": {**NATIVE, "image": "nobody"}})
+        self.assertEqual(r.status, 422)
+        self.assertIn("is needed by environment", d.cli("image", "rm", "q0", ok=False).stderr)
+
+    def test_PR_09_edits_during_probes(self):
+        """Under load: whatever an edit and a probe do to one another, what is qualified was measured with the image that is configured."""
+        env = f.make("q-race", "sandbox", {**NATIVE, "image": "q0"})
+        for i in range(4):
+            answers = []
+            t = threading.Thread(target=lambda: answers.append(self.probe(env)))
+            t.start()
+            want = self.images[(i + 1) % 2]
+            # Once its lease is there, the probe has taken what it measures.
+            wait_for("a lease", lambda n=i: len(rows("environment_id=?", env["id"])) > n)
+            r = f.ask("I", "PATCH", f"/api/environments/{env['id']}?companyId={f.c1}", {"config": {"image": want}})
+            edited = r.status == 200
+            if not edited:
+                self.assertEqual((r.status, r.json["code"]), (409, "environment_pending_sandbox_cleanup"))
+            f.ask("I", "PATCH", f"/api/environments/{env['id']}?companyId={f.c1}", {"metadata": {"round": i}})
+            t.join(DEADLINE)
+            self.assertEqual(answers[0].status, 200)
+            now = f.ask("I", "GET", f"/api/environments/{env['id']}").json
+            self.assertEqual(now["metadata"], {"round": i})
+            proof = self.proof(env)
+            if proof:
+                self.assertEqual(json.loads(proof)["target"]["value"], now["config"]["image"])
+            elif not edited:
+                self.fail("a probe that nothing disturbed was not recorded")
+            self.assertEqual(self.read(env)["state"] == "qualified", bool(proof))
+            if not edited:
+                self.patch(env, {"config": {"image": want}})
 
 
 class Probes(Case):
