@@ -484,7 +484,7 @@ for line in open("/dev/fd/3"):
 
 
 def parent_is(pid, ancestor):
-    for _ in range(6):
+    for _ in range(20):
         pid = parent(pid)
         if pid == ancestor:
             return True
