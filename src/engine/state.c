@@ -97,12 +97,10 @@ static int make_dirs(struct state *st, struct err *e)
 		spread_below(st->dir);
 	}
 	for (size_t i = 0; i < ARRAY_LEN(subs); i++) {
-		_cleanup_free_ char *p = path_join(st->dir, subs[i]);
+		int r = spread_mkdir(st->dir, subs[i]);
 
-		if (!p)
-			return err_set(e, ERR_NOMEM, "state directory: out of memory");
-		if (mkdir(p, 0700) < 0 && errno != EEXIST)
-			return err_sys(e, errno, "create %s", p);
+		if (r < 0)
+			return err_sys(e, -r, "create %s/%s", st->dir, subs[i]);
 	}
 	return check_dir(st->dir, e);
 }

@@ -14,5 +14,11 @@
  * delete, as ext2 to ext4 do for the directories of the root. Where that means nothing, nothing happens: it is a wish.
  */
 void spread_below(const char *dir);
+/*
+ * Makes dir/name with mode 0700; one that is there is left alone. The file system chooses the place by the name in
+ * the call that makes it, among those with the fewest directories: under one name that many make and remove, tests do,
+ * it would be the place where most has just been deleted. So it is made under another. 0 or negative errno.
+ */
+int spread_mkdir(const char *dir, const char *name);
 
 #endif

@@ -106,8 +106,8 @@ static void make_bench(struct bench *b)
 	if (uid != (uid_t)-1 && chown(b->base, uid, gid) < 0)
 		die("chown", NULL);
 	b->layers[0] = b->base;
-	free(make_dir(b->state, "leases"));
-	free(make_dir(b->state, "trash"));
+	if (spread_mkdir(b->state, "leases") < 0 || spread_mkdir(b->state, "trash") < 0)
+		die("state directory", NULL);
 }
 
 static struct sandbox *acquire(struct bench *b, unsigned n)

@@ -1,4 +1,5 @@
 /* os/spread.h: the wish is on record where the file system knows it, and harms nothing elsewhere. */
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <linux/magic.h>
@@ -53,6 +54,26 @@ static void directories_get_places_of_their_own(void **state)
 	assert_int_equal(rmdir(sub), 0);
 }
 
+/* As the state directory's are made: there once, private, and what is in it stays; nothing else is left. */
+static void a_directory_by_another_name(void **state)
+{
+	_cleanup_free_ char *sub = path_join(dir, "leases"), *in = path_join(dir, "leases/x");
+	struct stat st;
+
+	(void)state;
+	assert_int_equal(spread_mkdir(dir, "leases"), 0);
+	assert_int_equal(stat(sub, &st), 0);
+	assert_int_equal(st.st_mode, S_IFDIR | 0700);
+	assert_int_equal(mkdir(in, 0700), 0);
+	assert_int_equal(spread_mkdir(dir, "leases"), 0);
+	assert_int_equal(rmdir(in), 0);
+	assert_int_equal(rmdir(sub), 0);
+	/* The directory must be empty now. */
+	assert_int_equal(rmdir(dir), 0);
+	assert_int_equal(spread_mkdir(dir, "leases"), -ENOENT);
+	assert_int_equal(mkdir(dir, 0700), 0);
+}
+
 static void no_directory_no_harm(void **state)
 {
 	_cleanup_free_ char *file = path_join(dir, "file");
@@ -77,6 +98,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(directories_get_places_of_their_own),
+	    cmocka_unit_test(a_directory_by_another_name),
 	    cmocka_unit_test(no_directory_no_harm),
 	};
 	const char *tmp = getenv("TMPDIR");
