@@ -18,7 +18,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define HEAP_SIZE 262144 /* of .bss: only what is touched becomes memory */
+#include "base/lazy.h"
+
+#define HEAP_SIZE 262144 /* only what is touched becomes memory */
+#define NEAR_SIZE \
+	1536	     /* beside the other variables of .bss, in the page that every start touches */
+#define NEAR_MAX 256 /* blocks from there */
 #define BLOCK_MAX 65536
 #define BLOCK_MIN 32
 #define CLASSES 24
@@ -38,9 +43,15 @@ struct free_block {
 	struct free_block *next;
 };
 
-static _Alignas(PAGE) char first[HEAP_SIZE];
-static char *room = first;
-static size_t left = HEAP_SIZE;
+static LAZY_BSS _Alignas(PAGE) char first[HEAP_SIZE];
+static _Alignas(16) char beside[NEAR_SIZE];
+
+struct region {
+	char *room;
+	size_t left;
+};
+
+static struct region near = {beside, NEAR_SIZE}, far = {first, HEAP_SIZE};
 static struct free_block *lists[CLASSES];
 
 static _Noreturn void broken(void)
@@ -79,6 +90,7 @@ static void *give(struct head *h, uint32_t mark, unsigned class, size_t size)
 static void *take(size_t n, bool *ret_zero)
 {
 	struct free_block *b;
+	struct region *from;
 	size_t size;
 	unsigned c;
 	char *p;
@@ -102,17 +114,17 @@ static void *take(size_t n, bool *ret_zero)
 		*ret_zero = false;
 		return give(&b->head, MARK_USED, c, size);
 	}
-	if (left < size) {
+	from = size <= NEAR_MAX && size <= near.left ? &near : &far;
+	if (from->left < size) {
 		/* What was left is less than one block: lost. */
 		p = map(HEAP_SIZE);
 		if (!p)
 			goto none;
-		room = p;
-		left = HEAP_SIZE;
+		*from = (struct region){p, HEAP_SIZE};
 	}
-	p = room;
-	room += size;
-	left -= size;
+	p = from->room;
+	from->room += size;
+	from->left -= size;
 	return give((struct head *)(void *)p, MARK_USED, c, size);
 none:
 	errno = ENOMEM;

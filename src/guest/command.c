@@ -16,6 +16,9 @@
 #include "guest/relay.h"
 #include "guest/tree.h"
 
+/* When pid 1 looks for the first time whether a command runs; then each time twice as long. */
+#define START_LOOK_MS 4
+#define START_LOOK_MAX_MS 1000
 /* Between two KILL passes over a tree that is still dying. */
 #define KILL_PASS_MS 10
 /* What a shell assumes when the environment has no PATH. */
@@ -130,6 +133,14 @@ static const char *start(struct command *c, const int fds[FRAME_FDS_MAX], int *r
 	return r < 0 ? "fork" : NULL;
 }
 
+static void look_again(struct command *c)
+{
+	c->look_ms = c->look_ms ? c->look_ms * 2 : START_LOOK_MS;
+	if (c->look_ms > START_LOOK_MAX_MS)
+		c->look_ms = START_LOOK_MAX_MS;
+	c->due_ns = after_ms(c->look_ms);
+}
+
 bool command_start(struct command *c, struct gm_exec *x, const int fds[FRAME_FDS_MAX], int wake,
 		   struct outbox *o)
 {
@@ -140,6 +151,7 @@ bool command_start(struct command *c, struct gm_exec *x, const int fds[FRAME_FDS
 	*x = (struct gm_exec){0};
 	c->master = -1;
 	c->hold.wake = wake;
+	look_again(c);
 	step = start(c, fds, &error);
 	if (!step)
 		return true;
@@ -248,6 +260,9 @@ void command_lost_end(struct command *c, size_t swept, bool gone, struct outbox 
 		c->shell_argv = NULL;
 	}
 	kill_relay(c);
+	/* It may have killed its holder before this process looked. */
+	if (!c->started && hold_state(&c->hold) == HOLD_STARTED)
+		outbox_started(o, c->id, (uint32_t)c->hold.main);
 	outbox_exited(o, &x);
 	said(c);
 }
@@ -305,6 +320,8 @@ bool command_step(struct command *c, int64_t now_ns, struct outbox *o)
 			(void)kill(c->holder, SIGKILL);
 			c->give_up_ns = INT64_MAX;
 		}
+		if (due)
+			look_again(c);
 		break;
 	case CP_RUNNING:
 		if (!hold_main_ended(&c->hold))
@@ -349,7 +366,7 @@ int64_t command_due(const struct command *c)
 	int64_t due = INT64_MAX;
 
 	if (c->phase == CP_STARTING)
-		return c->give_up_ns ? c->give_up_ns : due;
+		return c->give_up_ns && c->give_up_ns < c->due_ns ? c->give_up_ns : c->due_ns;
 	if (c->phase == CP_SETTLE || c->phase == CP_TERM || c->phase == CP_KILL)
 		due = c->due_ns;
 	if (c->phase > CP_DRAIN)

@@ -46,6 +46,7 @@ struct command {
 	uint64_t
 	    signals; /* asked for; a set, so that a flood of requests is one walk of the tree a turn */
 	int64_t due_ns, give_up_ns, signals_due_ns;
+	int64_t look_ms; /* until the next look whether it has started */
 	size_t leftovers;
 };
 

@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/lazy.h"
 #include "base/limits.h"
 #include "base/str.h"
 #include "guest/fork.h"
@@ -501,7 +502,7 @@ static void last_word(struct front *f)
 
 int front(void)
 {
-	static struct front f;
+	static LAZY_BSS struct front f;
 	sigset_t set;
 
 	f.sigfd = f.worker_ctl = f.serve.fd = -1;

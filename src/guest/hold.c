@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -110,11 +111,16 @@ static __attribute__((noinline)) long start_command(struct hold *h)
 
 /* The holder. ------------------------------------------------------------------------------ */
 
+static void set(struct hold *h, enum hold_state state)
+{
+	__atomic_store_n(&h->state, (int)state, __ATOMIC_RELEASE);
+}
+
 static void tell(struct hold *h, enum hold_state state)
 {
 	const uint64_t one = 1;
 
-	__atomic_store_n(&h->state, (int)state, __ATOMIC_RELEASE);
+	set(h, state);
 	(void)raw3(SYS_write, h->wake, RAW_P(&one), sizeof(one));
 }
 
@@ -184,7 +190,8 @@ static int hold_main(void *arg)
 			(void)raw3(SYS_close, h->fds[i], 0, 0);
 	(void)raw3(SYS_close_range, h->wake + 1, RAW(~0U), 0);
 	h->main = (pid_t)pid;
-	tell(h, HOLD_STARTED);
+	/* Not told: most commands end soon, and to wake pid 1 for this takes time from them. It looks by itself. */
+	set(h, HOLD_STARTED);
 	reap_all(h);
 	measure(h);
 	tell(h, HOLD_DONE);
@@ -193,18 +200,27 @@ static int hold_main(void *arg)
 
 /* pid 1's side. ---------------------------------------------------------------------------- */
 
+/* Where a page is larger than the guard, as on some arm64 kernels, all of the lowest one becomes it. */
+void *hold_guard(void *stack)
+{
+	if (getauxval(AT_PAGESZ) > HOLD_STACK / 2)
+		return NULL;
+	return mprotect(stack, STACK_GUARD, PROT_NONE) < 0 ? NULL : stack;
+}
+
 void *hold_stack(void)
 {
-	char *p = mmap(NULL, HOLD_STACK, PROT_READ | PROT_WRITE,
+	size_t page = getauxval(AT_PAGESZ), size = HOLD_STACK + page - STACK_GUARD;
+	char *p = mmap(NULL, size, PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK | MAP_NORESERVE, -1, 0);
 
 	if (p == MAP_FAILED)
 		return NULL;
-	if (mprotect(p, STACK_GUARD, PROT_NONE) < 0) {
-		(void)munmap(p, HOLD_STACK);
+	if (mprotect(p, page, PROT_NONE) < 0) {
+		(void)munmap(p, size);
 		return NULL;
 	}
-	return p;
+	return p + page - STACK_GUARD;
 }
 
 int hold_start(struct hold *h, void *stack, pid_t *ret_pid)

@@ -47,12 +47,17 @@ struct hold {
 
 #define HOLD_STACK 32768 /* of holder and starting command, guard page included */
 
+#define HOLD_ALIGN 4096
+
+/* The guard page of a stack of HOLD_STACK bytes at a multiple of HOLD_ALIGN. The stack; NULL if it cannot have one. */
+void *hold_guard(void *stack);
 /* A stack to keep for as many holders as come, one at a time. NULL: no memory. */
 void *hold_stack(void);
 /*
  * Starts the holder, and it the command: a session of its own, fds as 0, 1 and 2 and no other descriptor, default
  * signals, an empty mask. A name without '/' is looked up in the command's PATH. Every signal of the caller is
- * blocked. 0, or negative errno. SIGCHLD and `wake` tell of each change of state.
+ * blocked. 0, or negative errno. SIGCHLD and `wake` tell of each change of state
+ * but the start, which the caller has to look for.
  */
 int hold_start(struct hold *h, void *stack, pid_t *ret_pid);
 /* The state, and with it everything that was written before it. */

@@ -9,8 +9,13 @@
 
 #include "base/clock.h"
 
-/* One read's worth: most frames are far smaller. */
+/*
+ * One read's worth. Most frames are far smaller, and a process that starts with each sandbox meets no other: its first
+ * buffers share pages.
+ */
 #define READ_CHUNK 16384
+#define READ_FIRST 2000
+#define READ_LEAST 512
 #define QUEUE_BYTES (32 << 10)
 
 void chan_init(struct chan *c, int fd, bool accept_fds)
@@ -149,6 +154,16 @@ int chan_send(struct chan *c, uint8_t type, const void *payload, size_t n, const
 	return r < 0 ? r : send_all(c, &b, fds, nfds, deadline_ns, e);
 }
 
+/* What is there already, if that is worth a read. */
+static size_t chunk(const struct chan *c)
+{
+	size_t left = c->in.cap ? c->in.cap - c->in.len - 1 : 0;
+
+	if (left >= READ_LEAST)
+		return left < READ_CHUNK ? left : READ_CHUNK;
+	return c->in.cap ? READ_CHUNK : READ_FIRST;
+}
+
 /* Reads once. >0 bytes, 0 end of stream, negative errno (-EAGAIN: nothing there). */
 static int read_some(struct chan *c)
 {
@@ -156,8 +171,9 @@ static int read_some(struct chan *c)
 		char buf[CMSG_SPACE(sizeof(int) * FRAME_FDS_MAX)];
 		struct cmsghdr align;
 	} u;
-	char *to = buf_room(&c->in, READ_CHUNK);
-	struct iovec iov = {.iov_base = to, .iov_len = READ_CHUNK};
+	size_t n = chunk(c);
+	char *to = buf_room(&c->in, n);
+	struct iovec iov = {.iov_base = to, .iov_len = n};
 	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
 	struct cmsghdr *h;
 	ssize_t k;
@@ -215,7 +231,8 @@ int chan_reserve(struct chan *c)
 {
 	buf_drop(&c->in, c->used);
 	c->used = 0;
-	return buf_room(&c->in, READ_CHUNK + FRAME_HEADER) ? 0 : c->in.err;
+	/* What has come of the frame when chunk asks leaves more than READ_LEAST. */
+	return buf_room(&c->in, READ_FIRST + FRAME_HEADER) ? 0 : c->in.err;
 }
 
 int chan_recv(struct chan *c, int64_t deadline_ns, struct frame *ret, int fds[FRAME_FDS_MAX],

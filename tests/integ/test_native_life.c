@@ -98,6 +98,36 @@ static void test_monitor_killed(void **state)
 	nbox_done(&b);
 }
 
+/*
+ * A command ends the process that holds its tree before the guest has looked whether it runs: its events come in order
+ * all the same, and the sandbox serves the next one.
+ */
+static void test_holder_killed_at_once(void **state)
+{
+	char *killer[] = {W("sh"), W("-c"), W("kill -9 $PPID; sleep 1000"), NULL};
+	char *next[] = {W("true"), NULL};
+	struct nbox b;
+
+	(void)state;
+	nbox_init(&b);
+	nbox_start(&b);
+	for (int i = 0; i < 5; i++) {
+		struct sandbox_event ev;
+
+		(void)nbox_spawn(&b, killer);
+		assert_int_equal(nbox_event(&b, GONE_MS).type, SE_STARTED);
+		ev = nbox_event(&b, GONE_MS);
+		assert_int_equal(ev.type, SE_EXITED);
+		assert_int_equal(ev.signo, SIGKILL);
+		(void)nbox_spawn(&b, next);
+		assert_int_equal(nbox_event(&b, GONE_MS).type, SE_STARTED);
+		ev = nbox_event(&b, GONE_MS);
+		assert_int_equal(ev.type, SE_EXITED);
+		assert_int_equal(ev.code, 0);
+	}
+	nbox_done(&b);
+}
+
 /* FR-B164, FR-B171: the engine is killed, in another session than the sandbox. */
 static void test_engine_killed(void **state)
 {
@@ -465,6 +495,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_monitor_killed),
+	    cmocka_unit_test(test_holder_killed_at_once),
 	    cmocka_unit_test(test_engine_killed),
 	    cmocka_unit_test(test_no_storage),
 	    cmocka_unit_test(test_wrong_second_frame),

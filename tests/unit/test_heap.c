@@ -68,21 +68,38 @@ static void blocks_keep_their_bytes(void **state)
 		heap_free(v[k]);
 }
 
+/* The first test: nothing has been given yet. */
+static void small_ones_lie_beside_the_variables(void **state)
+{
+	char *small = heap_malloc(100), *large = heap_malloc(5000), *p = small;
+
+	(void)state;
+	assert_true(small >= beside && small < beside + NEAR_SIZE);
+	assert_true(large >= first && large < first + HEAP_SIZE);
+	/* When there is no room there, they lie where all others do. */
+	for (int i = 0; i < NEAR_SIZE / 100; i++)
+		p = heap_malloc(100);
+	assert_true(p > large && p < first + HEAP_SIZE);
+	heap_free(small);
+	heap_free(large);
+}
+
 /* What comes and goes for ever stays small. */
 static void freed_blocks_are_used_again(void **state)
 {
-	char *was = room;
+	char *was = near.room, *was_far = far.room;
 
 	(void)state;
 	for (int i = 0; i < 100000; i++) {
 		void *a = heap_malloc(100), *b = heap_malloc(5000);
 
 		if (i == 0)
-			was = room;
+			was = near.room, was_far = far.room;
 		heap_free(a);
 		heap_free(b);
 	}
-	assert_ptr_equal(room, was);
+	assert_ptr_equal(near.room, was);
+	assert_ptr_equal(far.room, was_far);
 }
 
 static void too_much_is_refused(void **state)
@@ -156,6 +173,7 @@ static void misuse_ends_the_program(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(small_ones_lie_beside_the_variables),
 	    cmocka_unit_test(blocks_keep_their_bytes),
 	    cmocka_unit_test(freed_blocks_are_used_again),
 	    cmocka_unit_test(too_much_is_refused),

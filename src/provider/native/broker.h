@@ -35,12 +35,13 @@ struct client {
 
 struct broker {
 	struct launch *l;
-	struct client clients[CLIENTS_MAX];
-	struct job jobs[JOBS_MAX];
 	uint32_t next_id, oom_told;
 	bool guest_ready;
-	int64_t kill_ns; /* INT64_MAX: no deadline */
 	bool asked, killed;
+	int64_t kill_ns; /* INT64_MAX: no deadline */
+	/* Last: a start touches the beginning of each. */
+	struct client clients[CLIENTS_MAX];
+	struct job jobs[JOBS_MAX];
 };
 
 /* One frame to the guest; one that does not read is killed. */
