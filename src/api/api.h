@@ -138,6 +138,7 @@ int h_env_blast(struct call *c);
 int h_env_secret_refs(struct call *c);
 int h_env_leases(struct call *c);
 int h_env_capabilities(struct call *c);
+int h_workspace_roots(struct call *c);
 int h_run_start(struct call *c);
 int h_run_list(struct call *c);
 int h_run_get(struct call *c);

@@ -40,6 +40,7 @@ static const struct {
      "command:string review:boolean timeoutSeconds:integer status:string exitStatus:integer? "
      "reason:string? workKept:boolean createdAt:string startedAt:string? endedAt:string?"},
     {"RunReport", "run:string"},
+    {"WorkspaceRoot", "name:string companyId:string? path:string"},
     {"ChangeSet",
      "runId:string waiting:boolean commitsWait:boolean decided:string? total:integer changes:array"},
     {"ChangeSetApplied",

@@ -114,6 +114,19 @@ int h_run_report(struct call *c)
 	return reply_out(c, 200);
 }
 
+int h_workspace_roots(struct call *c)
+{
+	const struct api_config *cfg = &c->api->cfg;
+	json_t *all = json_array();
+
+	for (size_t i = 0; i < cfg->roots_len; i++)
+		(void)json_array_append_new(
+		    all, json_pack("{s:s,s:s?,s:s}", "name", cfg->roots[i].name, "companyId",
+				   cfg->roots[i].company[0] ? cfg->roots[i].company : NULL, "path",
+				   cfg->roots[i].path));
+	return reply_json(c, 200, all);
+}
+
 /* --- start -------------------------------------------------------------------------------- */
 
 static void log_run(struct call *c, const char *action, const struct envrun_row *r)

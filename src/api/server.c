@@ -557,6 +557,9 @@ int64_t server_tick(struct api *a, int64_t now_ns)
 	if (wake)
 		wake_streams(a);
 	(void)MHD_run(s->mhd);
+	/* One that began just now is looked after like the others, also where nothing else wakes us. */
+	if (a->streams && a->events_look_ns < next)
+		next = a->events_look_ns;
 	for (struct conn *c = s->conns; c; c = c->next) {
 		if (c->waits && (c->judge_ns <= now_ns || a->stopping))
 			judge_again(a, c);

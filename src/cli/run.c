@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "cli/cli.h"
+#include "cli/daemonrun.h"
 #include "cli/runopts.h"
 #include "cli/summary.h"
 #include "cli/ui.h"
@@ -49,13 +50,12 @@ static int recording_open(struct recording *rec, struct runopts *o, struct err *
 		       rec->name, strerror(errno));
 }
 
-static int recording_write(struct recording *rec, const struct request *q,
-			   const struct run_outcome *out)
+/* text NULL: it could not be made. */
+static int recording_put(struct recording *rec, const char *text)
 {
-	_cleanup_free_ char *text = rec->on ? record_text(q, out) : NULL;
 	size_t left = text ? strlen(text) : 0;
 
-	if (!text)
+	if (!text || !rec->on)
 		return rec->on ? -ENOMEM : 0;
 	if (!rec->name)
 		return fputs(text, stdout) < 0 || fflush(stdout) < 0 ? -errno : 0;
@@ -71,6 +71,14 @@ static int recording_write(struct recording *rec, const struct request *q,
 		left -= (size_t)(n > 0 ? n : 0);
 	}
 	return 0;
+}
+
+static int recording_write(struct recording *rec, const struct request *q,
+			   const struct run_outcome *out)
+{
+	_cleanup_free_ char *text = rec->on ? record_text(q, out) : NULL;
+
+	return recording_put(rec, text);
 }
 
 /* A failure before there is a run: said, and with --json recorded. Returns the exit status. */
@@ -129,6 +137,24 @@ static void sweep_first(struct state *st, const struct runopts *o, struct ui *ui
 		cli_say("left-overs of earlier runs were not dealt with: %s", e.text);
 }
 
+/* 1: the daemon has run it, *status is the command's; 0: it is run here. */
+static int by_daemon(struct state *st, struct runopts *o, struct recording *rec, int *status,
+		     struct err *e)
+{
+	_cleanup_free_ char *record = NULL;
+	int r = daemonrun(st, o, status, &record, e), k;
+
+	if (r <= 0 || !rec->on)
+		return r;
+	k = recording_put(rec, record);
+	if (k < 0) {
+		cli_say("the record could not be written to %s: %s",
+			rec->name ? rec->name : "stdout", strerror(-k));
+		*status = EXIT_AIRLOCK;
+	}
+	return r;
+}
+
 int cmd_run(int argc, char **argv)
 {
 	_cleanup_runopts_ struct runopts o = {0};
@@ -153,6 +179,10 @@ int cmd_run(int argc, char **argv)
 		r = interrupt_setup(&e);
 	if (r == 0)
 		r = state_open(&st, &e);
+	if (r == 0 && o.env_name)
+		r = by_daemon(&st, &o, &rec, &status, &e);
+	if (r > 0)
+		return status;
 	if (r == 0)
 		r = runopts_parse(&o, &st, run_tables, "run", argc - 1, argv + 1, &e);
 	/* A named environment may ask for one too. */

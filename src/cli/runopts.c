@@ -376,6 +376,8 @@ static int set(void *arg, const struct opt *opt, const char *v, struct err *e)
 {
 	struct runopts *o = arg;
 
+	if (!o->layer[0] && runopts_add(&o->given, opt->name, e) < 0)
+		return -ENOMEM;
 	if (!v) {
 		set_flag(o, opt->id);
 		return 0;
@@ -547,6 +549,7 @@ void runopts_done(struct runopts *o)
 	strv_free(o->binds);
 	strv_free(o->map_words);
 	strv_free(o->grants);
+	strv_free(o->given);
 	free(o->agent);
 	*o = (struct runopts){0};
 }

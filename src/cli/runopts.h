@@ -23,6 +23,7 @@ struct runopts {
 	char **binds;		/* owned, as given */
 	char **map_words;	/* owned, as given */
 	char *agent;		/* owned, as given */
+	char **given;		/* owned: names of the options of the command line itself */
 	char **grants;		/* owned: what a preset granted, a line each */
 	bool net_given, no_preset, presets;
 	char layer[NAME_MAX_LEN + 16]; /* what is being parsed: "option" or "environment NAME" */

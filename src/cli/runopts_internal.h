@@ -16,6 +16,9 @@ int runopts_add(char ***to, const char *v, struct err *e);
 /* One option for every bridge of the run: where a stream cannot be had, none can. */
 void runopts_follow_transport(struct request *q);
 
+/* The workspace and where in it the command starts: what was given, else the enclosing git work tree. */
+int runopts_workspace(struct runopts *o, struct err *e);
+
 /* Provider, workspace, variables, binds, preset and maps of what was parsed. */
 int runopts_resolve(struct runopts *o, const struct state *st, struct err *e);
 

@@ -22,7 +22,7 @@ static bool has_git(const char *dir)
 	return p && access(p, F_OK) == 0;
 }
 
-static int find_workspace(struct runopts *o, struct err *e)
+int runopts_workspace(struct runopts *o, struct err *e)
 {
 	struct request *q = &o->req;
 	_cleanup_free_ char *cwd = realpath(".", NULL),
@@ -325,7 +325,7 @@ int runopts_resolve(struct runopts *o, const struct state *st, struct err *e)
 		    q->provider->name);
 	r = use_image(o, st, e);
 	if (r == 0)
-		r = find_workspace(o, e);
+		r = runopts_workspace(o, e);
 	if (r == 0)
 		r = runopts_vars(o, e);
 	for (size_t i = 0; r == 0 && i < strv_len(o->binds); i++)

@@ -11,6 +11,9 @@
 #include "os/proc.h"
 #include "store/store.h"
 
+#define DAEMON_FILE \
+	"daemon" /* in the state directory: where its airlockd listens, as long as that runs */
+
 struct state {
 	char *dir; /* owned */
 	struct db *store;

@@ -2,6 +2,7 @@
  * airlockd: the API for operators. Options, signals, the loop; everything else is in api/.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <pwd.h>
 #include <signal.h>
@@ -228,6 +229,24 @@ static void notify_ready(const char *text)
 		listen_notify(path, text);
 }
 
+/* Where we listen, for `airlock run --env` of the same state. Without it the command line asks for AIRLOCK_DAEMON. */
+static void tell_where(const struct api *a, const char *text, bool here)
+{
+	_cleanup_free_ char *path = api_path(a, DAEMON_FILE),
+			    *tmp = api_path(a, DAEMON_FILE ".new");
+	_cleanup_fd_ int fd = -1;
+
+	if (!path || !tmp || (strncmp(text, "http", 4) != 0 && strncmp(text, "unix:", 5) != 0))
+		return;
+	if (!here) {
+		(void)unlink(path);
+		return;
+	}
+	fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0 || dprintf(fd, "%s\n", text) < 0 || rename(tmp, path) < 0)
+		(void)fprintf(stderr, "airlockd: %s: %s\n", path, strerror(errno));
+}
+
 static int serve(struct daemon *d, struct listen_at *at, struct err *e)
 {
 	struct api *a = &d->api;
@@ -249,7 +268,9 @@ static int serve(struct daemon *d, struct listen_at *at, struct err *e)
 		      a->cfg.mode == MODE_LOCAL_TRUSTED ? "local_trusted" : "authenticated",
 		      (double)(clock_mono_ns() - a->started_ns) / 1e6);
 	notify_ready("READY=1\n");
+	tell_where(a, at->text, true);
 	r = loop_run(&a->loop, tick, d, e);
+	tell_where(a, at->text, false);
 	notify_ready("STOPPING=1\n");
 	return r;
 }

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -137,6 +138,23 @@ class Runs(unittest.TestCase):
         self.assertTrue(out.startswith(b"v 1\n"), out)
         self.assertNotIn(b"eth", out)
         self.end(r.json["id"])
+
+    def test_log_as_it_comes(self):
+        """A lone watcher gets what is printed when it is, not when something else happens."""
+        run = self.start("echo first; while [ ! -e seen ]; do sleep 0.1; done; echo second")
+        lines = []
+        c = http.client.HTTPConnection("127.0.0.1", d.port, timeout=20)
+        try:
+            c.request("GET", f"/api/runs/{run}/log", headers={"Authorization": "Bearer " + f.token["I"]})
+            r = c.getresponse()
+            while b"first" not in (lines or [b""])[-1]:
+                lines.append(r.readline())
+        finally:
+            c.close()
+            f.ask("I", "POST", f"/api/runs/{run}/cancel", {})
+        # Before the sign of life that comes every 15 seconds anyway.
+        self.assertNotIn(b":\n", lines)
+        self.end(run)
 
     def test_time_out_and_cancel(self):
         run = self.start("echo kept >timed; sleep 600", timeoutSeconds=3)
@@ -468,6 +486,128 @@ class Runs(unittest.TestCase):
         self.assertEqual(f.ask("I", "POST", f"/api/runs/{run}/cancel", {}).status, 200)
         self.assertEqual(self.end(run)["status"], "cancelled")
         self.assertEqual(self.content("after"), b"survived\n")
+
+
+class CommandLine(unittest.TestCase):
+    """`airlock run --env NAME` where a daemon of the same state directory has that environment."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.env = f.make("cli env", "sandbox", NATIVE)
+
+    def airlock(self, *words, cwd="all/w", token=True, start=False, **env):
+        more = {"AIRLOCK_COMPANY": "C1"} | ({"AIRLOCK_TOKEN": f.token["I"]} if token else {}) | env
+        p = subprocess.Popen([f"{d.programs}/airlock", *words], env=d.env | more, cwd=f"{top}/{cwd}", stdin=subprocess.DEVNULL,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=d.become)
+        if start:
+            return p
+        out, err = p.communicate(timeout=DEADLINE)
+        return p.returncode, out, err.decode()
+
+    def runs(self):
+        return f.ask("I", "GET", f"/api/environments/{self.env['id']}/runs").json
+
+    def test_run(self):
+        """Output byte for byte, exit status, results, summary and record of a run of the daemon; arguments and directory as here."""
+        os.makedirs(f"{top}/all/w/deep er", exist_ok=True)
+        if UID:
+            os.chown(f"{top}/all/w/deep er", UID, UID)
+        with open(f"{top}/all/w/deep er/f", "w", encoding="ascii") as out:
+            out.write("x\n")
+        rc, out, err = self.airlock("run", "--env", "cli env", "--workspace", f"{top}/all/w", "--json=" + d.dir + "/record", "--", "sh", "-c",
+                                    'printf "%s|" "$@"; printf "a\\377"; echo e >&2; echo new >made; exit 7', "0", "it's", "", "two  words",
+                                    cwd="all/w/deep er")
+        self.assertEqual((rc, out), (7, b"it's||two  words|a\xff"), err)
+        run = self.runs()[0]
+        self.assertEqual((run["status"], run["workspacePath"], run["companyId"]), ("failed", "w", f.c1))
+        self.assertIn(f"run {run['id']} in environment cli env of the daemon at http://127.0.0.1:{d.port}", err)
+        self.assertIn("e\n", err)
+        self.assertIn("results: 1 added", err)
+        with open(f"{top}/all/w/deep er/made", encoding="ascii") as got:
+            self.assertEqual(got.read(), "new\n")
+        with open(d.dir + "/record", encoding="utf-8") as got:
+            self.assertEqual(json.load(got)["run"], run["id"])
+        rc, out, err = self.airlock("run", "-q", "--env", "cli env", "--timeout", "2", "sleep", "600")
+        self.assertEqual(rc, 124, err)
+
+    def test_refusals_are_not_run_here(self):
+        """A daemon that refuses, an option or a workspace that it has no place for: an error, and nothing is done here."""
+        before = len(self.runs())
+        for words, env, text in (
+                (("--env", "cli env", "true"), {"AIRLOCK_TOKEN": f.token["M"]}, "refuses"),
+                (("--env", "cli env", "true"), {"AIRLOCK_TOKEN": "nonsense"}, "refuses"),
+                (("--env", "cli env", "--setenv", "A=b", "true"), {}, "has no --setenv"),
+                (("--env", "cli env", "--memory", "1G", "true"), {}, "has no --memory"),
+                (("--env", "cli env", "--workspace", f"{top}/outside/w", "true"), {}, "below no --workspace-root"),
+                # The copy of the programs for an ordinary user has no presets beside it.
+                *([] if UID else [(("--env", "cli env", "claude", "-p", "x"), {}, "has a preset")]),
+                (("--env", "nowhere", "true"), {}, "neither the daemon"),
+                (("--env", "cli env", "true"), {"AIRLOCK_COMPANY": "C9"}, "has no company"),
+                (("--env", "cli env", "true"), {"AIRLOCK_DAEMON": "http://127.0.0.1:1"}, "reach the daemon"),
+                (("--env", "cli env", "true"), {"AIRLOCK_DAEMON": "http://example.org"}, "a daemon is reached at"),
+                (("--env", "cli env", "true"), {"AIRLOCK_DAEMON": "none"}, "cli env")):
+            rc, out, err = self.airlock("run", *words, **env)
+            self.assertIn(rc, (2, 125), (words, err))
+            self.assertIn(text, err, words)
+        self.assertEqual(len(self.runs()), before)
+
+    def test_without_a_daemon(self):
+        """What only the command line has is run here, and that is said; --quiet does not say it, and none asks for no daemon."""
+        self.assertEqual(self.airlock("env", "create", "mine")[0], 0)
+        rc, out, err = self.airlock("run", "--env", "mine", "echo", "here")
+        self.assertEqual((rc, out), (0, b"here\n"), err)
+        self.assertIn("has no environment mine: run here", err)
+        self.assertNotIn("run here", self.airlock("run", "-q", "--env", "mine", "true")[2])
+        self.assertNotIn("daemon", self.airlock("run", "--env", "mine", "true", AIRLOCK_DAEMON="none")[2])
+        where = f"{d.dir}/airlock/daemon"
+        with open(where, encoding="ascii") as got:
+            self.assertEqual(got.read(), f"http://127.0.0.1:{d.port}\n")
+        d.stop()
+        try:
+            self.assertFalse(os.path.exists(where))
+            # The file of a daemon that was killed names nobody.
+            with open(where, "w", encoding="ascii") as out:
+                out.write("http://127.0.0.1:1\n")
+            os.chown(where, UID or 0, UID or 0)
+            rc, out, err = self.airlock("run", "--env", "mine", "echo", "here")
+            self.assertEqual((rc, out), (0, b"here\n"), err)
+            self.assertIn("no daemon runs here", err)
+        finally:
+            d.start()
+
+    def test_interrupt(self):
+        """Ctrl-C cancels: what was done comes back, 130. A second one leaves at once, and the run goes on to its end without us."""
+        p = self.airlock("run", "--env", "cli env", "sh", "-c", "echo kept >stopped; echo ready; exec sleep 600", start=True)
+        self.assertEqual(p.stdout.readline(), b"ready\n")
+        p.send_signal(signal.SIGINT)
+        out, err = p.communicate(timeout=DEADLINE)
+        self.assertEqual(p.returncode, 130, err)
+        self.assertEqual(self.runs()[0]["status"], "cancelled")
+        with open(f"{top}/all/w/stopped", encoding="ascii") as got:
+            self.assertEqual(got.read(), "kept\n")
+        p = self.airlock("run", "--env", "cli env", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done", start=True)
+        self.assertEqual(p.stdout.readline(), b"ready\n")
+        p.send_signal(signal.SIGINT)
+        self.assertIn(b"in environment cli env", p.stderr.readline())
+        self.assertIn(b"cancelled", p.stderr.readline())
+        p.send_signal(signal.SIGINT)
+        out, err = p.communicate(timeout=DEADLINE)
+        self.assertEqual(p.returncode, 130, err)
+        self.assertIn(b"goes on without us", err)
+        wait_for("its end", lambda: self.runs()[0]["status"] == "cancelled")
+
+    def test_a_daemon_that_is_started_again(self):
+        """The log goes on where it was, nothing is missing and nothing comes twice."""
+        p = self.airlock("run", "--env", "cli env", "sh", "-c", "echo one; sleep 3; echo two", start=True, AIRLOCK_DAEMON=f"http://127.0.0.1:{d.port}")
+        self.assertEqual(p.stdout.readline(), b"one\n")
+        port = d.port
+        d.process.kill()
+        d.process.wait(timeout=DEADLINE)
+        d.start(f"127.0.0.1:{port}")
+        out, err = p.stdout.read(), p.stderr.read()
+        self.assertEqual((p.wait(timeout=DEADLINE), out), (0, b"two\n"), (err, self.runs()[0]["id"], f.ask("I", "GET", "/api/runs/" + self.runs()[0]["id"] + "/log").body))
+        p.stdout.close()
+        p.stderr.close()
 
 
 if __name__ == "__main__":
