@@ -37,7 +37,8 @@ struct client {
 	struct unpack_report *rep;
 	struct helper helper;
 	struct chan ch;
-	bool done, published, repaired;
+	bool done, published, repaired, died, repaired_own;
+	char name[ID_LEN + 1]; /* of its staging directory */
 	char *root; /* owned: real path */
 	uint64_t root_ino;
 	int root_fd, run_fd, manifest_fd;
@@ -199,6 +200,7 @@ static int set_up(struct client *c, struct err *e)
 		return err_sys(e, -r, "make a name");
 	if (o->only && (!path_is_member(o->only, strlen(o->only)) || strchr(o->only, '/')))
 		return err_set(e, ERR_INVALID, "%.300s is not the name of a file", o->only);
+	memcpy(c->name, s.run, sizeof(c->name));
 	(void)snprintf(s.only, sizeof(s.only), "%s", o->only ? o->only : "");
 	(void)snprintf(s.place, sizeof(s.place), "%s", o->run_dir);
 	r = open_run_dir(c, o->run_dir, e);
@@ -382,6 +384,8 @@ static int take_frame(struct client *c, const struct frame *f, struct err *e)
 
 static int recover(const struct unpack_opts *o, const char *run_dir, struct unpack_report *left,
 		   struct err *e);
+static int repair_one(const struct unpack_opts *o, const char *name, int run_fd,
+		      struct unpack_report *ret, struct err *e);
 static void say_left(const char *root, const struct unpack_report *left, struct err *ret);
 
 /* Serves the helper until its last frame. */
@@ -422,6 +426,7 @@ static int died(struct client *c, struct err *e)
 	struct err why = ERR_INIT;
 	int status = 0, r = process_wait(&c->helper.proc, &c->helper.popts, &status, &why);
 
+	c->died = true;
 	c->helper.started = false;
 	if (r < 0)
 		return err_set(e, ERR_IO, "airlock-unpack ended early: %s", why.text);
@@ -431,14 +436,6 @@ static int died(struct client *c, struct err *e)
 						      : "");
 	return err_set(e, ERR_IO, "airlock-unpack ended early with status %d: %s", status,
 		       c->helper.proc.tail);
-}
-
-static int ended_early(struct client *c, struct err *e)
-{
-	int r = died(c, e);
-
-	unpack_explain(e, c->published);
-	return r;
 }
 
 /* The last frame is there; the process only has to be collected. */
@@ -471,25 +468,78 @@ static bool staging_left(const struct client *c)
 	       faccessat(c->root_fd, ".airlock-staging", F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
+/* What is in both is the same change, told by the helper that died and by the one that went on. */
+static void merge_told(struct unpack_report *rep)
+{
+	uint64_t ignored = rep->counts[UA_IGNORE];
+	size_t n = 0;
+
+	record_sort(rep);
+	memset(rep->counts, 0, sizeof(rep->counts));
+	for (size_t i = 0; i < rep->changes_len; i++) {
+		struct unpack_change *c = &rep->changes[i];
+
+		if (n && rep->changes[n - 1].action == c->action &&
+		    str_eq(rep->changes[n - 1].path, c->path)) {
+			free(c->path);
+			free(c->detail);
+			continue;
+		}
+		rep->counts[c->action]++;
+		rep->changes[n++] = *c;
+	}
+	rep->changes_len = n;
+	rep->counts[UA_IGNORE] = ignored;
+}
+
+/* The report is that of the repair, and what had been told before it. */
+static int take_repaired(struct client *c, struct unpack_report *own)
+{
+	struct unpack_report *rep = c->rep;
+	struct unpack_change *all = reallocarray(
+	    rep->changes, rep->changes_len + own->changes_len + 1, sizeof(*all));
+
+	if (!all)
+		return -ENOMEM;
+	rep->changes = all;
+	for (size_t i = 0; i < own->changes_len; i++) {
+		rep->changes[rep->changes_len++] = own->changes[i];
+		own->changes[i].path = own->changes[i].detail = NULL;
+	}
+	rep->bytes_written = own->bytes_written;
+	rep->mass_delete = own->mass_delete;
+	merge_told(rep);
+	return 0;
+}
+
+/* The publish of c, whose helper is gone, is finished or undone. */
 static int recover_after(struct client *c, int r, struct err *e)
 {
-	struct unpack_report left = {0};
+	struct unpack_report own = {0};
 	struct err why = ERR_INIT;
 	int k;
 
-	if (c->o->no_recover || !staging_left(c))
+	if (c->o->no_recover || !c->name[0] || !staging_left(c)) {
+		if (c->died)
+			unpack_explain(e, c->published);
 		return r;
-	k = recover(c->o, c->o->keep_trash ? c->o->run_dir : NULL, &left, &why);
+	}
+	k = repair_one(c->o, c->name, c->run_fd, &own, &why);
+	if (k > 0 && take_repaired(c, &own) == 0)
+		c->repaired_own = true;
+	if (c->repaired_own)
+		r = err_wrap(e, r, "(what it had begun to publish was finished: all of it is there)");
+	else if (c->died)
+		unpack_explain(e, c->published && k != 0);
 	if (k < 0)
 		r = err_wrap(e, r, "(and what it left in %s could not be repaired: %s)", c->root,
 			     why.text);
-	else if (k > 0)
-		r = err_wrap(e, r, "(what was committed has been published all the same)");
 	why = ERR_INIT;
-	say_left(c->root, &left, &why);
-	if (why.code != ERR_NONE)
+	if (k > 0)
+		say_left(c->root, c->rep, &why);
+	if (k > 0 && c->rep->counts[UA_NOT_TRASHED] && why.code != ERR_NONE)
 		r = err_wrap(e, r, "(%.700s)", why.text);
-	unpack_report_done(&left);
+	unpack_report_done(&own);
 	return r;
 }
 
@@ -533,7 +583,7 @@ int unpack_run(const struct unpack_opts *o, struct unpack_report *ret, struct er
 		if (r == 0 || r == -EPIPE)
 			r = converse(&c, e);
 		if (r == -EPIPE || r == -ECONNRESET)
-			r = ended_early(&c, e);
+			r = died(&c, e);
 		else if (c.done)
 			ended_well(&c);
 		if (r < 0 && !c.done) {
@@ -541,7 +591,7 @@ int unpack_run(const struct unpack_opts *o, struct unpack_report *ret, struct er
 			r = recover_after(&c, r, e);
 		}
 	}
-	if (r == 0 || r == -EBADMSG) {
+	if (r == 0 || r == -EBADMSG || c.repaired_own) {
 		record_sort(ret);
 		if (c.run_fd >= 0 && record_write(c.run_fd, ret, o->apply, e) < 0)
 			r = -EIO;
@@ -678,10 +728,9 @@ static int take_left(struct unpack_report *left, struct unpack_report *rep, int 
 }
 
 /* One helper that repairs: the staging directory `name`, or all; run_fd (borrowed) -1: no place to keep things. */
-static int repair(const struct unpack_opts *o, const char *name, int run_fd,
-		  struct unpack_report *left, struct err *e)
+static int repair_one(const struct unpack_opts *o, const char *name, int run_fd,
+		      struct unpack_report *ret, struct err *e)
 {
-	struct unpack_report rep = {0};
 	struct unpack_setup s = {
 	    .mode = UM_RECOVER,
 	    .one = name != NULL,
@@ -691,9 +740,9 @@ static int repair(const struct unpack_opts *o, const char *name, int run_fd,
 	};
 	struct unpack_opts plain = {.root = o->root};
 	struct client c;
-	int fds[2], r, k;
+	int fds[2], r;
 
-	client_init(&c, &plain, &rep);
+	client_init(&c, &plain, ret);
 	c.published = true; /* what a helper leaves that dies in the middle is never "unchanged" */
 	r = open_root(&c, o->root, e);
 	if (r == 0 && !staging_left(&c)) {
@@ -716,17 +765,30 @@ static int repair(const struct unpack_opts *o, const char *name, int run_fd,
 		r = chan_send(&c.ch, UF_START, NULL, 0, NULL, 0, INT64_MAX, e);
 	if (r == 0 || (r == -EPIPE && c.helper.started))
 		r = converse(&c, e);
-	if (r == -EPIPE)
-		r = ended_early(&c, e);
+	if (r == -EPIPE) {
+		r = died(&c, e);
+		unpack_explain(e, c.published);
+	}
 	if (c.done)
 		ended_well(&c);
-	k = take_left(left, &rep, run_fd, e);
 	if (r == 0)
-		r = k < 0 ? k : c.repaired;
-	unpack_report_done(&rep);
+		r = c.repaired;
 	client_done(&c);
 	return r;
 }
+
+/* The same; what somebody must see to goes to left. */
+static int repair(const struct unpack_opts *o, const char *name, int run_fd,
+		  struct unpack_report *left, struct err *e)
+{
+	struct unpack_report rep = {0};
+	int r = repair_one(o, name, run_fd, &rep, e);
+	int k = take_left(left, &rep, run_fd, r < 0 ? NULL : e);
+
+	unpack_report_done(&rep);
+	return r < 0 ? r : k < 0 ? k : r;
+}
+
 
 /* Those whose run is known each into its directory; then the others. */
 static int recover_known(const struct unpack_opts *o, struct unpack_report *left, struct err *e)

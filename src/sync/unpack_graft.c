@@ -31,7 +31,7 @@ static int tell_entry(struct unpack *u, const struct change *c, size_t top, stru
 	return tell(u, UA_ADD, c->path, c->kind == MK_DIR ? "dir" : "", NULL, e);
 }
 
-/* Every entry that came with the tree. After a kill nobody reads this report. */
+/* Every entry that came with the tree. */
 static int tell_tree(struct unpack *u, const struct intent *in, struct err *e)
 {
 	char below[PATH_MEMBER_MAX + 2];
@@ -40,8 +40,6 @@ static int tell_tree(struct unpack *u, const struct intent *in, struct err *e)
 	struct change c;
 	int r;
 
-	if (!u->list)
-		return 0;
 	r = chlist_seek(u->list, in->path, in->path_len, &i);
 	if (r == 0 && i < chlist_count(u->list) && !change_skipped(u, i) &&
 	    chlist_get(u->list, i, &c) == 0 && c.path_len == in->path_len)
@@ -58,6 +56,56 @@ static int tell_tree(struct unpack *u, const struct intent *in, struct err *e)
 			r = tell_entry(u, &c, in->path_len, e);
 	}
 	return r < 0 ? err_sys(e, -r, "read the list of changes") : 0;
+}
+
+/* The same from what is there: after a kill there is no list. */
+static int tell_found(struct unpack *u, int parent, const char *name, char *path, size_t n,
+		      struct err *e)
+{
+	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_dir_ DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *de;
+	int r;
+
+	if (!d) {
+		if (fd >= 0)
+			(void)close(fd);
+		return 0;
+	}
+	r = tell(u, UA_ADD, path, "dir", NULL, e);
+	while (r == 0 && (de = readdir(d))) {
+		size_t k = strlen(de->d_name);
+		struct stat st;
+
+		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, "..") ||
+		    n + 1 + k > PATH_MEMBER_MAX ||
+		    fstatat(dirfd(d), de->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		path[n] = '/';
+		memcpy(path + n + 1, de->d_name, k + 1);
+		if (S_ISDIR(st.st_mode)) {
+			r = tell_found(u, dirfd(d), de->d_name, path, n + 1 + k, e);
+		} else {
+			u->bytes_written += (uint64_t)st.st_size;
+			r = tell(u, UA_ADD, path, "", NULL, e);
+		}
+		path[n] = '\0';
+	}
+	return r;
+}
+
+/* Put before the kill, or just now. */
+static int tell_put(struct unpack *u, const struct intent *in, struct err *e)
+{
+	_cleanup_fd_ int dir = -1;
+	char path[PATH_MEMBER_MAX + 1];
+	const char *base;
+
+	if (u->list)
+		return tell_tree(u, in, e);
+	dir = beneath_parent(&u->root, in->path, &base);
+	memcpy(path, in->path, in->path_len + 1);
+	return dir < 0 ? 0 : tell_found(u, dir, base, path, in->path_len, e);
 }
 
 /* --- entry by entry ----------------------------------------------------------------------- */
@@ -205,15 +253,17 @@ int tree_graft(struct unpack *u, const struct intent *in, struct err *e)
 
 	tree_name(in->path, in->path_len, TREE_WHOLE, name);
 	if (fstatat(u->st.content, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return errno == ENOENT ? 0
-				       : err_sys(e, errno, "find the staged tree of %s", in->path);
+		return errno != ENOENT
+			   ? err_sys(e, errno, "find the staged tree of %s", in->path)
+		       : u->list ? 0
+				 : tell_put(u, in, e);
 	if (!S_ISDIR(st.st_mode) || st.st_ino != in->new_ino)
 		return step_refuse(u, in->path, "foreign_tree", e);
 	dir = step_parent(u, in->path, &base);
 	/* Safe because: both names are resolved from descriptors, neither is followed, nothing is replaced. */
 	if (dir >= 0 && (u->list || names_pass(u->st.content, name, 0)) &&
 	    renameat2(u->st.content, name, dir, base, RENAME_NOREPLACE) == 0)
-		return tell_tree(u, in, e);
+		return tell_put(u, in, e);
 	memcpy(w.path, in->path, in->path_len + 1);
 	w.staged = name;
 	return put_entry(&w, u->st.content, name, e);

@@ -711,8 +711,9 @@ static int judge_tree(struct plan *p, size_t top, bool skipped, struct err *e)
 		return intend(p, &in, path, top, e);
 	}
 	tree_name(path, top, TREE_APART, apart);
-	if (renameat2(p->u->st.content, whole, p->u->st.content, apart, RENAME_NOREPLACE) < 0)
-		return err_sys(e, errno, "take the staged tree of %s apart", path);
+	r = save_rename(p->u->st.content, whole, p->u->st.content, apart);
+	if (r < 0)
+		return err_sys(e, -r, "take the staged tree of %s apart", path);
 	return 0;
 }
 
@@ -836,8 +837,9 @@ static int with_tree(struct plan *p, uint64_t i, struct err *e)
 	p->c.id = p->ids + i;
 	stage_name(p->c.id, name);
 	dir = beneath_parent(&content, at, &base);
-	if (dir < 0 || renameat2(dir, base, p->u->st.content, name, RENAME_NOREPLACE) < 0)
-		return err_sys(e, dir < 0 ? -dir : errno, "take %s out of its tree", p->c.path);
+	r = dir < 0 ? dir : save_rename(dir, base, p->u->st.content, name);
+	if (r < 0)
+		return err_sys(e, -r, "take %s out of its tree", p->c.path);
 	if (!(p->c.flags & CH_UNHASHED))
 		return 0;
 	fd = openat(p->u->st.content, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);

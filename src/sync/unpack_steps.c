@@ -473,6 +473,25 @@ static int cleared(struct unpack *u, const struct intent *in, struct err *e)
 	return tell_gone(u, &trash, name, in->path, e);
 }
 
+/*
+ * Done before the kill that this recovers from. Its client reads one report, so the whole publish is in it; whether
+ * a directory that is there was made by it nobody knows, but it was absent when that was planned.
+ */
+static int told_before(struct unpack *u, const struct intent *in, bool forward, const char *rule,
+		       struct err *e)
+{
+	bool here = in->op == IN_DELETE || in->op == IN_RMDIR ? !forward : forward;
+	struct stat st;
+
+	if (u->s.mode != UM_RECOVER || !here || in->action >= UA_ACTION_COUNT)
+		return 0;
+	if (in->op == IN_RMDIR && beneath_stat(&u->root, in->path, &st) != -ENOENT)
+		return 0;
+	if (in->op == IN_PUT)
+		u->bytes_written += in->size;
+	return tell(u, in->action, in->path, rule, NULL, e);
+}
+
 /* One intent in the forward or the backward pass. */
 int step_carry_out(struct unpack *u, const struct intent *in, bool forward, struct err *e)
 {
@@ -514,7 +533,7 @@ int step_carry_out(struct unpack *u, const struct intent *in, bool forward, stru
 		break;
 	}
 	if (r == NOTHING)
-		return 0;
+		return told_before(u, in, forward, rule, e);
 	if (step_waits(u, in->path, r, e))
 		return r;
 	if (r != DONE)

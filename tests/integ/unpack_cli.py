@@ -161,6 +161,8 @@ class Cli(unittest.TestCase):
         for n in "keep", "change", "gone", "d/gone", "edited", "both", "dir/x", "h1":
             self.write(self.root, n, "old " + n)
         os.link(os.path.join(self.root, "h1"), os.path.join(self.root, "h2"))
+        # Makes the state directory, by renames and links that are not those of a publish.
+        self.assertEqual(self.airlock("recover", self.root).returncode, 0)
         base = self.manifest()
         shutil.copytree(self.root, self.box, dirs_exist_ok=True)
         os.unlink(os.path.join(self.box, "h2"))

@@ -322,7 +322,7 @@ class Twice(FaultBox):
         """No step is given up, unseen, for an error that says nothing of its path: the next try ends in the new state."""
         first, waited = "renameat2:1=kill", 0
         self.crashed(first)
-        calls = self.calls(cmd=[self.driver, "recover", self.root])
+        calls = self.calls(cmd=[self.driver, "recover", self.root, self.runs_top])
         calls = calls[[name for name, _ in calls].index("flock"):]
         points = []
         for name, fault in ("renameat2", "ENOSPC"), ("openat", "EMFILE"), ("newfstatat", "EIO"):

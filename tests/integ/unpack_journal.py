@@ -243,6 +243,28 @@ class NoPlace(Journals):
             os.mkdir(self.root)
         self.assertGreaterEqual(stopped, 2)
 
+    def test_S1_07_what_a_repair_finished_is_reported_as_published(self):
+        """The helper is killed, and its client has the rest done at once: one report, of all of it."""
+        self.before()
+        want = self.unpack(self.changes())
+        self.assertEqual(want["counts"]["delete"], 4)
+        for n in 6, 7, 9:  # late enough for the repair to make fewer of these calls
+            shutil.rmtree(self.root)
+            shutil.rmtree(self.layer)
+            os.mkdir(self.root)
+            self.before()
+            out = subprocess.run(self.steps("renameat2", n) + self.command(), input=self.changes().bytes(),
+                                 stdout=subprocess.PIPE, timeout=60, check=False)
+            res = self.result(out.stdout)
+            self.assertLess(res["ret"], 0)
+            for word in "signal 9", "all of it is there":
+                self.assertIn(word, res["text"])
+            for word in "next run", "nothing was", "unchanged":
+                self.assertNotIn(word, res["text"])
+            self.assertEqual((res["counts"], res["bytes"]), (want["counts"], want["bytes"]), n)
+            self.assertEqual(self.did(res), self.did(want))
+            self.assert_clean()
+
     def raced(self):
         """Cut before the first step; then a person writes what the first and the tree would write."""
         self.before()
