@@ -28,6 +28,7 @@
 #include "base/clock.h"
 #include "base/path.h"
 #include "base/str.h"
+#include "os/beneath.h"
 #include "os/spread.h"
 #include "provider/provider.h"
 
@@ -108,6 +109,15 @@ static void make_bench(struct bench *b)
 	b->layers[0] = b->base;
 	if (spread_mkdir(b->state, "leases") < 0 || spread_mkdir(b->state, "trash") < 0)
 		die("state directory", NULL);
+}
+
+static void drop_bench(const struct bench *b)
+{
+	_cleanup_fd_ int tmp = open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct beneath root = {.root = tmp};
+
+	if (tmp < 0 || beneath_remove_tree(&root, b->dir + strlen("/tmp/")) < 0)
+		(void)fprintf(stderr, "bench_start: %s stays behind\n", b->dir);
 }
 
 static struct sandbox *acquire(struct bench *b, unsigned n)
@@ -280,6 +290,7 @@ int main(int argc, char **argv)
 		pss += pss_of_sandbox(many[i]);
 	for (size_t i = 0; i < alive; i++)
 		release(many[i]);
+	drop_bench(&b);
 	m_ours = median(ours, rounds);
 	m_theirs = median(theirs, rounds);
 	m_live = median(live, rounds);
