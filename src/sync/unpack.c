@@ -529,7 +529,7 @@ static int recover_after(struct client *c, int r, struct err *e)
 		c->repaired_own = true;
 	if (c->repaired_own)
 		r = err_wrap(e, r, "(what it had begun to publish was finished: all of it is there)");
-	else if (c->died)
+	else if (c->died && k >= 0) /* else the repair's own failure says what to do */
 		unpack_explain(e, c->published && k != 0);
 	if (k < 0)
 		r = err_wrap(e, r, "(and what it left in %s could not be repaired: %s)", c->root,

@@ -50,6 +50,8 @@ static const struct {
     {"..", '-'},
     {PLACE "/journal", '-'},
     {PLACE "/c", '-'},
+    {".git/hooks", '-'},
+    {"n/.GIT", '-'},
 };
 enum { REAL = 8, N = ARRAY_LEN(tree), STAGED = 3 };
 
@@ -242,6 +244,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	r = publish_recover(&g.u, &repaired, &g.e);
 	MUST(r <= 0 && (r < 0) == (g.e.code != ERR_NONE));
 	look(g.ws, after);
+	/* Not even with our key: no member could have had these names. */
+	MUST(faccessat(g.ws, ".git", F_OK, AT_SYMLINK_NOFOLLOW) < 0 &&
+	     faccessat(g.ws, "n/.GIT", F_OK, AT_SYMLINK_NOFOLLOW) < 0);
 	for (size_t i = 0; i < REAL; i++)
 		/* A journal of bytes is never of this workspace: it does not know its inode. */
 		if (s.raw || s.foreign || (!s.may_go[i] && tree[i].kind != 'd'))

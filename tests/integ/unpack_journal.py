@@ -3,6 +3,7 @@
 What lies below the staging place of a workspace may come from a checkout, a clone, another user. Only what this
 state directory's key proves is carried out; everything else is left as it is, and told.
 """
+import contextlib
 import hashlib
 import os
 import shutil
@@ -147,6 +148,28 @@ class Moved(Journals):
         self.assertEqual(self.recover()["text"], "")
         self.assertEqual(self.read("f1"), "new 1")
         self.assert_clean()
+
+    def test_B01_another_root_of_the_same_inode(self):
+        """Each file system has a root, of the same inode in all of a kind: device and path tell them apart."""
+        if os.geteuid() != 0:
+            self.skipTest("needs root to mount")
+        tops = [os.path.join(self.top, n) for n in ("one", "two")]
+        with contextlib.ExitStack() as stack:
+            for t in tops:
+                os.mkdir(t)
+                subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4g", "none", t], check=True)
+                stack.callback(subprocess.run, ["umount", t], check=True)
+            self.assertEqual(len({os.stat(t).st_ino for t in tops}), 1)
+            self.root = tops[0]
+            self.before()
+            self.cut()
+            subprocess.run(["cp", "-a", tops[0] + "/.", tops[1]], check=True)
+            self.root = tops[1]
+            was = tree(self.root)
+            self.told(self.recover()["text"])
+            self.assertEqual(tree(self.root), was)
+            self.root = tops[0]
+            self.assertEqual((self.recover()["text"], self.read("f1")), ("", "new 1"))
 
     def test_B01_names_put_into_a_staged_tree_stay_out(self):
         self.before()
