@@ -11,7 +11,8 @@
 struct runhost_want {
 	const char *run_id, *workspace, *command; /* workspace: a real path that was judged */
 	char *const *vars;			  /* NAME=VALUE, NULL-ended; NULL: none */
-	const char *image; /* "sha256:..." of the environment's system image; "": the host's own programs */
+	const char *
+	    image; /* "sha256:..." of the environment's system image; "": the host's own programs */
 	bool host_network, review;
 	uint64_t timeout_ns, memory, pids, cpu_milli; /* 0: none */
 };

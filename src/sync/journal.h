@@ -76,7 +76,7 @@ struct journal {
 /* What a reader has of the file: one read for hundreds of records. Zeroed but for the key; one per pass. */
 struct journal_cache {
 	const uint8_t *key; /* borrowed, JOURNAL_KEY bytes */
-	char *buf; /* owned */
+	char *buf;	    /* owned */
 	uint64_t at;
 	size_t len;
 };

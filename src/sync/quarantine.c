@@ -291,10 +291,20 @@ static int list_names(const struct quarantine *q, const char *head, const char *
 		      struct err *e)
 {
 	static const char *const walk[] = {"rev-list", "--stdin", NULL};
-	static const char *const diff[] = {"diff-tree",	     "--stdin",		"-m", "-r", "--root",
-					   "-z",	     "--name-only",	"--no-commit-id",
-					   "--no-renames",   "--no-ext-diff",	"--no-textconv",
-					   "--diff-filter=d", "--ignore-submodules=none", NULL};
+	static const char *const diff[] = {"diff-tree",
+					   "--stdin",
+					   "-m",
+					   "-r",
+					   "--root",
+					   "-z",
+					   "--name-only",
+					   "--no-commit-id",
+					   "--no-renames",
+					   "--no-ext-diff",
+					   "--no-textconv",
+					   "--diff-filter=d",
+					   "--ignore-submodules=none",
+					   NULL};
 	_cleanup_fd_ int commits = scratch(q, "commits", e);
 	struct process_opts io = PROCESS_OPTS_INIT, of = PROCESS_OPTS_INIT;
 	_cleanup_buf_ struct buf in = BUF_INIT(256);

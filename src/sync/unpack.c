@@ -39,7 +39,7 @@ struct client {
 	struct chan ch;
 	bool done, published, repaired, died, repaired_own;
 	char name[ID_LEN + 1]; /* of its staging directory */
-	char *root; /* owned: real path */
+	char *root;	       /* owned: real path */
 	uint64_t root_ino;
 	int root_fd, run_fd, manifest_fd;
 	char **fresh; /* owned: new paths */
@@ -496,8 +496,8 @@ static void merge_told(struct unpack_report *rep)
 static int take_repaired(struct client *c, struct unpack_report *own)
 {
 	struct unpack_report *rep = c->rep;
-	struct unpack_change *all = reallocarray(
-	    rep->changes, rep->changes_len + own->changes_len + 1, sizeof(*all));
+	struct unpack_change *all =
+	    reallocarray(rep->changes, rep->changes_len + own->changes_len + 1, sizeof(*all));
 
 	if (!all)
 		return -ENOMEM;
@@ -528,7 +528,8 @@ static int recover_after(struct client *c, int r, struct err *e)
 	if (k > 0 && take_repaired(c, &own) == 0)
 		c->repaired_own = true;
 	if (c->repaired_own)
-		r = err_wrap(e, r, "(what it had begun to publish was finished: all of it is there)");
+		r = err_wrap(e, r,
+			     "(what it had begun to publish was finished: all of it is there)");
 	else if (c->died && k >= 0) /* else the repair's own failure says what to do */
 		unpack_explain(e, c->published && k != 0);
 	if (k < 0)
@@ -612,8 +613,8 @@ static size_t left_of(const struct unpack_report *left, enum unpack_action a,
 	return n;
 }
 
-static void say_one(const char *root, enum unpack_action a, const struct unpack_change *c, bool more,
-		    struct buf *b)
+static void say_one(const char *root, enum unpack_action a, const struct unpack_change *c,
+		    bool more, struct buf *b)
 {
 	const char *others = more ? " and of others" : "", *detail = c->detail ? c->detail : "";
 
@@ -624,16 +625,18 @@ static void say_one(const char *root, enum unpack_action a, const struct unpack_
 			       "recover %.300s'",
 			       c->path, others, root, detail, root);
 	else if (a == UA_REFUSE)
-		(void)buf_putf(b,
-			       "%.300s/%.300s%s: %.300s; if another state directory (XDG_STATE_HOME), "
-			       "user or version of Airlock made it, run 'airlock recover' there, else "
-			       "look at it and remove it",
-			       root, c->path, more ? " and others" : "", detail);
+		(void)buf_putf(
+		    b,
+		    "%.300s/%.300s%s: %.300s; if another state directory (XDG_STATE_HOME), "
+		    "user or version of Airlock made it, run 'airlock recover' there, else "
+		    "look at it and remove it",
+		    root, c->path, more ? " and others" : "", detail);
 	else if (a == UA_CONFLICT)
-		(void)buf_putf(b,
-			       "the version that the sandbox made of %.300s%s was not published, for "
-			       "it changed here meanwhile; it lies in %.300s",
-			       c->path, others, detail);
+		(void)buf_putf(
+		    b,
+		    "the version that the sandbox made of %.300s%s was not published, for "
+		    "it changed here meanwhile; it lies in %.300s",
+		    c->path, others, detail);
 	else
 		(void)buf_putf(b, "%.300s%s could not be written: %.300s", c->path,
 			       more ? " and others" : "", detail);
@@ -789,7 +792,6 @@ static int repair(const struct unpack_opts *o, const char *name, int run_fd,
 	return r < 0 ? r : k < 0 ? k : r;
 }
 
-
 /* Those whose run is known each into its directory; then the others. */
 static int recover_known(const struct unpack_opts *o, struct unpack_report *left, struct err *e)
 {
@@ -809,9 +811,10 @@ static int recover_known(const struct unpack_opts *o, struct unpack_report *left
 
 		/* Without its directory it would be carried out all the same, and then nothing kept. */
 		if (fd < 0 && fd != -ENOENT)
-			r = err_sys(e, -fd,
-				    "find where the publish that was cut in %s keeps what is replaced",
-				    o->root);
+			r = err_sys(
+			    e, -fd,
+			    "find where the publish that was cut in %s keeps what is replaced",
+			    o->root);
 		else
 			r = fd < 0 ? 0 : repair(o, names[i], fd, left, e);
 		done |= r > 0;

@@ -34,34 +34,40 @@ static bool on_host(struct place *p, const char *name)
 	return beneath_stat(&p->u->root, p->path, &st) == 0;
 }
 
-/* 1: the stream has something below p->path, which is then a directory that need not be listed. 0, errno. */
-static int below_in_stream(struct place *p)
+/*
+ * 1: the stream has `name` (small letters) in some spelling in the directory p, itself or by what lies below it; 0, errno.
+ * What lies below an entry is stepped over as a whole.
+ */
+static int in_stream(struct place *p, const char *name)
 {
-	size_t n = strlen(p->path);
-	uint64_t i;
-	int r;
+	struct change *c = p->scratch;
+	uint64_t i, count = chlist_count(p->u->list);
+	int r = chlist_seek(p->u->list, p->path, p->n, &i);
 
-	p->path[n++] = '/';
-	p->path[n] = '\0';
-	r = chlist_seek(p->u->list, p->path, n, &i);
-	if (r == 0 && i < chlist_count(p->u->list))
-		r = chlist_get(p->u->list, i, p->scratch);
-	else
-		return r;
-	return r < 0 ? r : p->scratch->path_len > n && !memcmp(p->scratch->path, p->path, n);
+	while (r == 0 && i < count) {
+		size_t n;
+
+		r = chlist_get(p->u->list, i, c);
+		if (r < 0 || c->path_len < p->n || memcmp(c->path, p->path, p->n) != 0)
+			return r;
+		n = strcspn(c->path + p->n, "/");
+		if ((c->kind != MK_ABSENT || c->path[p->n + n]) &&
+		    member_is_folded(c->path + p->n, n, name))
+			return 1;
+		if (!c->path[p->n + n]) {
+			i++;
+			continue;
+		}
+		c->path[p->n + n] = '/' + 1; /* comes after all that is below */
+		r = chlist_seek(p->u->list, c->path, p->n + n + 1, &i);
+	}
+	return r;
 }
 
 /* 1: the host or the stream has it, 0, errno. */
 static int on_either(struct place *p, const char *name)
 {
-	int r;
-
-	if (on_host(p, name))
-		return 1;
-	r = chlist_find(p->u->list, p->path, strlen(p->path), p->scratch);
-	if (r > 0 && p->scratch->kind != MK_ABSENT)
-		return 1;
-	return r < 0 ? r : below_in_stream(p);
+	return on_host(p, name) ? 1 : in_stream(p, strcmp(name, "HEAD") == 0 ? "head" : name);
 }
 
 /* 1: HEAD beside what makes its directory a repository. */

@@ -82,9 +82,7 @@ int unpack_place_open(int root_fd, const char *name, const char *state_dir,
 {
 	uint8_t own[JOURNAL_KEY];
 	_cleanup_free_ struct intent *in = malloc(sizeof(*in));
-	struct beneath state = {.root = -1};
-	_cleanup_fd_ int journal = -1, top = -1;
-	size_t n = strlen(state_dir);
+	_cleanup_fd_ int journal = -1;
 	int r;
 
 	if (!in)
@@ -97,11 +95,11 @@ int unpack_place_open(int root_fd, const char *name, const char *state_dir,
 	if (r <= 0)
 		return r < 0 ? r : -ENOENT;
 	if (strlen(in->path) != in->path_len || !path_is_absolute_normal(in->path) ||
-	    !path_is_within(in->path, state_dir) || in->path_len <= n + 1)
+	    !path_is_within(in->path, state_dir) || in->path_len <= strlen(state_dir) + 1)
 		return -ENOENT;
-	top = open(state_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (top < 0)
-		return -errno;
-	state.root = top;
-	return beneath_open(&state, in->path + n + 1, O_RDONLY | O_DIRECTORY, 0);
+	/* Ours, by its signature; followed, because a user may have put runs/ on another disk. */
+	r = open(in->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (r >= 0)
+		return r;
+	return errno == ENOTDIR || errno == ELOOP || errno == EACCES ? -ENOENT : -errno;
 }

@@ -316,6 +316,17 @@ static bool is_absent(int error)
 	return error == ENOENT || error == ENOTDIR || error == ELOOP;
 }
 
+/* A directory of the staging place, made where it must be there and is not. Descriptor or negative errno. */
+static int open_part(int dir, const char *name, bool make)
+{
+	int fd;
+
+	if (make && mkdirat(dir, name, 0700) < 0 && errno != EEXIST)
+		return -errno;
+	fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
 /* One staging directory whose maker is dead. 1 carried out, 0 thrown away or left alone, errno. */
 static int recover_one(struct unpack *u, struct err *e)
 {
@@ -350,24 +361,26 @@ static int recover_one(struct unpack *u, struct err *e)
 		return r;
 	}
 	promised = r > 0;
-	s->content = openat(s->dir, "c", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (s->content < 0 && errno == ENOENT) {
-		s->content =
-		    openat(s->dir, STAGED_KEPT, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	s->content = open_part(s->dir, "c", false);
+	if (s->content == -ENOENT) {
+		s->content = open_part(s->dir, STAGED_KEPT, false);
 		carried = s->content >= 0;
 	}
-	if (s->content >= 0 || is_absent(errno))
-		s->trash = openat(s->dir, "t", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	/* Only what is not there was carried out: what cannot be opened may hold the only copy. */
-	if ((s->content < 0 || s->trash < 0) && !is_absent(errno)) {
-		r = err_sys(e, errno, "open what is staged in %s (it stays there)", s->path);
+	/*
+	 * A sweep empties the journal before it removes anything. While that promises, an empty c/ or t/ that
+	 * is missing was tidied away by somebody, and the other one may hold the only copy.
+	 */
+	if (s->content == -ENOENT)
+		s->content = open_part(s->dir, "c", promised);
+	s->trash = open_part(s->dir, "t", promised);
+	/* Likewise what cannot be opened. Without a promise nothing was carried out or all was. */
+	r = s->content < 0 ? s->content : s->trash < 0 ? s->trash : 0;
+	if (r < 0 && (promised || !is_absent(-r))) {
+		r = err_sys(e, -r, "open what is staged in %s (it stays there)", s->path);
 		stage_close(u, true);
 		return r;
 	}
-	r = 0;
-	if (promised && s->content >= 0 && s->trash >= 0)
-		r = recover_steps(u, carried, end, e);
-	/* else carried out; the kill came while it was being swept */
+	r = promised ? recover_steps(u, carried, end, e) : 0;
 	stage_close(u, r < 0 || u->untrashed > before);
 	return r;
 }

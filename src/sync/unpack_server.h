@@ -35,7 +35,7 @@ struct stage { /* the staging directory of this publish, on the workspace's file
 	int dir;				     /* owned; -1: none */
 	int content;				     /* owned: c/, staged contents by number */
 	int trash;				     /* owned: t/ */
-	int journal; /* owned, and flocked: says that its maker lives */
+	int journal;		  /* owned, and flocked: says that its maker lives */
 	uint8_t key[JOURNAL_KEY]; /* of that journal */
 	uint64_t next_id;
 	struct err

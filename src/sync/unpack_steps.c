@@ -220,8 +220,9 @@ static int do_put(struct unpack *u, const struct intent *in)
 			return NOTHING;
 		dir = beneath_parent(&u->root, in->path, &base);
 		r = dir < 0 ? dir : fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
+		/* Not known to be there: what is staged may be the only copy, whatever its inode. It is kept and told. */
 		if (r < 0 || st.st_ino != in->new_ino)
-			return passes(r) ? r : NOTHING;
+			return passes(r) ? r : RACED;
 		return renameat2(u->st.content, name, dir, base, RENAME_EXCHANGE) < 0 ? -errno
 										      : RACED;
 	}

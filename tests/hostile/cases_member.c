@@ -102,7 +102,8 @@ SCRIPT(b3_chain, {"d", "d"}, {"l", "d/up", ".."}, {"l", "x", "d/up/.."})
 /* Inside if every link comes in; not when the host keeps something else at `d/up` or at `q`. */
 SCRIPT(b3_bent, {"d", "a/b/c"}, {"l", "d/up", "../a/b/c"}, {"l", "x", "d/up/../../../y"})
 SCRIPT(b3_climb, {"d", "d"}, {"f", "y"}, {"l", "x", "d/../y"})
-SCRIPT(b3_dots, {"d", "d/e"}, {"f", "y"}, {"l", "d/e/x", "./.././../y/."}, {"l", "d/z", "..x/...//a.."})
+SCRIPT(b3_dots, {"d", "d/e"}, {"f", "y"}, {"l", "d/e/x", "./.././../y/."},
+       {"l", "d/z", "..x/...//a.."})
 SCRIPT(b3_late, {"l", "x", "q/r/.."}, {"d", "q"}, {"l", "q/r", ".."})
 SCRIPT(b3_late_host, {"l", "x", "q/r/passwd"}, {"d", "q"}, {"l", "q/r", "../hostup"})
 SCRIPT(b4_through_file, {"f", "f"}, {"f", "f/x"})

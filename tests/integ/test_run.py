@@ -208,6 +208,17 @@ class Status(Case):
         self.assertEqual(r.returncode, 125)
         self.assertIn(b"--workspace", r.stderr)
 
+    @native_only("works in the workspace itself")
+    def test_S1_01_no_workspace_around_our_own_state(self):
+        """Records, trash and the journals' key are trusted: no run may read or bring back over them."""
+        home = os.path.join(self.ws, ".state")
+        os.mkdir(home)
+        for ws in self.ws, os.path.join(home, "airlock", "runs"):
+            r = self.airlock("run", "--provider", PROVIDER, "-w", ws, "--", "true", env=dict(self.env, XDG_STATE_HOME=home))
+            self.assertEqual(r.returncode, 125, r.stderr)
+            self.assertIn(b"set XDG_STATE_HOME", r.stderr)
+            self.assertEqual(os.listdir(os.path.join(home, "airlock", "runs")), [])
+
 
 class Streams(Case):
     # RT-07

@@ -275,7 +275,11 @@ class Cases(Box):
     def test_F5_S1_05_a_layout_whose_directories_are_only_implied(self):
         """objects/ and refs/ need no member of their own: a file below is enough for git."""
         self.sync_in()
-        for at, mode in ("b", ()), ("c", ("--strict",)):
+        for at, mode in ("b", ()), ("c", ("--strict",)), ("d", ()):
+            if at == "d":  # for a file system without case
+                s = Stream().file("d/config", "[core]\n").file("d/head", "ref: refs/heads/x\n").file("d/OBJECTS/x", "").dir("d/reFs")
+                self.assertEqual(self.did(self.unpack(s))["d/config"], "refuse:git_metadata")
+                continue
             s = Stream().file(at + "/config", '[core]\n\tbare = false\n\tworktree = ..\n\tfsmonitor = "false"\n')
             s.file(at + "/HEAD", "ref: refs/heads/x\n").file(at + "/objects/x", "").file(at + "/refs/x", "")
             if mode:

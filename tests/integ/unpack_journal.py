@@ -326,6 +326,51 @@ class NoPlace(Journals):
         self.assertEqual(self.recover()["text"], "")
 
 
+class Tidied(Journals):
+    """Our own place after something else was at it: empty directories tidied away, restored from a copy, moved."""
+
+    def test_S1_10_an_empty_part_that_is_gone_hides_nothing(self):
+        for part, stream, new in (("t", Stream().file("f1", "new 1"), "new 1"), ("c", Stream().delete("f2").delete("f3"), None)):
+            with self.subTest(part):
+                self.before()
+                self.cut(n=2 if part == "c" else 1, args=["--keep-trash"], stream=stream)
+                os.rmdir(os.path.join(self.staged(), part))
+                self.assertEqual(self.recover()["ret"], 1)
+                self.assert_clean()
+                if new:
+                    self.assertEqual(self.read("f1"), new)
+                    self.assertEqual(len(self.everywhere("old 1")), 1)
+                else:
+                    self.assertFalse(os.path.exists(self.path("f2")) or os.path.exists(self.path("f3")))
+                    self.assertEqual((len(self.everywhere("old 2")), len(self.everywhere("old 3"))), (1, 1))
+                for d in self.root, self.run_dir, self.layer:
+                    shutil.rmtree(d)
+                os.mkdir(self.root)
+
+    def test_S1_10_staged_bytes_under_another_inode_are_kept(self):
+        self.before()
+        self.cut(stream=Stream().file("f9", "new 9"))
+        c = os.path.join(self.staged(), "c")
+        one = os.path.join(c, os.listdir(c)[0])
+        shutil.copy2(one, one + "x")
+        os.rename(one + "x", one)
+        rec = self.recover()
+        self.assertIn("f9", rec["text"])
+        self.assertEqual(len(self.everywhere("new 9")), 1)
+
+    def test_S1_10_the_runs_may_lie_on_another_disk(self):
+        self.before()
+        self.cut(n=3, args=["--keep-trash"])
+        away = os.path.join(self.top, "away")
+        os.rename(self.run_dir, away)
+        os.symlink(away, self.run_dir)
+        rec = self.recover()
+        self.assertEqual((rec["ret"], rec["text"]), (1, ""), rec)
+        for n in range(1, 6):
+            with open(os.path.join(away, "trash", "f%d" % n), encoding="ascii") as f:
+                self.assertEqual(f.read(), "old %d" % n)
+
+
 class Plain(Journals):
     """File systems whose rename takes no flags (NFS, 9p, sshfs): EINVAL, as there."""
     flags = ["-e", "inject=renameat2:error=EINVAL"]

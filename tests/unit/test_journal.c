@@ -196,12 +196,9 @@ static void test_B01_spliced(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_both_ways),
-	    cmocka_unit_test(test_torn_tail),
-	    cmocka_unit_test(test_damage),
-	    cmocka_unit_test(test_uncommitted),
-	    cmocka_unit_test(test_B01_another_key),
-	    cmocka_unit_test(test_B01_spliced),
+	    cmocka_unit_test(test_both_ways),	    cmocka_unit_test(test_torn_tail),
+	    cmocka_unit_test(test_damage),	    cmocka_unit_test(test_uncommitted),
+	    cmocka_unit_test(test_B01_another_key), cmocka_unit_test(test_B01_spliced),
 	};
 
 	return sodium_init() < 0 ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
