@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,6 +23,22 @@ static int discard(struct state *st, const char *id, struct err *e)
 	return r == 0 && trash ? state_remove_tree(trash, e) : r;
 }
 
+/* A recovery may put the only copy of something into a place long after it was made. */
+static int64_t last_use(int top, const char *id)
+{
+	static const char *const parts[] = {"", "/trash", "/conflicts"};
+	char path[ID_LEN + sizeof("/conflicts")];
+	int64_t last = 0;
+	struct stat s;
+
+	for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+		(void)snprintf(path, sizeof(path), "%s%s", id, parts[i]);
+		if (fstatat(top, path, &s, AT_SYMLINK_NOFOLLOW) == 0 && s.st_mtim.tv_sec > last)
+			last = s.st_mtim.tv_sec;
+	}
+	return last;
+}
+
 /* Best effort: what cannot go now goes the next time. */
 static void remove_old(struct state *st)
 {
@@ -29,13 +46,15 @@ static void remove_old(struct state *st)
 	_cleanup_dir_ DIR *d = top ? opendir(top) : NULL;
 	int64_t now = clock_real_ns() / NS_PER_S;
 	struct dirent *de;
-	struct stat s;
 
-	while (d && (de = readdir(d)))
-		if (strlen(de->d_name) == ID_LEN && id_is_prefix(de->d_name) &&
-		    fstatat(dirfd(d), de->d_name, &s, AT_SYMLINK_NOFOLLOW) == 0 &&
-		    s.st_mtim.tv_sec < now - UNPACKS_KEEP_S)
+	while (d && (de = readdir(d))) {
+		int64_t last = 0;
+
+		if (strlen(de->d_name) == ID_LEN && id_is_prefix(de->d_name))
+			last = last_use(dirfd(d), de->d_name);
+		if (last && last < now - UNPACKS_KEEP_S)
 			(void)discard(st, de->d_name, NULL);
+	}
 }
 
 int unpacks_open(struct state *st, struct unpacks_place *ret, struct err *e)

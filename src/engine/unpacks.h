@@ -6,8 +6,8 @@
  *   rejected.tar                      start of a rejected stream
  *   changes.jsonl, record.json        the report
  *
- * A place that holds none of the first three, and is not awaited, is removed at the end. The others go after
- * UNPACKS_KEEP_S; nobody else reads them.
+ * A place that holds none of the first three, and is not awaited, is removed at the end. The others go
+ * UNPACKS_KEEP_S after something was last put there; nobody else reads them.
  */
 #ifndef AIRLOCK_ENGINE_UNPACKS_H
 #define AIRLOCK_ENGINE_UNPACKS_H

@@ -230,6 +230,9 @@ void trash_keep(struct unpack *u, bool carried, uint64_t end)
 	struct intent in;
 	int r, s;
 
+	/* What was kept for a month goes (engine/unpacks.c): from now on, not from when the run began. */
+	if (u->run_fd >= 0)
+		(void)futimens(u->run_fd, NULL);
 	for (uint64_t n = 0; (r = journal_next(u->st.journal, &k, &pos, end, &in)) > 0; n++) {
 		s = keep_one(u, &in, carried);
 		if (s > 0)

@@ -412,6 +412,21 @@ class Cli(unittest.TestCase):
         for p in "change", "gone", "d/gone", "dir/x":
             self.assertEqual(self.read(os.path.join(where, "trash", p)), b"old " + p.encode())
 
+    def test_S1_10_what_was_put_there_late_is_kept_as_long(self):
+        """A recovery may put the only copy of something into a place that was made a month ago."""
+        unpacks = os.path.join(self.env["XDG_STATE_HOME"], "airlock/unpacks")
+        self.unpack(Stream().file("a", "a"))
+        old, late, later = [os.path.join(unpacks, c * 16) for c in "123"]
+        for d in old, late, later:
+            self.write(d, "trash/x", "x")
+            self.write(d, "conflicts/host/x", "x")
+            for p in d, d + "/trash", d + "/conflicts":
+                os.utime(p, (0, 1_700_000_000))
+        os.utime(late + "/trash")
+        os.utime(later + "/conflicts")
+        self.unpack(Stream().file("b", "b"))
+        self.assertEqual([os.path.exists(d) for d in (old, late, later)], [False, True, True])
+
     def test_two_streams_at_once_both_arrive(self):
         def stream(k):
             s = Stream()

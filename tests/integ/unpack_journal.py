@@ -243,6 +243,18 @@ class NoPlace(Journals):
             with open(os.path.join(self.run_dir, "trash", "f%d" % n), encoding="ascii") as f:
                 self.assertEqual(f.read(), "old %d" % n)
 
+    def test_S1_10_the_time_of_a_place_begins_when_something_came(self):
+        """What a month ago was put there goes; the only copies, moved below what was there already, came today."""
+        self.write("d/f", "old f")
+        self.before()
+        self.cut(stream=self.changes().delete("d/f"), args=["--keep-trash"])
+        os.makedirs(os.path.join(self.run_dir, "trash/d"))
+        for p in self.run_dir, os.path.join(self.run_dir, "trash"):
+            os.utime(p, (0, 1_700_000_000))
+        self.assertEqual(self.recover()["ret"], 1)
+        self.assertTrue(os.path.exists(os.path.join(self.run_dir, "trash/d/f")))
+        self.assertGreater(os.stat(self.run_dir).st_mtime, 1_700_000_000)
+
     def test_S1_10_a_run_directory_that_cannot_be_opened_stops_the_repair(self):
         stopped = 0
         for n in range(1, 9):
