@@ -143,7 +143,13 @@ int save_host(struct unpack *u, const char *path, char *detail, size_t n, struct
 static int copy_dir(int from_dir, const char *from, struct beneath *to, const char *name,
 		    unsigned depth);
 
-/* A whole entry, directories with what is in them. Devices and the like hold no bytes: left out. */
+/* Devices and the like hold none. */
+static bool has_bytes(mode_t m)
+{
+	return S_ISREG(m) || S_ISLNK(m) || S_ISDIR(m);
+}
+
+/* A whole entry, directories with what is in them. What has no bytes is left out. */
 static int copy_any(int from_dir, const char *from, struct beneath *to, const char *name,
 		    unsigned depth)
 {
@@ -154,8 +160,7 @@ static int copy_any(int from_dir, const char *from, struct beneath *to, const ch
 	if (S_ISDIR(st.st_mode))
 		return depth < PATH_DEPTH_MAX ? copy_dir(from_dir, from, to, name, depth + 1)
 					      : -ELOOP;
-	return S_ISREG(st.st_mode) || S_ISLNK(st.st_mode) ? copy_entry(from_dir, from, to, name)
-							  : 0;
+	return has_bytes(st.st_mode) ? copy_entry(from_dir, from, to, name) : 0;
 }
 
 static int copy_dir(int from_dir, const char *from, struct beneath *to, const char *name,
@@ -213,8 +218,13 @@ static int copy_whole(const struct unpack *u, int from_dir, const char *from, in
 {
 	static const char part[] = ".airlock-part";
 	struct beneath b = {.root = dir, .stepwise = u->run.stepwise};
+	struct stat st;
 	int r;
 
+	if (fstatat(from_dir, from, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	if (!has_bytes(st.st_mode))
+		return 0;
 	/* Of a try that was killed. */
 	r = beneath_remove_tree(&b, part);
 	if (r < 0 && r != -ENOENT)
@@ -222,8 +232,6 @@ static int copy_whole(const struct unpack *u, int from_dir, const char *from, in
 	r = copy_any(from_dir, from, &b, part, 0);
 	if (r == 0)
 		r = save_rename(dir, part, dir, base);
-	if (r == -ENOENT) /* what has no bytes was left out */
-		r = 0;
 	if (r < 0)
 		(void)beneath_remove_tree(&b, part);
 	return r;

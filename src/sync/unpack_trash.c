@@ -104,17 +104,31 @@ static int keep_loser(struct unpack *u, const struct intent *in)
 	return 1;
 }
 
-/* 1: it was copied, 0: it is not here, or why what this intent took away is not in the trash. */
+/* What a deletion moved into t/. 1, 0 or negative errno. */
+static int find_deleted(struct unpack *u, const struct intent *in)
+{
+	struct stat st;
+	char name[20];
+
+	stage_name(in->id, name);
+	if (fstatat(u->st.trash, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		return 1;
+	return errno == ENOENT ? 0 : -errno;
+}
+
+/*
+ * 1: it was copied, 0: it is not here, or why what this intent took away is not in the trash. Once it was seen here,
+ * ENOENT means that the run's directory went away meanwhile: what is here is all there is.
+ */
 static int keep_old(struct unpack *u, const struct intent *in)
 {
+	bool deletes = in->op == IN_DELETE || in->op == IN_CLEAR;
 	char name[STAGE_ASIDE];
-	int r = 0;
+	int r = deletes ? find_deleted(u, in) : find_replaced(u, in, name);
 
-	if (in->op == IN_DELETE || in->op == IN_CLEAR)
-		r = save_trash(u, in->id, in->path);
-	else if ((r = find_replaced(u, in, name)) > 0)
-		r = save_replaced(u, name, in->path);
-	return r == -ENOENT ? 0 : r;
+	if (r <= 0)
+		return r;
+	return deletes ? save_trash(u, in->id, in->path) : save_replaced(u, name, in->path);
 }
 
 /* Is something here that this intent took away? Of what cannot be told: yes. */
@@ -124,8 +138,7 @@ static bool holds_old(struct unpack *u, const struct intent *in)
 
 	if (in->op != IN_DELETE && in->op != IN_CLEAR)
 		return find_replaced(u, in, name) != 0;
-	stage_name(in->id, name);
-	return faccessat(u->st.trash, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
+	return find_deleted(u, in) != 0;
 }
 
 /* By renames on a file system without RENAME_NOREPLACE too. */

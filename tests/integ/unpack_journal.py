@@ -4,11 +4,13 @@ What lies below the staging place of a workspace may come from a checkout, a clo
 state directory's key proves is carried out; everything else is left as it is, and told.
 """
 import contextlib
+import fcntl
 import hashlib
 import os
 import shutil
 import struct
 import subprocess
+import time
 
 from unpack_box import Box, Stream, main, tree
 
@@ -254,6 +256,41 @@ class NoPlace(Journals):
         self.assertEqual(self.recover()["ret"], 1)
         self.assertTrue(os.path.exists(os.path.join(self.run_dir, "trash/d/f")))
         self.assertGreater(os.stat(self.run_dir).st_mtime, 1_700_000_000)
+
+    def blocked(self, path):
+        """Waits until somebody waits for the lock of a directory."""
+        ino, deadline = os.stat(path).st_ino, time.monotonic() + 60
+        while True:
+            with open("/proc/locks", encoding="ascii") as f:
+                if any("-> FLOCK" in line and ":%d " % ino in line for line in f):
+                    return
+            self.assertLess(time.monotonic(), deadline)
+
+    def test_S1_10_a_run_directory_that_goes_meanwhile_takes_nothing_along(self):
+        """It was opened, and is removed before anything is moved there: that is no sign that nothing is here."""
+        for apart in False, True:
+            self.before()
+            self.cut(n=3, args=["--keep-trash"])
+            fd = os.open(self.root, os.O_RDONLY)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            # As from another file system: by copies.
+            cmd = ["strace", "-f", "-o", "/dev/null", "-e", "trace=renameat2", "-e",
+                   "inject=renameat2:error=EXDEV:when=%d+" % (1 if apart else 1000)]
+            with subprocess.Popen(cmd + [self.driver, "recover", self.root, self.top], stdout=subprocess.PIPE) as p:
+                self.blocked(self.root)
+                shutil.rmtree(self.run_dir)
+                os.close(fd)
+                rec = self.result(p.stdout.read())
+            self.assertEqual(self.lost(), [], (apart, rec))
+            self.assertIn("No such file", rec["text"])
+            # With a place it is moved there.
+            os.mkdir(self.run_dir)
+            self.recover()
+            self.assertEqual([len(self.everywhere("old %d" % n)) for n in range(1, 6)], [1] * 5)
+            self.assert_clean()
+            for d in self.root, self.run_dir, self.layer:
+                shutil.rmtree(d)
+            os.mkdir(self.root)
 
     def test_S1_10_a_run_directory_that_cannot_be_opened_stops_the_repair(self):
         stopped = 0
