@@ -242,11 +242,9 @@ json_t *job_discard(struct job_ctx *x, const json_t *request)
 {
 	_cleanup_changeset_ struct changeset set = {0};
 	struct err e = ERR_INIT;
-	bool any;
 	int r = open_set(x, request, false, &set, &e);
 
-	any = r == 0 && (set.files || (set.commits && !set.decided[0]));
-	if (any)
+	if (r == 0 && changeset_waits(&set))
 		r = changeset_discard(x->st, set.run.id, &e);
-	return r < 0 ? failed(&e) : json_pack("{s:b,s:b}", "ok", 1, "done", any);
+	return r < 0 ? failed(&e) : json_pack("{s:b,s:b}", "ok", 1, "done", r > 0);
 }

@@ -165,9 +165,10 @@ int h_run_changes(struct call *c)
 int h_run_diff(struct call *c)
 {
 	struct wait w = {.call = c, .text = true};
-	json_t *request;
+	json_t *request = NULL;
 
 	if (find(c, true, &w.run, &request) || !prefix(c, request)) {
+		json_decref(request);
 		envrun_row_done(&w.run);
 		return 0;
 	}

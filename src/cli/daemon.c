@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sodium.h>
@@ -19,6 +20,7 @@
 #include "base/path.h"
 #include "base/str.h"
 #include "engine/state.h"
+#include "os/proc.h"
 
 #define WAIT_MS 60000
 #define ANSWER_MAX ((size_t)64 << 20)
@@ -33,8 +35,8 @@ void daemon_done(struct daemon *d)
 	d->token = NULL;
 }
 
-/* The first line of a file: 1, 0 there is no such file, negative. */
-static int first_line(const char *path, bool secret, char out[WORD_MAX], struct err *e)
+/* A short file: 1, 0 there is no such file, negative. */
+static int short_file(const char *path, bool secret, char out[WORD_MAX], struct err *e)
 {
 	_cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
 	struct stat st;
@@ -50,8 +52,42 @@ static int first_line(const char *path, bool secret, char out[WORD_MAX], struct 
 	if (n < 0)
 		return err_sys(e, errno, "read %s", path);
 	out[n] = '\0';
-	out[strcspn(out, "\r\n")] = '\0';
 	return 1;
+}
+
+static int first_line(const char *path, bool secret, char out[WORD_MAX], struct err *e)
+{
+	int r = short_file(path, secret, out, e);
+
+	if (r > 0)
+		out[strcspn(out, "\r\n")] = '\0';
+	return r;
+}
+
+/*
+ * The file that airlockd leaves in its state: a line that says where, a line that says who. 1, 0, negative.
+ * The file of one that was killed stays, and by then its port may be anybody's: nobody but that very
+ * process is asked, for whoever is asked hears the key.
+ */
+static int where_it_listens(const char *path, char out[WORD_MAX], struct err *e)
+{
+	struct proc_id id = {0};
+	char *rest = out, *word;
+	uint64_t pid = 0;
+	int r = short_file(path, false, out, e);
+
+	if (r <= 0)
+		return r;
+	(void)strsep(&rest, "\n");
+	if (!(word = strsep(&rest, " ")) || str_to_u64(word, INT_MAX, &pid) < 0 || pid == 0)
+		return 0;
+	id.pid = (pid_t)pid;
+	if (!(word = strsep(&rest, " ")) || str_to_u64(word, UINT64_MAX, &id.start) < 0)
+		return 0;
+	if (!(word = strsep(&rest, "\n")) || strlen(word) != BOOT_ID_LEN)
+		return 0;
+	memcpy(id.boot, word, BOOT_ID_LEN + 1);
+	return proc_alive(&id);
 }
 
 static int get_token(struct daemon *d, struct err *e)
@@ -321,7 +357,7 @@ int daemon_find(const char *state_dir, struct daemon *ret, struct err *e)
 	if (word && (!word[0] || strcmp(word, "none") == 0))
 		return 0;
 	if (!word) {
-		r = first_line(path, false, line, e);
+		r = where_it_listens(path, line, e);
 		word = line;
 	}
 	if (r <= 0)
@@ -337,7 +373,6 @@ int daemon_find(const char *state_dir, struct daemon *ret, struct err *e)
 		    "AIRLOCK_DAEMON %.80s: a daemon is reached at http://127.0.0.1:PORT, "
 		    "http://[::1]:PORT or unix:/PATH",
 		    word);
-	/* The file of one that was killed is left behind. */
 	fd = dial(ret, &none);
 	if (fd < 0 && ret->explicit) {
 		if (e)

@@ -87,7 +87,8 @@ static void quote(struct buf *b, const char *word)
 static void command_line(struct buf *b, const struct request *q)
 {
 	if (q->subdir[0]) {
-		(void)buf_puts(b, "cd ");
+		/* Not a word of its own: "-" and what CDPATH finds are other places. */
+		(void)buf_puts(b, "cd ./");
 		quote(b, q->subdir);
 		(void)buf_puts(b, " || exit 125; ");
 	}

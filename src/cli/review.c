@@ -362,7 +362,7 @@ static int discard(struct state *st, const char *word, bool yes, struct err *e)
 
 	if (r < 0)
 		return r;
-	if (!c.files && !(c.commits && !c.decided[0])) {
+	if (!changeset_waits(&c)) {
 		cli_say("nothing of run %s waits", c.run.id);
 		return 0;
 	}
@@ -376,9 +376,10 @@ static int discard(struct state *st, const char *word, bool yes, struct err *e)
 	if (!yes && !agreed(c.run.id))
 		return err_set(e, ERR_CANCELLED, "nothing was dropped");
 	r = changeset_discard(st, c.run.id, e);
-	if (r == 0)
-		cli_say("dropped");
-	return r;
+	if (r >= 0)
+		cli_say("%s", r > 0 ? "dropped"
+				    : "nothing of it waits any more: it was applied meanwhile");
+	return r < 0 ? r : 0;
 }
 
 int cmd_discard(int argc, char **argv)

@@ -587,14 +587,28 @@ int changeset_apply(struct state *st, const char *word, const struct apply_opts 
 
 int changeset_discard(struct state *st, const char *word, struct err *e)
 {
-	_cleanup_changeset_ struct changeset c = {0};
+	_cleanup_changeset_ struct changeset c = {0}, now = {0};
 	_cleanup_fd_ int lock = -1;
 	int r = changeset_find(st, word, &c, e);
 
 	if (r < 0)
 		return r;
 	lock = lock_set(&c, NULL, e);
-	return lock < 0 ? lock : end_set(st, c.run.id, "discarded", e);
+	if (lock < 0)
+		return lock;
+	/* An apply may have ended it while we waited: then it is not dropped, and must not be told to be. */
+	r = changeset_find(st, word, &now, e);
+	if (r < 0)
+		return r;
+	if (!changeset_waits(&now))
+		return 0;
+	r = end_set(st, now.run.id, "discarded", e);
+	return r < 0 ? r : 1;
+}
+
+bool changeset_waits(const struct changeset *c)
+{
+	return c->files || (c->commits && !c->decided[0]);
 }
 
 /* --- retention ---------------------------------------------------------------------------- */

@@ -95,7 +95,9 @@ int changeset_apply(struct state *st, const char *word, const struct apply_opts 
 		    const struct run_ui *ui, struct apply_result *ret, struct err *e);
 /* A conflict in which the sandbox's version took the path: it is over. */
 bool changeset_taken(const struct unpack_change *c);
-/* Drops what waits. */
+/* Something of it is there to apply or to drop. */
+bool changeset_waits(const struct changeset *c);
+/* Drops what waits. 1, 0 nothing did (any more), negative errno. */
 int changeset_discard(struct state *st, const char *word, struct err *e);
 /* For `rm`: gives the pin back. */
 void changeset_forget(struct state *st, const char *run_id);

@@ -3,6 +3,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <malloc.h>
 #include <pwd.h>
 #include <signal.h>
@@ -24,6 +25,7 @@
 #include "base/nodump.h"
 #include "base/str.h"
 #include "base/version.h"
+#include "os/proc.h"
 #include "policy/origin.h"
 
 #define DEFAULT_LISTEN "127.0.0.1:3100"
@@ -235,6 +237,7 @@ static void tell_where(const struct api *a, const char *text, bool here)
 	_cleanup_free_ char *path = api_path(a, DAEMON_FILE),
 			    *tmp = api_path(a, DAEMON_FILE ".new");
 	_cleanup_fd_ int fd = -1;
+	struct proc_id self;
 
 	if (!path || !tmp || (strncmp(text, "http", 4) != 0 && strncmp(text, "unix:", 5) != 0))
 		return;
@@ -242,8 +245,13 @@ static void tell_where(const struct api *a, const char *text, bool here)
 		(void)unlink(path);
 		return;
 	}
+	if (proc_self(&self, NULL) < 0)
+		return;
 	fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd < 0 || dprintf(fd, "%s\n", text) < 0 || rename(tmp, path) < 0)
+	if (fd < 0 ||
+	    dprintf(fd, "%s\n%d %" PRIu64 " %s\n", text, (int)self.pid, self.start, self.boot) <
+		0 ||
+	    rename(tmp, path) < 0)
 		(void)fprintf(stderr, "airlockd: %s: %s\n", path, strerror(errno));
 }
 

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import sqlite3
+import socket
 import subprocess
 import sys
 import tempfile
@@ -561,15 +562,20 @@ class CommandLine(unittest.TestCase):
         self.assertNotIn("daemon", self.airlock("run", "--env", "mine", "true", AIRLOCK_DAEMON="none")[2])
         where = f"{d.dir}/airlock/daemon"
         with open(where, encoding="ascii") as got:
-            self.assertEqual(got.read(), f"http://127.0.0.1:{d.port}\n")
+            place, who = got.read().splitlines()
+        self.assertEqual((place, int(who.split()[0])), (f"http://127.0.0.1:{d.port}", d.process.pid))
         d.stop()
         try:
             self.assertFalse(os.path.exists(where))
-            # The file of a daemon that was killed names nobody.
-            with open(where, "w", encoding="ascii") as out:
-                out.write("http://127.0.0.1:1\n")
-            os.chown(where, UID or 0, UID or 0)
-            rc, out, err = self.airlock("run", "--env", "mine", "echo", "here")
+            # The file of one that was killed stays. Who has its port by then hears nothing, least of all a key.
+            with socket.create_server(("127.0.0.1", 0)) as stranger, open(where, "w", encoding="ascii") as left:
+                left.write(f"http://127.0.0.1:{stranger.getsockname()[1]}\n{who}\n")
+                left.flush()
+                os.chown(where, UID or 0, UID or 0)
+                rc, out, err = self.airlock("run", "--env", "mine", "echo", "here", AIRLOCK_TOKEN="sesame")
+                stranger.setblocking(False)
+                with self.assertRaises(BlockingIOError):
+                    stranger.accept()
             self.assertEqual((rc, out), (0, b"here\n"), err)
             self.assertIn("no daemon runs here", err)
         finally:
