@@ -133,21 +133,23 @@ static int bring_up(struct job_ctx *x, struct envlease_row *l, bool kept, bool *
 	struct sandbox *sb = NULL;
 	int r = place_open(&p, x->st, l, config, e);
 
-	json_decref(config);
 	*ret_started = false;
-	if (r < 0)
-		return r;
-	if (kept) {
+	if (r == 0 && kept) {
 		r = place_attach(&p, &sb, e);
 		/* One that lives and does not answer: a second one on its storage would be worse. */
-		if (r < 0 && (r != -ENOENT || proc_alive(&l->monitor)))
-			return r;
+		if (r == -ENOENT && !proc_alive(&l->monitor))
+			r = 0;
 	}
-	if (!sb) {
-		r = place_start(&p, &sb, e);
-		if (r < 0)
-			return r;
-		*ret_started = true;
+	if (r == 0 && !sb) {
+		r = place_image(&p, config, e);
+		if (r == 0)
+			r = place_start(&p, &sb, e);
+		*ret_started = r == 0;
+	}
+	json_decref(config);
+	if (r < 0)
+		return r;
+	if (*ret_started) {
 		l->monitor = x->st->self; /* the boot id */
 		l->monitor.pid = sb->monitor_pid;
 		l->monitor.start = sb->monitor_start;

@@ -30,8 +30,7 @@ static uint64_t number(const json_t *config, const char *name)
 int place_open(struct place *p, struct state *st, const struct envlease_row *l,
 	       const json_t *config, struct err *e)
 {
-	const char *net = json_string_value(json_object_get(config, "network")),
-		   *image = json_string_value(json_object_get(config, "image"));
+	const char *net = json_string_value(json_object_get(config, "network"));
 
 	*p = (struct place){.st = st,
 			    .dir = state_path(st, KIND, l->provider_lease_id, NULL),
@@ -52,18 +51,25 @@ int place_open(struct place *p, struct state *st, const struct envlease_row *l,
 		       .cpu_milli = number(config, "cpuMillis")},
 	    .keep = true,
 	};
-	if (image) {
-		char digest[IMAGE_HEX + 1];
-		int r = images_have(st, image, digest, e);
+	return 0;
+}
 
-		/* Never the host's programs instead. */
-		if (r < 0)
-			return r;
-		p->image = images_tree(st, digest);
-		if (!p->image)
-			return err_set(e, ERR_NOMEM, "lease: out of memory");
-		p->spec.image = p->image;
-	}
+int place_image(struct place *p, const json_t *config, struct err *e)
+{
+	const char *image = json_string_value(json_object_get(config, "image"));
+	char digest[IMAGE_HEX + 1];
+	int r;
+
+	if (!image)
+		return 0;
+	r = images_have(p->st, image, digest, e);
+	/* Never the host's programs instead. */
+	if (r < 0)
+		return r;
+	p->image = images_tree(p->st, digest);
+	if (!p->image)
+		return err_set(e, ERR_NOMEM, "lease: out of memory");
+	p->spec.image = p->image;
 	return 0;
 }
 

@@ -26,6 +26,8 @@ char *place_parent(const struct state *st);
 /* config: of the environment, as stored with the lease. */
 int place_open(struct place *p, struct state *st, const struct envlease_row *l,
 	       const json_t *config, struct err *e);
+/* Before a start alone: what runs is found, looked into, ended and removed without its image. ERR_NOT_FOUND. */
+int place_image(struct place *p, const json_t *config, struct err *e);
 void place_done(struct place *p);
 #define _cleanup_place_ __attribute__((cleanup(place_done)))
 /* Starts it on new or kept storage. */

@@ -66,9 +66,12 @@ static int see_lease(void *arg, const struct envlease_row *l)
 {
 	struct need *n = arg;
 	json_t *j = json_loads(l->metadata ? l->metadata : "{}", 0, NULL);
+	/* Stopped with its storage kept is one of them: it may be resumed. */
+	bool stored = l->status == EL_ACTIVE || l->status == EL_RETAINED ||
+		      l->status == EL_PENDING ||
+		      (l->status == EL_RELEASED && strcmp(l->policy, "ephemeral") != 0);
 
-	if (!n->who[0] &&
-	    (l->status == EL_ACTIVE || l->status == EL_RETAINED || l->status == EL_PENDING) &&
+	if (!n->who[0] && stored &&
 	    names_it(json_object_get(j, "config"), n->digest))
 		(void)snprintf(n->who, sizeof(n->who), "lease %s of environment %s", l->id,
 			       l->environment_id);
