@@ -1,6 +1,7 @@
 #include "provider/ssh/tool.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,6 +15,8 @@
 
 #define LOOK_MS 100
 #define SAID_MAX 300
+/* Whole pages: a write that would grow the file is refused page by page, so a short word is never lost to a long one. */
+#define SAID_ROOM (64 << 10)
 
 #define PLACE "${XDG_CACHE_HOME:-$HOME/.cache}/airlock"
 
@@ -35,14 +38,26 @@ static int failed(const struct ssh_session *x, int out, struct err *e)
 	char said[SAID_MAX];
 	ssize_t n = pread(out, said, sizeof(said), 0);
 
+	n = n > 0 ? (ssize_t)strnlen(said, (size_t)n) : 0;
 	while (n > 0 && said[n - 1] == '\n')
 		n--;
-	(void)str_printable(&b, said, n > 0 ? (size_t)n : 0);
+	(void)str_printable(&b, said, (size_t)n);
 	return err_set(e, ERR_UNAVAILABLE, "%s cannot take the gateway program of the bridge: %s",
 		       x->target.label, b.len ? buf_text(&b) : "its shell did not say why");
 }
 
-/* Until the command has ended: 0, or why not. */
+/* What the shell there says lies in memory of this machine, so it has a size that no byte of it can change. -1 and errno. */
+static int bounded_file(void)
+{
+	_cleanup_fd_ int fd = memfd_create("airlock-said", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (fd < 0 || ftruncate(fd, SAID_ROOM) < 0 ||
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK) < 0)
+		return -1;
+	return TAKE_FD(fd);
+}
+
+/* Until the command has ended: 0, or why not. Time and cancel are judged on every turn: other events do not put them off. */
 static int wait_for(struct ssh_session *x, uint32_t id, int out, const volatile int *cancel,
 		    struct err *e)
 {
@@ -62,8 +77,6 @@ static int wait_for(struct ssh_session *x, uint32_t id, int out, const volatile 
 			return ev.code || ev.signo ? failed(x, out, e) : 0;
 		if (r > 0 && ev.id == id && ev.type == SE_FAILED)
 			return err_sys(e, ev.sys, "%s: start /bin/sh", x->target.label);
-		if (r > 0)
-			continue;
 		if (cancel && *cancel)
 			return err_set(e, ERR_CANCELLED,
 				       "stopped while the gateway program was sent to %s",
@@ -72,7 +85,8 @@ static int wait_for(struct ssh_session *x, uint32_t id, int out, const volatile 
 			return err_set(e, ERR_TIMEOUT,
 				       "ssh %s: sending the gateway program took longer than %d s",
 				       x->target.label, REMOTE_UPLOAD_MS / 1000);
-		(void)poll(&p, 1, LOOK_MS);
+		if (r == 0)
+			(void)poll(&p, 1, LOOK_MS);
 	}
 }
 
@@ -84,7 +98,7 @@ static char *word(const char *s)
 
 int ssh_tool_gateway(struct ssh_session *x, const volatile int *cancel, struct err *e)
 {
-	_cleanup_fd_ int out = memfd_create("airlock-said", MFD_CLOEXEC), in = -1;
+	_cleanup_fd_ int out = bounded_file(), in = -1;
 	struct ssh_program p;
 	char size[24];
 	char *const argv[] = {word("/bin/sh"), word("-c"), word(SCRIPT), p.hash, size, NULL};
