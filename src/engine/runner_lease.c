@@ -132,11 +132,13 @@ static enum lease_state lease_goal(const struct runner *r, bool settled)
 
 /*
  * The sandbox stays for whoever uses it next, also when this run's results did not come back: they are in it, and
- * the next command brings them. Only one that has ended, or answers nobody, is given up.
+ * the next command brings them. Only one that has ended, or answers nobody, is given up; elsewhere a lost session is
+ * this command's alone, and what is kept is the directory there.
  */
 static int release_shared(struct runner *r, bool settled, struct err *e)
 {
-	bool over = r->lost || (r->o->command_ran && (r->o->cmd.end == END_LOST || r->o->cmd.deaf));
+	bool over = r->lost || (!ops(r)->elsewhere && r->o->command_ran &&
+				(r->o->cmd.end == END_LOST || r->o->cmd.deaf));
 	int k = 0;
 
 	if (r->sb && over)

@@ -110,12 +110,14 @@ static int bring_up(struct ssh_session *x, const struct sandbox_spec *s, struct 
 	cursor_init(&c, x->answer.p, x->answer.n);
 	there = cursor_u32(&c);
 	/* To send the workspace again would look like a run that changed nothing. */
-	if (!there && (s->resume || !s->manifest))
+	if (!there && (s->resume || !s->manifest)) {
+		x->absent = true;
 		return err_set(
 		    e, ERR_NOT_FOUND,
 		    "the directory of this run is not on %s any more (%s): somebody removed it; 'airlock rm "
 		    "--force' gives it up",
 		    x->target.label, x->inside);
+	}
 	if (!there)
 		r = land(x, s, e);
 	if (r == 0)
@@ -147,6 +149,8 @@ static int begin(const struct sandbox_spec *s, struct ssh_session *x, struct san
 	if (r >= 0)
 		r = bring_up(x, s, e);
 	if (r < 0) {
+		/* A program missing here, or a file system not mounted there, is no proof of a loss. */
+		r = r == -ENOENT && !x->absent ? -EHOSTUNREACH : r;
 		session_end(x);
 		return r;
 	}

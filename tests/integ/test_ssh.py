@@ -141,11 +141,7 @@ class Ssh(unittest.TestCase):
         self.killed(4, lambda p: [os.kill(q, signal.SIGKILL) for q in self.helper("airlock-remote")])
 
     def test_a_lost_connection_leaves_no_process_and_loses_nothing_FR_B093(self):
-        def cut(p):
-            for q in pids():
-                if look(q, "cmdline").startswith(b"sshd: ") and parent_is(q, self.r.sshd.proc.pid):
-                    os.kill(q, signal.SIGKILL)
-        self.killed(5, cut)
+        self.killed(5, lambda p: self.cut())
 
     def test_kill_9_of_the_guest_there_leaves_no_process(self):
         def front(p):
@@ -330,6 +326,54 @@ class Ssh(unittest.TestCase):
         q = self.r.airlock("rm", run)
         self.assertEqual((q.returncode, self.r.runs_there()), (0, []), q.stderr)
         self.assertEqual(os.listdir(self.r.there), [])
+
+    def cut(self):
+        for q in pids():
+            if look(q, "cmdline").startswith(b"sshd: ") and parent_is(q, self.r.sshd.proc.pid):
+                os.kill(q, signal.SIGKILL)
+
+    def test_what_one_command_meets_ends_a_kept_lease_for_nobody(self):
+        self.ok("-q", "--keep", "--", "echo 1 >one")
+        run = self.r.rows()[0]["run"]
+        # A session that is cut is that command's end.
+        p = subprocess.Popen([self.r.bin + "/airlock", "exec", run, "--", "echo up; sleep 31337.8"], cwd=self.r.ws, env=self.r.env,
+                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertEqual(p.stdout.readline(), b"up\n")
+        self.cut()
+        _, err = p.communicate(timeout=DEADLINE)
+        self.assertEqual(p.returncode, 125, err)
+        until("the tree has ended", lambda: not marked("31337.8"))
+        # Neither a program that is missing here nor a directory that is away there is a lost lease.
+        gateway, away = self.r.bin + "/airlock-gateway", self.r.top + "/away"
+        for path in gateway, self.r.there:
+            os.rename(path, away)
+            q = self.r.airlock("exec", run, "--", "true")
+            self.assertEqual(q.returncode, 125, q.stderr)
+            os.rename(away, path)
+            q = self.r.airlock("exec", run, "--", "cat one")
+            self.assertEqual((q.returncode, q.stdout), (0, b"1\n"), q.stderr)
+        # What the other machine itself says is not there is lost.
+        shutil.rmtree(self.r.there + "/.airlock-runtime")
+        self.assertIn(b"is not on", self.r.airlock("exec", run, "--", "true").stderr)
+        self.assertNotIn(b"is not on", self.r.airlock("exec", run, "--", "true").stderr)
+
+    def test_what_the_shell_there_says_of_the_gateway_is_bounded_here_S1_04(self):
+        top = self.r.sshd.top
+        os.mkdir(top + "/path")
+        with open(top + "/path/mv", "w", encoding="ascii") as f:
+            f.write('#!/bin/sh\ncase "$*" in *gateway*) echo why; head -c 4000000 /dev/zero; exec sleep 31337.9;; esac; exec /bin/mv "$@"\n')
+        os.chmod(top + "/path/mv", 0o755)
+        self.r.sshd.shell('PATH=%s/path:$PATH; export PATH; exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"' % top)
+        p = self.r.start("--keep", "--", "true")
+        until("all of it was sent", lambda: marked("31337.9"))
+        fds = "/proc/%d/fd/" % p.pid
+        said = [fds + n for n in os.listdir(fds) if "airlock-said" in os.readlink(fds + n)]
+        self.assertEqual([os.stat(n).st_size for n in said], [65536])
+        for q in marked("31337.9"):
+            os.kill(q, signal.SIGKILL)
+        _, err = p.communicate(timeout=DEADLINE)
+        self.assertEqual(p.returncode, 125)
+        self.assertRegex(err, b"cannot take the gateway program of the bridge: .*why\n")
 
     def test_clean_removes_programs_and_empty_directories_and_no_work(self):
         self.ok("-q", "--keep", "--", "true")
