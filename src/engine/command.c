@@ -13,6 +13,7 @@
 #include "engine/interrupt.h"
 
 #define TICK_NS (NS_PER_S / 4) /* a lost bridge is replaced as soon as that */
+#define EVENTS_MAX 64	       /* taken in one turn: a guest that sends for ever puts off neither time nor signals */
 #define LATE_MAX (2u << 20)    /* two pipes of the kernel's default maximum, 1 MiB */
 
 struct watch {
@@ -22,6 +23,7 @@ struct watch {
 	struct pump pump;
 	uint32_t id;
 	bool ended;	    /* exit or failure event seen */
+	bool more;	    /* events may be left in a buffer that no poll sees */
 	bool reason;	    /* res->end is decided: time-out or stop */
 	int64_t timeout_at; /* INT64_MAX: none */
 	int64_t kill_at;    /* TERM was sent: KILL then */
@@ -67,10 +69,16 @@ static void on_exit_event(struct watch *w, const struct sandbox_event *ev)
 static int take_events(struct watch *w, struct err *e)
 {
 	struct sandbox_event ev;
-	int r;
 
-	while (!w->ended && (r = w->sb->ops->next_event(w->sb, &ev, e)) != 0) {
-		if (r < 0)
+	w->more = false;
+	for (int i = 0; !w->ended; i++) {
+		int r;
+
+		w->more = i == EVENTS_MAX;
+		if (w->more)
+			return 0;
+		r = w->sb->ops->next_event(w->sb, &ev, e);
+		if (r <= 0)
 			return r;
 		if (ev.type == SE_ENDED) {
 			w->res->end = END_LOST;
@@ -195,6 +203,7 @@ static int loop(struct watch *w, struct err *e)
 		v[1] = (struct pollfd){.fd = w->ended ? -1 : w->sb->ops->event_fd(w->sb),
 				       .events = POLLIN};
 		n = pump_poll(&w->pump, v + base, &ms);
+		ms = w->more ? 0 : ms;
 		if (poll(v, n + base, ms) < 0 && errno != EINTR)
 			return err_sys(e, errno, "wait for the command");
 		if (v[0].revents)
@@ -203,7 +212,7 @@ static int loop(struct watch *w, struct err *e)
 		pass_signals(w);
 		pump_run(&w->pump, v + base, n);
 		prolong(w, total(w) - before);
-		if (v[1].revents)
+		if (v[1].revents || w->more)
 			r = take_events(w, e);
 		if (r == 0)
 			r = judge(w, e);

@@ -24,7 +24,7 @@ struct guestlink {
 
 /* Takes fd over. */
 void guestlink_init(struct guestlink *g, int fd, const char *peer);
-/* As in struct provider_ops. */
+/* As in struct provider_ops. A guest that only chatters keeps nobody in here: an event SE_STARTED of id 0, which is no command's. */
 int guestlink_next_event(struct guestlink *g, struct sandbox_event *ret, struct err *e);
 int guestlink_exec(struct guestlink *g, const struct exec_spec *x, uint32_t *ret_id, struct err *e);
 int guestlink_signal(struct guestlink *g, uint32_t id, int signo, struct err *e);
