@@ -76,6 +76,8 @@ static int land(struct ssh_session *x, const struct sandbox_spec *s, struct err 
 		return err_sys(e, errno, "send the workspace: pipe");
 	rd = p[0];
 	wr = p[1];
+	if (fcntl(wr, F_SETFL, O_NONBLOCK) < 0)
+		return err_sys(e, errno, "send the workspace: pipe");
 	(void)buf_u32(&b, x->link.next_id++);
 	r = guestlink_request(&x->link, RM_LAND, &b, &rd, 1, e);
 	if (r < 0)

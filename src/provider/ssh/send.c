@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include "wire/tar.h"
 
 #define CHUNK 65536
+#define LOOK_MS 100
 #define LAYERS (DELTA_LAYERS_MAX + 2)
 #define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
@@ -35,19 +37,32 @@ struct sender {
 
 static int put(struct sender *s, const void *p, size_t n, struct err *e)
 {
+	struct pollfd room = {.fd = s->out, .events = POLLOUT};
+	int64_t until = 0;
+
 	for (size_t done = 0; done < n;) {
 		ssize_t k;
 
 		if (s->cancel && *s->cancel)
 			return err_set(e, ERR_CANCELLED,
 				       "stopped while the workspace was being sent");
+		if (until && clock_mono_ns() > until)
+			return err_set(e, ERR_TIMEOUT,
+				       "send the workspace: the other machine took no byte of it for %d s: it, "
+				       "its disk or the connection is too slow, or hangs",
+				       REMOTE_TREE_MS / 1000);
 		k = write(s->out, (const char *)p + done, n - done);
-
 		if (k < 0 && errno == EINTR)
 			continue;
+		if (k < 0 && errno == EAGAIN) {
+			until = until ? until : clock_mono_ns() + REMOTE_TREE_MS * NS_PER_MS;
+			(void)poll(&room, 1, LOOK_MS);
+			continue;
+		}
 		if (k < 0)
 			return err_sys(e, errno, "send the workspace");
 		done += (size_t)k;
+		until = 0;
 	}
 	return 0;
 }

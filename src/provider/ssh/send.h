@@ -11,8 +11,8 @@
 #include "provider/provider.h"
 
 /*
- * s names manifest, layers and cancel. out is blocking; SIGPIPE must be ignored. 0, -EPIPE: nobody takes it, -ECANCELED,
- * negative errno.
+ * s names manifest, layers and cancel. out does not block; SIGPIPE must be ignored. 0, -EPIPE: nobody takes it, -ECANCELED,
+ * -ETIMEDOUT: it took nothing for REMOTE_TREE_MS, negative errno.
  */
 int ssh_send(const struct sandbox_spec *s, int out, struct err *e);
 
