@@ -139,7 +139,9 @@ int front_lock_take(int lock, bool shared, int64_t wait_ms, char *node)
 		if (flock(lock, LOCK_EX | LOCK_NB) == 0) {
 			if (ftruncate(lock, 0) < 0)
 				return -errno;
-			break;
+			/* flock lets go before it takes the other kind: somebody may have come between. */
+			if (!shared || flock(lock, LOCK_SH | LOCK_NB) == 0)
+				break;
 		}
 		if (errno != EWOULDBLOCK && errno != EINTR)
 			return -errno;
@@ -157,7 +159,5 @@ int front_lock_take(int lock, bool shared, int64_t wait_ms, char *node)
 		(void)nanosleep(&nap, NULL);
 	}
 	node[0] = '\0';
-	if (shared && flock(lock, LOCK_SH | LOCK_NB) < 0)
-		return -EBUSY;
 	return sign(lock, &self);
 }
