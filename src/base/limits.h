@@ -104,6 +104,7 @@
 #define IMAGE_LAYERS_MAX 128	  /* layers of an OCI image: refused */
 #define IMAGE_MANIFESTS_MAX 1024  /* entries of an index of an OCI image: refused */
 #define IMAGE_JSON_MAX (4 << 20)  /* bytes of an index, manifest or configuration: refused (the OCI distribution spec's own bound) */
+#define IMAGE_MOUNTS_MAX 4096	  /* names in /, /etc, /opt and /var of an image together, as each is a mount of its own: refused */
 #define IMAGE_ZSTD_WINDOW_LOG 27  /* 2^27 bytes of memory to decompress: what wants more is refused (zstd's own default) */
 
 /* Words a user gives */

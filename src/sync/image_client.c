@@ -7,6 +7,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/cursor.h"
+#include "base/str.h"
 #include "os/helper.h"
 #include "sync/image_proto.h"
 
@@ -46,14 +47,24 @@ static int get_error(struct view v, struct err *e)
 {
 	struct cursor c;
 	char text[sizeof(e->text)];
+	struct buf b = BUF_INIT(4 * sizeof(text));
 	uint32_t code;
+	int r;
 
 	cursor_init(&c, v.p, v.n);
 	code = cursor_u32(&c);
 	get_text(&c, text, sizeof(text));
 	if (c.failed || code == ERR_NONE || code >= ERR_CODE_COUNT)
 		return err_set(e, ERR_PROTOCOL, "airlock-image: a malformed error");
-	return err_set(e, (enum err_code)code, "%s", text);
+	/* B-01: the helper has read foreign bytes, so its words are such. What it escaped itself stays as it is. */
+	for (size_t i = 0, n = strlen(text), k; i < n; i += k ? k : 1) {
+		k = text[i] == '\\' ? 1 : str_printable_len(text + i, n - i);
+		(void)(k ? buf_put(&b, text + i, k)
+			 : buf_putf(&b, "\\x%02x", (unsigned char)text[i]));
+	}
+	r = err_set(e, (enum err_code)code, "%s", buf_text(&b));
+	buf_done(&b);
+	return r;
 }
 
 static int answer(struct chan *ch, const volatile int *cancel, struct image_facts *ret,

@@ -19,6 +19,11 @@ void image_stream_free(struct image_stream *s);
 /* The next piece, valid until the next call; *ret_n is 0 at the end. */
 int image_stream_next(struct image_stream *s, const uint8_t **ret_p, size_t *ret_n, struct err *e);
 
+/* --- image_digest.c -------------------------------------------------------------------------- */
+
+/* Over IMAGE_BYTES_MAX. */
+int image_too_large(struct err *e);
+
 /* --- image_layer.c --------------------------------------------------------------------------- */
 
 /* What all archives of an import share. */

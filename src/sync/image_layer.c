@@ -172,6 +172,10 @@ static int put_hardlink(struct layer *l, struct view target)
 	r = beneath_stat(&l->t->at, to, &st);
 	if (r < 0 || !S_ISREG(st.st_mode))
 		return hostile(l, "a hard link to what is no earlier regular file");
+	/* It costs no space, but whoever reads the image reads it once more. */
+	l->t->bytes += (uint64_t)st.st_size;
+	if (l->t->bytes > IMAGE_BYTES_MAX)
+		return image_too_large(l->e);
 	r = make_room(l, false);
 	if (r == 0 && (r = beneath_mkparents(&l->t->at, l->path, MODE_DIR)) < 0)
 		r = broken(l, r, "make the directories of");

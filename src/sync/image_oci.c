@@ -234,16 +234,20 @@ static int check_config(struct oci *o, const json_t *manifest)
 {
 	json_t *c = blob_json(o, json_object_get(manifest, "config"), "the configuration", NULL);
 	const char *arch = text_of(c, "architecture"), *os = text_of(c, "os");
+	_cleanup_buf_ struct buf b = BUF_INIT(1024);
 	int r = 0;
 
 	if (!c)
 		return -EINVAL;
-	if ((*os && strcmp(os, "linux") != 0) || (*arch && strcmp(arch, ARCH) != 0))
-		r = err_set(o->e, ERR_INVALID,
-			    "the image is for %.32s/%.32s, this machine is linux/%s",
-			    *os ? os : "?", *arch ? arch : "?", ARCH);
-	else
+	if ((*os && strcmp(os, "linux") != 0) || (*arch && strcmp(arch, ARCH) != 0)) {
+		(void)str_printable(&b, *os ? os : "?", *os ? strnlen(os, 32) : 1);
+		(void)buf_puts(&b, "/");
+		(void)str_printable(&b, *arch ? arch : "?", *arch ? strnlen(arch, 32) : 1);
+		r = err_set(o->e, ERR_INVALID, "the image is for %s, this machine is linux/%s",
+			    buf_text(&b), ARCH);
+	} else {
 		(void)snprintf(o->t->facts->arch, sizeof(o->t->facts->arch), "%s", arch);
+	}
 	json_decref(c);
 	return r;
 }

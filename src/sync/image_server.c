@@ -7,6 +7,7 @@
  */
 #include "sync/image_server.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -151,6 +152,35 @@ static int check_shell(int into, struct err *e)
 	return 0;
 }
 
+/* A sandbox sees these four name by name, beside what is made there (provider/native/imported.c). */
+static int check_names(int tree, struct err *e)
+{
+	static const char *const opened[] = {".", "etc", "opt", "var"};
+	size_t n = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(opened); i++) {
+		int fd = openat(tree, opened[i], O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		_cleanup_dir_ DIR *d = fd < 0 ? NULL : fdopendir(fd);
+		const struct dirent *de;
+
+		/* Not a directory: a sandbox gets one of its own. */
+		if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
+			continue;
+		if (!d) {
+			cleanup_fd(&fd);
+			return err_sys(e, errno, "list %s of the image", opened[i]);
+		}
+		while ((de = readdir(d)))
+			n += strcmp(de->d_name, ".") != 0 && strcmp(de->d_name, "..") != 0;
+	}
+	return n <= IMAGE_MOUNTS_MAX
+		   ? 0
+		   : err_set(
+			 e, ERR_LIMIT,
+			 "the image has %zu names in /, /etc, /opt and /var, at most %d are taken",
+			 n, IMAGE_MOUNTS_MAX);
+}
+
 static int make(struct server *s, struct image_facts *f, struct err *e)
 {
 	_cleanup_fd_ int tree = -1;
@@ -164,7 +194,9 @@ static int make(struct server *s, struct image_facts *f, struct err *e)
 	tree = openat(s->into, IMAGE_TREE, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (tree < 0)
 		return err_sys(e, errno, "open the image");
-	r = image_digest(tree, f, e);
+	r = check_names(tree, e);
+	if (r == 0)
+		r = image_digest(tree, f, e);
 	/* A power cut must not leave an image with a digest and without its contents. */
 	if (r == 0 && syncfs(tree) < 0)
 		r = err_sys(e, errno, "write the image to the disk");

@@ -287,6 +287,22 @@ class Images(unittest.TestCase):
                 (lambda lay: lay.files.update({"index.json": b'{"a":1,"a":2}'}), "not a JSON object")):
             with self.subTest(text=text):
                 self.refuse(made(change), text)
+        lay = Layout()
+        lay.index({**lay.manifest([archive(system())], arch="x\x1b]0;t\x07"), "platform": None})
+        self.refuse(lay.tar(), "linux/x\\x1b]0;t\\x07,")
+
+    def test_bounds(self):
+        """S1-04: what costs no byte of an archive is counted: names of one file, and mounts that a sandbox would need."""
+        large = member("big", pax_headers={"GNU.sparse.size": str(20 << 30), "GNU.sparse.numblocks": "0", "GNU.sparse.map": ""})
+        self.refuse(system() + [large, member("again", tarfile.LNKTYPE, link_to="big")], "over 34359738368 bytes")
+        for first, second in ("", "etc/"), ("opt/", "var/"):
+            self.refuse(system() + [member(f"{(first, second)[i % 2]}{i}", tarfile.SYMTYPE, link_to="x") for i in range(4096)], "at most 4096")
+        # Elsewhere there may be any number.
+        self.put(system() + [member(f"usr/{i}", tarfile.SYMTYPE, link_to="x") for i in range(5000)])
+        strange = self.put(system() + [member("x\x1b[31m", data=b"y")])
+        os.remove(self.tree(strange) + "/x\x1b[31m")
+        os.mkfifo(self.tree(strange) + "/x\x1b[31m")
+        self.assertNotIn(b"\x1b", self.bad("/x\\x1b[31m is neither", "image", "verify", strange["digest"]).stderr)
 
     # --- the store ----------------------------------------------------------------------------
 
@@ -355,13 +371,14 @@ class Images(unittest.TestCase):
         """IM, B-05: the image is the system, read-only; what says who and where one is stays ours; its links mean nothing here."""
         f = self.put(system(BUSYBOX) + [member("usr/mark", data=b"usr\n"), member("etc/resolv.conf", tarfile.SYMTYPE, link_to="/etc/motd"),
                                         member("home", tarfile.SYMTYPE, link_to=self.box.top), member("proc", tarfile.SYMTYPE, link_to="/"),
-                                        member("tmp/x", data=b"hidden"), member("workspace/x", data=b"hidden"),
+                                        member("long", tarfile.SYMTYPE, link_to="l" * 2000), member("tmp/x", data=b"hidden"), member("workspace/x", data=b"hidden"),
                                         member("out", tarfile.SYMTYPE, link_to="/")], "--name", "box")
         out = self.run_in("cat /etc/motd /etc/ssl/mark /var/lib/mark /srv/mark /app/mark /opt/own/mark /usr/mark; cat /etc/passwd; ls /tmp .; "
                           "for p in /bin/x /etc/x /srv/x /app/x /opt/own/x /usr/x; do touch $p 2>/dev/null && echo WRITTEN $p; done; "
-                          "ls -d /sbin /lib64 /usr/bin/python3 2>/dev/null; echo b > made; readlink /out")
+                          "ls -d /sbin /lib64 /usr/bin/python3 2>/dev/null; echo b > made; readlink /out; readlink /long")
         self.assertEqual(out.split()[:9], ["of", "the", "image", "ssl", "lib", "srv", "app", "opt", "usr"])
         self.assertIn("agent:x:", out)
+        self.assertIn("\n" + "l" * 2000 + "\n", out)
         for word in "never shown", "hidden", "WRITTEN", "python3", "\n/sbin\n", "lib64":
             self.assertNotIn(word, out)
         self.assertEqual(self.box.read("made"), b"b\n")

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/limits.h"
 #include "base/path.h"
 #include "os/mounts.h"
 
@@ -72,11 +73,11 @@ int image_add(struct image *im, const char *dst, int fd, bool dir, struct failur
 
 int image_link(int root, const char *name, int dirfd, const char *at, struct failure *f)
 {
-	char target[1024];
-	ssize_t n = readlinkat(dirfd, at, target, sizeof(target) - 1);
+	char target[LINK_TARGET_MAX + 1];
+	ssize_t n = readlinkat(dirfd, at, target, sizeof(target));
 
-	if (n < 0)
-		return fail(f, STEP_SYSTEM, errno, name);
+	if (n < 0 || (size_t)n == sizeof(target))
+		return fail(f, STEP_SYSTEM, n < 0 ? errno : ENAMETOOLONG, name);
 	target[n] = '\0';
 	return symlinkat(target, root, name) < 0 ? fail(f, STEP_SYSTEM, errno, name) : 0;
 }

@@ -14,13 +14,14 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/limits.h"
 #include "os/mounts.h"
 
 /* In the old root, sure to exist, and needed there no longer; image_stage covers it with the next mount. */
 #define ASIDE "/usr"
 #define PATH_BUF 512
 
-/* Of these the names are taken one by one, beside those that are made here. */
+/* Of these the names are taken one by one, beside those that are made here. An import counts them (sync/image_server.c). */
 static const char *const opened[] = {"", "etc", "opt", "var"};
 
 /* Empty when they are made here, unless the workspace lies in there; then the image's own is not seen. */
@@ -64,7 +65,7 @@ static int put_name(int root, const char *path, int dir, const char *name, struc
 	return put_mount(root, path, S_ISDIR(st.st_mode), f);
 }
 
-static int put_names(int root, const char *at, struct failure *f)
+static int put_names(int root, const char *at, size_t *count, struct failure *f)
 {
 	char path[PATH_BUF];
 	_cleanup_dir_ DIR *d = NULL;
@@ -81,6 +82,8 @@ static int put_names(int root, const char *at, struct failure *f)
 	while ((de = readdir(d))) {
 		if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0)
 			continue;
+		if (++*count > IMAGE_MOUNTS_MAX)
+			return fail(f, STEP_SYSTEM, E2BIG, "image");
 		if (snprintf(path, sizeof(path), "%s%s%s", at, at[0] ? "/" : "", de->d_name) >=
 		    (int)sizeof(path))
 			return fail(f, STEP_SYSTEM, ENAMETOOLONG, at);
@@ -92,6 +95,7 @@ static int put_names(int root, const char *at, struct failure *f)
 
 int image_imported(const struct image *im, struct failure *f)
 {
+	size_t count = 0;
 	int r = mounts_restrict(im->system, "",
 				MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
 
@@ -100,7 +104,7 @@ int image_imported(const struct image *im, struct failure *f)
 	if (r < 0)
 		return fail(f, STEP_SYSTEM, -r, "image");
 	for (size_t i = 0; i < ARRAY_LEN(opened); i++)
-		if (put_names(im->root, opened[i], f) < 0)
+		if (put_names(im->root, opened[i], &count, f) < 0)
 			return -1;
 	return 0;
 }
