@@ -17,6 +17,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "engine/images.h"
 
 #define SWEEP_MAX 20 /* leases of one kind that one sweep ends */
 
@@ -264,6 +265,8 @@ json_t *job_sweep(struct job_ctx *x, const json_t *request)
 		done += sweep_one(x, d.ids[i]) == 0;
 	done += sweep_places(x);
 	(void)job_sweep_runs(x);
+	if (images_recover(x->st, &e) < 0)
+		(void)fprintf(stderr, "airlockd: left-overs of images stay: %s\n", e.text);
 	return json_pack("{s:b,s:I,s:I}", "ok", 1, "swept", (json_int_t)d.n, "destroyed",
 			 (json_int_t)done);
 }

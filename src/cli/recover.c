@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "cli/summary.h"
 #include "cli/ui.h"
+#include "engine/images.h"
 #include "engine/interrupt.h"
 #include "engine/recover.h"
 #include "engine/unpacks.h"
@@ -108,6 +109,9 @@ int cmd_recover(int argc, char **argv)
 		r = interrupt_setup(&e);
 	if (r == 0)
 		r = state_open(&st, &e);
+	/* Its space may be what the work needs; the work comes back without it too. */
+	if (r == 0)
+		(void)images_recover(&st, NULL);
 	if (r == 0)
 		r = recover_run(&st, p.words[0], &w.o, &ui.run, &t, &run_dir, &e);
 	ui_done(&ui);

@@ -3,8 +3,8 @@
  *
  * An image is never changed once it has its name: it is made in a directory of another name, whole and on the disk,
  * and then renamed. A directory that was not finished belongs to an import as long as that holds the lock on it;
- * whose import was killed is removed by the next use of the store. A name is a pointer that can be moved; what a
- * lease or an environment keeps is the digest.
+ * whose import was killed is removed by the next verb of images, a recovery, or the daemon's sweep. A name is a pointer
+ * that can be moved; what a lease or an environment keeps is the digest.
  */
 #ifndef AIRLOCK_ENGINE_IMAGES_H
 #define AIRLOCK_ENGINE_IMAGES_H

@@ -293,6 +293,15 @@ class Races(Case):
         p.stdout.close()
         return answer
 
+    def test_sweep_takes_what_a_killed_import_left(self):
+        left = f"{d.dir}/airlock/images/.incoming-{'0' * 26}"
+        os.makedirs(left + "/tree")
+        if d.uid:
+            for path in os.path.dirname(left), left, left + "/tree":
+                os.chown(path, d.uid, d.uid)
+        self.assertTrue(self.sweep()["ok"])
+        self.assertFalse(os.path.exists(left))
+
     def test_acquired_but_not_written_down(self):
         env = f.make("r-last", "sandbox", NATIVE)
         self.refuse("new.status='active' and old.status='pending_cleanup'")
