@@ -169,7 +169,8 @@ static int clean(struct state *st, int argc, char **argv, struct err *e)
 	(void)printf("%s: %u programs and %u empty directories of runs removed\n",
 		     label ? label : "", n.programs, n.runs);
 	if (n.busy)
-		(void)printf("%u runs are going on there: they stay\n", n.busy);
+		(void)printf("%u runs are going on there: they stay%s\n", n.busy,
+			     n.programs ? "" : ", and the programs with them");
 	if (n.held)
 		(void)printf(
 		    "%u runs have their work there: 'airlock recover' brings it, 'airlock rm' removes it, on the "

@@ -102,9 +102,9 @@ static _Noreturn void run_worker(struct front *f, int ctl, int in, const struct 
 		said.error = -land(in, f->place.run, &e);
 		(void)snprintf(said.what, sizeof(said.what), "%.*s", RM_WHAT_MAX, e.text);
 	} else {
-		fork_close(&ctl, 1);
+		fork_close((int[]){ctl, f->place.programs}, 2);
 		said.error = m->flags & RO_CLEAN
-				 ? -front_place_clean(m->root, &said.cleaned, said.what)
+				 ? -front_place_clean(&f->place, m->root, &said.cleaned, said.what)
 				 : -front_place_open(&f->place, m, said.what);
 	}
 	(void)send(ctl, &said, sizeof(said), MSG_NOSIGNAL);

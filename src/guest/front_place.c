@@ -8,9 +8,12 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/id.h"
 #include "base/limits.h"
 #include "base/str.h"
 #include "guest/front_lock.h"
@@ -19,18 +22,48 @@
 #define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 #define RUNTIME ".airlock-runtime"
 #define RUNS "runs"
+#define NAP_MS 20
+#define NAPS 100
 
 _Static_assert(sizeof(REMOTE_RUNS) == sizeof(RUNTIME "/" RUNS), "one name for one place");
-
-void front_place_init(struct front_place *p)
-{
-	*p = (struct front_place){.run = -1, .lock = -1, .pack = {.tree = -1, .index = -1}};
-}
 
 static int failed(char *what, int error, const char *step, const char *name)
 {
 	(void)snprintf(what, RM_WHAT_MAX + 1, "%s %.300s", step, name);
 	return -error;
+}
+
+/* Where this program lies, if that is a place of ours alone. */
+static int own_programs(char *what)
+{
+	char path[PATH_MEMBER_MAX + 1];
+	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+	char *slash;
+	struct stat st;
+	int fd;
+
+	path[n < 0 ? 0 : n] = '\0';
+	slash = strrchr(path, '/');
+	if (!slash)
+		return failed(what, n < 0 ? errno : EINVAL, "find the directory of", "the guest");
+	*slash = '\0';
+	fd = open(path, DIR_FLAGS);
+	if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() && !(st.st_mode & 0077))
+		return fd;
+	cleanup_fd(&fd);
+	return failed(what, EPERM, "use as a directory of programs", path);
+}
+
+void front_place_init(struct front_place *p)
+{
+	char what[RM_WHAT_MAX + 1];
+
+	*p = (struct front_place){.run = -1, .lock = -1, .pack = {.tree = -1, .index = -1}};
+	p->programs = own_programs(what);
+	if (p->programs < 0)
+		p->programs = -1;
+	else
+		(void)flock(p->programs, LOCK_SH | LOCK_NB);
 }
 
 /* A directory of ours alone: nobody else may put things where commands work. */
@@ -178,27 +211,6 @@ int front_place_open(struct front_place *p, const struct rm_open *m, char *what)
 	return r;
 }
 
-/* Where this program lies, if that is a place of ours alone. */
-static int own_programs(char *what)
-{
-	char path[PATH_MEMBER_MAX + 1];
-	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
-	char *slash;
-	struct stat st;
-	int fd;
-
-	path[n < 0 ? 0 : n] = '\0';
-	slash = strrchr(path, '/');
-	if (!slash)
-		return failed(what, n < 0 ? errno : EINVAL, "find the directory of", "the guest");
-	*slash = '\0';
-	fd = open(path, DIR_FLAGS);
-	if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() && !(st.st_mode & 0077))
-		return fd;
-	cleanup_fd(&fd);
-	return failed(what, EPERM, "use as a directory of programs", path);
-}
-
 static void remove_programs(int dir, struct rm_cleaned *c)
 {
 	_cleanup_dir_ DIR *d = fdopendir(dir);
@@ -212,6 +224,19 @@ static void remove_programs(int dir, struct rm_cleaned *c)
 		else if (str_starts(ent->d_name, ".new-"))
 			(void)unlinkat(dirfd(d), ent->d_name, 0);
 	}
+}
+
+/* A session that has just ended may still be on its way out. Where locks are not to be had, nobody holds one. */
+static bool in_use(int programs)
+{
+	const struct timespec nap = {.tv_nsec = NAP_MS * NS_PER_MS};
+
+	for (int i = 0; flock(programs, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK; i++) {
+		if (i == NAPS)
+			return true;
+		(void)nanosleep(&nap, NULL);
+	}
+	return false;
 }
 
 static void clean_run(int runs, const char *name, struct rm_cleaned *c)
@@ -230,10 +255,9 @@ static void clean_run(int runs, const char *name, struct rm_cleaned *c)
 		c->runs += land_remove(runs, name) == 0;
 }
 
-int front_place_clean(const char *root, struct rm_cleaned *ret, char *what)
+int front_place_clean(struct front_place *p, const char *root, struct rm_cleaned *ret, char *what)
 {
-	_cleanup_fd_ int at = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC), runtime = -1,
-			 programs = -1;
+	_cleanup_fd_ int at = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC), runtime = -1;
 	_cleanup_dir_ DIR *d = NULL;
 	struct dirent *ent;
 	int runs;
@@ -241,9 +265,8 @@ int front_place_clean(const char *root, struct rm_cleaned *ret, char *what)
 	*ret = (struct rm_cleaned){0};
 	if (at < 0 && errno != ENOENT)
 		return failed(what, errno, "open", root);
-	programs = own_programs(what);
-	if (programs < 0)
-		return programs;
+	if (p->programs < 0)
+		return own_programs(what);
 	runs = at < 0 ? -ENOENT : runs_dir(at, false, &runtime);
 	if (runs < 0 && runs != -ENOENT)
 		return failed(what, -runs, "open", REMOTE_RUNS);
@@ -251,11 +274,14 @@ int front_place_clean(const char *root, struct rm_cleaned *ret, char *what)
 	if (runs >= 0 && !d)
 		(void)close(runs);
 	while (d && (ent = readdir(d)))
-		if (ent->d_name[0] != '.')
+		if (strlen(ent->d_name) == ID_LEN && id_is_prefix(ent->d_name))
 			clean_run(dirfd(d), ent->d_name, ret);
 	if (runtime >= 0)
 		tidy(at, runtime);
 	/* Last: as long as something is left to do, the program for it is there. */
-	remove_programs(TAKE_FD(programs), ret);
+	if (!in_use(p->programs))
+		remove_programs(TAKE_FD(p->programs), ret);
+	else if (!ret->busy)
+		ret->busy = 1;
 	return 0;
 }

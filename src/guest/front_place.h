@@ -14,17 +14,20 @@
 
 struct front_place {
 	int run, lock;
+	int programs; /* where this program lies, held shared: no clean takes it from under a session; -1 */
 	struct pack_place pack; /* index -1: nothing has landed yet */
 };
 
+/* From then on, until this process ends, its programs stay. */
 void front_place_init(struct front_place *p);
 /* Makes or finds it and takes the lock; with RO_REMOVE takes it away. what (RM_WHAT_MAX + 1): the step that failed. 0, negative errno. */
 int front_place_open(struct front_place *p, const struct rm_open *m, char *what);
 /*
- * Removes our programs from the directory of this one, and from root the directories of runs in which nobody works and in which nothing
- * has landed. One with a workspace is only counted: whose work it is, the host knows that began it. 0, negative errno and what.
+ * Removes our programs from the directory of this one, unless another session needs them, and from root the directories of runs (by
+ * their names) in which nobody works and in which nothing has landed. One with a workspace is only counted: whose work it is, the
+ * host knows that began it. 0, negative errno and what.
  */
-int front_place_clean(const char *root, struct rm_cleaned *ret, char *what);
+int front_place_clean(struct front_place *p, const char *root, struct rm_cleaned *ret, char *what);
 /* The workspace has landed. */
 int front_place_landed(struct front_place *p);
 

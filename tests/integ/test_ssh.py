@@ -383,13 +383,21 @@ class Ssh(unittest.TestCase):
         empty = self.r.there + "/.airlock-runtime/runs/1m000000000000ab"
         os.makedirs(empty + "/workspace/d", 0o700)
         os.chmod(empty, 0o700)
+        other = os.path.dirname(empty) + "/somebodys"
+        os.mkdir(other, 0o700)
         q = self.r.airlock("env", "clean", *self.r.words)
         self.assertEqual(q.returncode, 0, q.stderr)
-        self.assertIn(b"2 programs and 1 empty directories of runs removed\n1 runs are going on there", q.stdout)
+        self.assertIn(b": 0 programs and 1 empty directories of runs removed\n1 runs are going on there", q.stdout)
         self.assertIn(b"1 runs have their work there", q.stdout)
-        self.assertEqual((os.path.exists(empty), os.listdir(self.r.sshd.home + "/.cache/airlock")), (False, []))
+        self.assertEqual((os.path.exists(empty), os.path.exists(other)), (False, True))
+        os.rmdir(other)
+        # A session goes on needing its programs.
+        self.assertEqual(len(os.listdir(self.r.sshd.home + "/.cache/airlock")), 2)
         running.communicate(b"\n", timeout=DEADLINE)
         self.assertEqual(running.returncode, 0)
+        q = self.r.airlock("env", "clean", *self.r.words)
+        self.assertIn(b": 2 programs and 0 empty directories of runs removed\n1 runs have", q.stdout)
+        self.assertEqual(os.listdir(self.r.sshd.home + "/.cache/airlock"), [])
         self.assertEqual(self.r.airlock("exec", kept, "--", "true").returncode, 0)
         self.assertEqual(self.r.airlock("rm", kept).returncode, 0)
         self.assertEqual(self.r.airlock("env", "clean", "--force").returncode, 2)
