@@ -807,7 +807,9 @@ static int recover_known(const struct unpack_opts *o, struct unpack_report *left
 		return err_set(e, ERR_NOMEM, "out of memory");
 	r = names ? unpack_key_load(o->state_dir, st.st_ino, key, e) : 0;
 	for (size_t i = 0; r >= 0 && names && names[i]; i++) {
-		_cleanup_fd_ int fd = unpack_place_open(root, names[i], o->state_dir, key);
+		_cleanup_fd_ int lock = -1;
+		_cleanup_fd_ int fd =
+		    unpack_place_open(root, names[i], o->state_dir, key, o->run_dir, &lock);
 
 		/* Without its directory it would be carried out all the same, and then nothing kept. */
 		if (fd < 0 && fd != -ENOENT)

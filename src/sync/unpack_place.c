@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -77,14 +78,79 @@ static int open_journal(int root_fd, const char *name)
 	return fd;
 }
 
+/* How much of the path of a place is the run, which is removed as a whole: runs/<id> of runs/<id>/maps/0. */
+static size_t run_len(const char *path, const char *state_dir)
+{
+	const char *p = strchr(path + strlen(state_dir) + 1, '/');
+
+	p = p ? strchr(p + 1, '/') : NULL;
+	return p ? (size_t)(p - path) : strlen(path);
+}
+
+static int open_run(int place, const char *path, const char *state_dir)
+{
+	size_t n = run_len(path, state_dir);
+	_cleanup_free_ char *top = NULL;
+	int fd;
+
+	/* One lock with the descriptor that airlock-unpack gets: it lasts until that ends, whoever dies first. */
+	if (!path[n]) {
+		fd = fcntl(place, F_DUPFD_CLOEXEC, 0);
+		return fd < 0 ? -errno : fd;
+	}
+	top = strndup(path, n);
+	if (!top)
+		return -ENOMEM;
+	fd = open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+static bool same_dir(int fd, const char *path)
+{
+	struct stat a, b;
+
+	return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev &&
+	       a.st_ino == b.st_ino;
+}
+
+/* An apply has its own run locked already, by another descriptor. */
+static bool is_own(int run, const char *own, const char *state_dir)
+{
+	_cleanup_free_ char *top = NULL;
+
+	if (!own || !path_is_within(own, state_dir) || strlen(own) <= strlen(state_dir) + 1)
+		return false;
+	top = strndup(own, run_len(own, state_dir));
+	return top && same_dir(run, top);
+}
+
+/*
+ * Nobody removes the run while the lock is held. 0, or -ENOENT: somebody is at it, or was before us. Where the file
+ * system has no locks there is none.
+ */
+static int hold(int place, const char *path, const char *state_dir, const char *own, int *ret_lock)
+{
+	int run = open_run(place, path, state_dir);
+
+	if (run < 0)
+		return run;
+	*ret_lock = run;
+	if (is_own(run, own, state_dir))
+		return 0;
+	if (flock(run, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+		return -ENOENT;
+	return same_dir(place, path) ? 0 : -ENOENT;
+}
+
 int unpack_place_open(int root_fd, const char *name, const char *state_dir,
-		      const uint8_t key[JOURNAL_KEY])
+		      const uint8_t key[JOURNAL_KEY], const char *own_run, int *ret_lock)
 {
 	uint8_t own[JOURNAL_KEY];
 	_cleanup_free_ struct intent *in = malloc(sizeof(*in));
-	_cleanup_fd_ int journal = -1;
+	_cleanup_fd_ int journal = -1, place = -1;
 	int r;
 
+	*ret_lock = -1;
 	if (!in)
 		return -ENOMEM;
 	journal = open_journal(root_fd, name);
@@ -98,8 +164,13 @@ int unpack_place_open(int root_fd, const char *name, const char *state_dir,
 	    !path_is_within(in->path, state_dir) || in->path_len <= strlen(state_dir) + 1)
 		return -ENOENT;
 	/* Ours, by its signature; followed, because a user may have put runs/ on another disk. */
-	r = open(in->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (r >= 0)
+	place = open(in->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (place < 0)
+		return errno == ENOTDIR || errno == ELOOP || errno == EACCES ? -ENOENT : -errno;
+	r = hold(place, in->path, state_dir, own_run, ret_lock);
+	if (r < 0) {
+		cleanup_fd(ret_lock);
 		return r;
-	return errno == ENOTDIR || errno == ELOOP || errno == EACCES ? -ENOENT : -errno;
+	}
+	return TAKE_FD(place);
 }

@@ -2,6 +2,7 @@
 
 Runs as whoever started it; with `user` as an ordinary user even under root (an id that no account has).
 """
+import fcntl
 import gzip
 import io
 import json
@@ -426,6 +427,15 @@ class Cli(unittest.TestCase):
         os.utime(later + "/conflicts")
         self.unpack(Stream().file("b", "b"))
         self.assertEqual([os.path.exists(d) for d in (old, late, later)], [False, True, True])
+        # Nor what a recovery holds.
+        os.utime(late + "/trash", (0, 1_700_000_000))
+        fd = os.open(late, os.O_RDONLY)
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        self.unpack(Stream().file("c", "c"))
+        self.assertTrue(os.path.exists(late))
+        os.close(fd)
+        self.unpack(Stream().file("d", "d"))
+        self.assertFalse(os.path.exists(late))
 
     def test_two_streams_at_once_both_arrive(self):
         def stream(k):

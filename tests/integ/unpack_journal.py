@@ -277,9 +277,11 @@ class NoPlace(Journals):
             cmd = ["strace", "-f", "-o", "/dev/null", "-e", "trace=renameat2", "-e",
                    "inject=renameat2:error=EXDEV:when=%d+" % (1 if apart else 1000)]
             with subprocess.Popen(cmd + [self.driver, "recover", self.root, self.top], stdout=subprocess.PIPE) as p:
-                self.blocked(self.root)
-                shutil.rmtree(self.run_dir)
-                os.close(fd)
+                try:
+                    self.blocked(self.root)
+                    shutil.rmtree(self.run_dir)
+                finally:
+                    os.close(fd)
                 rec = self.result(p.stdout.read())
             self.assertEqual(self.lost(), [], (apart, rec))
             self.assertIn("No such file", rec["text"])
@@ -291,6 +293,59 @@ class NoPlace(Journals):
             for d in self.root, self.run_dir, self.layer:
                 shutil.rmtree(d)
             os.mkdir(self.root)
+
+    def cut_in(self, *parts):
+        """A publish cut in a run of this place below the state directory."""
+        self.before()
+        cmd = self.steps("renameat2", 3) + self.command("--no-recover", "--keep-trash")
+        self.run_dir = cmd[cmd.index("--run-dir") + 1] = os.path.join(self.top, *parts)
+        os.makedirs(self.run_dir)
+        subprocess.run(cmd, input=self.changes().bytes(), stdout=subprocess.PIPE, timeout=60, check=False)
+
+    def in_trash(self):
+        d = os.path.join(self.run_dir, "trash")
+        return sorted(os.listdir(d)) if os.path.exists(d) else []
+
+    ALL = ["f%d" % n for n in range(1, 6)]
+
+    def test_S1_10_nobody_removes_a_run_during_its_repair(self):
+        """Whoever removes runs takes their lock first: that of the run, also where the place is that of a map."""
+        for parts in ["runs", "x"], ["runs", "x", "maps", "0"]:
+            self.cut_in(*parts)
+            fd, run = os.open(self.root, os.O_RDONLY), os.open(os.path.join(self.top, "runs/x"), os.O_RDONLY)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            with subprocess.Popen([self.driver, "recover", self.root, self.top], stdout=subprocess.PIPE) as p:
+                try:
+                    self.blocked(self.root)
+                    fcntl.flock(run, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    free = True
+                except BlockingIOError:
+                    free = False
+                finally:
+                    os.close(fd)
+                self.assertEqual(self.result(p.stdout.read())["ret"], 1)
+            self.assertFalse(free, parts)
+            fcntl.flock(run, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.close(run)
+            self.assertEqual(self.in_trash(), self.ALL)
+            self.assert_clean()
+            for d in self.root, self.run_dir, self.layer:
+                shutil.rmtree(d)
+            os.mkdir(self.root)
+
+    def test_S1_10_what_went_does_not_go_into_a_run_that_is_being_removed(self):
+        self.cut_in("runs", "x")
+        run = os.open(self.run_dir, os.O_RDONLY)
+        fcntl.flock(run, fcntl.LOCK_EX)
+        self.recover()
+        self.assertEqual((self.in_trash(), self.lost()), ([], []))
+        # An apply of this run holds the lock itself.
+        own = self.run_dir
+        cmd = self.command("--tell-left")
+        self.run_dir = cmd[cmd.index("--run-dir") + 1] = own
+        self.assert_ok(self.unpack(Stream().file("more", "more"), cmd=cmd))
+        self.assertEqual(self.in_trash(), self.ALL)
+        os.close(run)
 
     def test_S1_10_a_run_directory_that_cannot_be_opened_stops_the_repair(self):
         stopped = 0
