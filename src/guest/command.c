@@ -260,8 +260,8 @@ void command_lost_end(struct command *c, size_t swept, bool gone, struct outbox 
 		c->shell_argv = NULL;
 	}
 	kill_relay(c);
-	/* It may have killed its holder before this process looked. */
-	if (!c->started && hold_state(&c->hold) == HOLD_STARTED)
+	/* It may have killed its holder before this process looked, or before the holder had said that it runs. */
+	if (!c->started)
 		outbox_started(o, c->id, (uint32_t)c->hold.main);
 	outbox_exited(o, &x);
 	said(c);
