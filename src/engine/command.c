@@ -13,8 +13,9 @@
 #include "engine/interrupt.h"
 
 #define TICK_NS (NS_PER_S / 4) /* a lost bridge is replaced as soon as that */
-#define EVENTS_MAX 64	       /* taken in one turn: a guest that sends for ever puts off neither time nor signals */
-#define LATE_MAX (2u << 20)    /* two pipes of the kernel's default maximum, 1 MiB */
+#define EVENTS_MAX \
+	64 /* taken in one turn: a guest that sends for ever puts off neither time nor signals */
+#define LATE_MAX (2u << 20) /* two pipes of the kernel's default maximum, 1 MiB */
 
 struct watch {
 	struct sandbox *sb;

@@ -71,8 +71,7 @@ static int see_lease(void *arg, const struct envlease_row *l)
 		      l->status == EL_PENDING ||
 		      (l->status == EL_RELEASED && strcmp(l->policy, "ephemeral") != 0);
 
-	if (!n->who[0] && stored &&
-	    names_it(json_object_get(j, "config"), n->digest))
+	if (!n->who[0] && stored && names_it(json_object_get(j, "config"), n->digest))
 		(void)snprintf(n->who, sizeof(n->who), "lease %s of environment %s", l->id,
 			       l->environment_id);
 	json_decref(j);

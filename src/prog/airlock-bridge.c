@@ -6,15 +6,10 @@
  * (bridge/bridge_proto.h). It takes no arguments (but --version) and reads no environment.
  */
 #include <malloc.h>
-#include <signal.h>
-#include <stdio.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/nodump.h"
-#include "base/version.h"
 #include "bridge/host.h"
+#include "prog/helper_main.h"
 
 #ifndef PROGRAM
 #define PROGRAM "airlock-bridge"
@@ -22,16 +17,12 @@
 
 int main(int argc, char **argv)
 {
-	struct stat st;
+	int status;
 
 	nodump();
-	if (version_asked(argc, argv, PROGRAM, AIRLOCK_VERSION))
-		return 0;
-	if (fstat(STDIN_FILENO, &st) < 0 || !S_ISSOCK(st.st_mode)) {
-		(void)fprintf(stderr, PROGRAM ": a helper of airlock, not started by hand\n");
-		return 2;
-	}
-	(void)signal(SIGPIPE, SIG_IGN);
+	status = helper_begin(argc, argv, PROGRAM, AIRLOCK_VERSION);
+	if (status >= 0)
+		return status;
 	/* One large body must not stay as this process's size: what is large is mapped, and unmapped again. */
 	(void)mallopt(M_MMAP_THRESHOLD, 256 << 10);
 	(void)mallopt(M_TRIM_THRESHOLD, 512 << 10);

@@ -5,25 +5,16 @@
  * descriptors (sync/unpack_proto.h). It takes no arguments (but --version) and reads no environment.
  */
 #include <signal.h>
-#include <stdio.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/version.h"
+#include "prog/helper_main.h"
 #include "sync/unpack_server.h"
 
 int main(int argc, char **argv)
 {
-	struct stat st;
+	int status = helper_begin(argc, argv, "airlock-unpack", AIRLOCK_VERSION);
 
-	if (version_asked(argc, argv, "airlock-unpack", AIRLOCK_VERSION))
-		return 0;
-	if (fstat(STDIN_FILENO, &st) < 0 || !S_ISSOCK(st.st_mode)) {
-		(void)fprintf(stderr, "airlock-unpack: a helper of airlock, not started by hand\n");
-		return 2;
-	}
-	(void)signal(SIGPIPE, SIG_IGN);
+	if (status >= 0)
+		return status;
 	(void)signal(SIGXFSZ, SIG_IGN);
 	return unpack_serve(STDIN_FILENO) < 0 ? 1 : 0;
 }

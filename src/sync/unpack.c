@@ -528,8 +528,10 @@ static int recover_after(struct client *c, int r, struct err *e)
 	if (k > 0 && take_repaired(c, &own) == 0)
 		c->repaired_own = true;
 	if (c->repaired_own)
-		r = err_wrap(e, r,
-			     "(what it had begun to publish was finished: all of it is there)");
+		r = err_wrap(e, r, "(what it had begun to publish was finished: %s)",
+			     own.counts[UA_CONFLICT] || own.counts[UA_FAIL] || own.counts[UA_REFUSE]
+				 ? "all of it is there but for what is named"
+				 : "all of it is there");
 	else if (c->died && k >= 0) /* else the repair's own failure says what to do */
 		unpack_explain(e, c->published && k != 0);
 	if (k < 0)

@@ -253,10 +253,9 @@ int tree_graft(struct unpack *u, const struct intent *in, struct err *e)
 
 	tree_name(in->path, in->path_len, TREE_WHOLE, name);
 	if (fstatat(u->st.content, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return errno != ENOENT
-			   ? err_sys(e, errno, "find the staged tree of %s", in->path)
-		       : u->list ? 0
-				 : tell_put(u, in, e);
+		return errno != ENOENT ? err_sys(e, errno, "find the staged tree of %s", in->path)
+		       : u->list       ? 0
+				       : tell_put(u, in, e);
 	if (!S_ISDIR(st.st_mode) || st.st_ino != in->new_ino)
 		return step_refuse(u, in->path, "foreign_tree", e);
 	dir = step_parent(u, in->path, &base);

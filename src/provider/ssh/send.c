@@ -47,10 +47,11 @@ static int put(struct sender *s, const void *p, size_t n, struct err *e)
 			return err_set(e, ERR_CANCELLED,
 				       "stopped while the workspace was being sent");
 		if (until && clock_mono_ns() > until)
-			return err_set(e, ERR_TIMEOUT,
-				       "send the workspace: the other machine took no byte of it for %d s: it, "
-				       "its disk or the connection is too slow, or hangs",
-				       REMOTE_TREE_MS / 1000);
+			return err_set(
+			    e, ERR_TIMEOUT,
+			    "send the workspace: the other machine took no byte of it for %d s: it, "
+			    "its disk or the connection is too slow, or hangs",
+			    REMOTE_TREE_MS / 1000);
 		k = write(s->out, (const char *)p + done, n - done);
 		if (k < 0 && errno == EINTR)
 			continue;

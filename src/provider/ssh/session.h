@@ -25,7 +25,8 @@ struct ssh_session {
 	struct view
 	    answer; /* payload of the last awaited message: valid until the next is received */
 	bool up;    /* the guest has spoken */
-	bool absent; /* the run's directory is not there any more: the guest was asked and said so */
+	bool
+	    absent; /* the run's directory is not there any more: the guest was asked and said so */
 };
 
 /* One of our programs, to be sent. */
