@@ -340,13 +340,9 @@ int runopts_resolve(struct runopts *o, const struct state *st, struct err *e)
 		    o->agent);
 	for (size_t i = 0; r == 0 && i < strv_len(o->map_words); i++)
 		r = maps_add(&q->maps, o->map_words[i], e);
-	own = realpath(st->dir, NULL);
-	/* Records, trash and the key of the journals are trusted: nothing of them goes in, nothing comes back over them. */
-	if (r == 0 && own && !q->provider->in_place &&
-	    (path_is_within(own, q->workspace) || path_is_within(q->workspace, own)))
-		r = err_set(e, ERR_INVALID,
-			    "workspace %.400s: Airlock's own state lies there (%.400s); set "
-			    "XDG_STATE_HOME to another place",
-			    q->workspace, own);
+	if (r == 0 && !q->provider->in_place)
+		r = state_apart(st, q->workspace, "workspace", e);
+	if (r == 0 && q->maps)
+		own = realpath(st->dir, NULL);
 	return r == 0 ? maps_check(q, own, e) : r;
 }

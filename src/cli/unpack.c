@@ -371,19 +371,12 @@ static int report(struct job *j, struct state *st, int r, const struct err *e)
 
 static int start(struct job *j, struct state *st, struct err *e)
 {
-	_cleanup_free_ char *own = NULL;
 	int r = interrupt_setup(e);
 
 	if (r == 0)
 		r = state_open(st, e);
-	if (r == 0 && !(own = realpath(st->dir, NULL)))
-		r = err_sys(e, errno, "find the state directory %s", st->dir);
-	/* Records and trash are trusted: no stream may write them. */
-	if (r == 0 && (path_is_within(own, j->root) || path_is_within(j->root, own)))
-		r = err_set(e, ERR_INVALID,
-			    "--into %.400s: Airlock's own state lies there (%.400s); set "
-			    "XDG_STATE_HOME to another place",
-			    j->root, own);
+	if (r == 0)
+		r = state_apart(st, j->root, "--into", e);
 	return r == 0 ? unpacks_open(st, &j->place, e) : r;
 }
 

@@ -127,6 +127,20 @@ out:
 	return r;
 }
 
+int state_apart(const struct state *st, const char *path, const char *what, struct err *e)
+{
+	_cleanup_free_ char *own = realpath(st->dir, NULL);
+
+	if (!own)
+		return err_sys(e, errno, "find the state directory %s", st->dir);
+	if (!path_is_within(own, path) && !path_is_within(path, own))
+		return 0;
+	return err_set(e, ERR_INVALID,
+		       "%s %.400s: Airlock's own state lies there (%.400s); set "
+		       "XDG_STATE_HOME to another place",
+		       what, path, own);
+}
+
 void state_done(struct state *st)
 {
 	db_close(st->store);

@@ -20,6 +20,11 @@ struct state {
 	struct proc_id self;
 };
 
+/*
+ * 0 if the tree at path (real) and the state have nothing in common; else an error that names it as `what`. Records, trash
+ * and the journals' key are trusted: nothing of them goes into a sandbox, and no stream may write them.
+ */
+int state_apart(const struct state *st, const char *path, const char *what, struct err *e);
 /* Makes what is missing; refuses a directory that others can write or own. */
 int state_open(struct state *st, struct err *e);
 void state_done(struct state *st);
