@@ -29,6 +29,7 @@
 
 #define SEND_MS 10000
 #define LAST_WORD_MS 2000
+#define STUCK_S 30 /* beyond REMOTE_SILENT_MS: its own loop must be stuck then */
 
 enum { P_SIGNAL, P_SERVE, P_WORKER, P_MUX };
 
@@ -46,6 +47,7 @@ struct front {
 	pid_t serve_pid, worker;
 	int sigfd, worker_ctl;
 	uint32_t land_id; /* 0: the worker removes */
+	int64_t watched_ns; /* when the kernel's clock is to be wound again */
 	bool opened, ending, gone, said_fault;
 	int status;
 };
@@ -407,6 +409,20 @@ static void say_due(struct front *f)
 
 /* The loop. ---------------------------------------------------------------------------------- */
 
+/*
+ * The deadline for silence holds even if this process hangs in a call of its own (a file system that does not answer): the kernel
+ * ends it then, and serve() ends the rest. 0: it is at its end.
+ */
+static void watch_self(struct front *f, int64_t now)
+{
+	if (f->ending) {
+		(void)alarm(0);
+	} else if (now >= f->watched_ns) {
+		f->watched_ns = now + NS_PER_S;
+		(void)alarm(REMOTE_SILENT_MS / 1000 + STUCK_S);
+	}
+}
+
 /* False: no child is left. */
 static bool reap(struct front *f)
 {
@@ -471,6 +487,7 @@ static void turn(struct front *f, int ms)
 		mux_alive(&f->mux, clock_mono_ns());
 	f->gone |= f->mux.eof || clock_mono_ns() > f->mux.heard_ns + REMOTE_SILENT_MS * NS_PER_MS;
 	f->ending |= f->gone;
+	watch_self(f, clock_mono_ns());
 }
 
 /* serve() ends its own; what its death or a landing left is ended here. */
@@ -516,6 +533,10 @@ int front(void)
 	f.sigfd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (f.sigfd < 0)
 		return 3;
+	/* Every signal is blocked: this one is to end us. */
+	(void)sigemptyset(&set);
+	(void)sigaddset(&set, SIGALRM);
+	(void)sigprocmask(SIG_UNBLOCK, &set, NULL);
 	hello(&f);
 	while (!f.ending)
 		turn(&f, wait_ms(&f));

@@ -158,6 +158,8 @@ while True:
     elif t == EXEC:
         i = struct.unpack("<I", p[:4])[0]
         put(STARTED, u32(i, 1))
+        while MODE in ("started", "pong", "ready"):
+            put({"started": STARTED, "pong": 69, "ready": READY}[MODE], u32(i, 1))
         if MODE == "channel":
             put(DATA, u32(4711) + b"x")
         elif MODE == "descriptors":

@@ -403,6 +403,21 @@ class Ssh(unittest.TestCase):
         self.assertEqual(self.r.airlock("env", "clean", "--force").returncode, 2)
         self.assertEqual(os.listdir(self.r.there), [])
 
+    def test_programs_that_go_away_before_they_are_started_are_sent_again(self):
+        self.ok("-q", "--", "true")
+        place = self.r.sshd.home + "/.cache/airlock"
+        for once, status, text in (True, 0, b""), (False, 125, b"again and again"):
+            seen = self.r.sshd.top + "/seen"
+            gone = 'test -e "%s" || { %s rm -f "$g"; }; read -r a' % (seen, 'touch "%s";' % seen if once else "")
+            self.r.sshd.shell("c=$(printf %%s \"$SSH_ORIGINAL_COMMAND\" | sed 's#read -r a#%s#'); exec /bin/sh -c \"$c\"" % gone)
+            p = self.r.run("-q", "--", "true")
+            self.assertEqual(p.returncode, status, p.stderr)
+            self.assertIn(text, p.stderr)
+            if once:
+                self.assertTrue(os.path.exists(seen))
+                os.remove(seen)
+                self.assertEqual(len(os.listdir(place)), 1)
+
     # The bridge. ----------------------------------------------------------------------------
 
     CALL = r'''python3 - <<'END'
@@ -505,7 +520,7 @@ for line in open("/dev/fd/3"):
             self.assertFalse(os.path.lexists(self.r.ws + "/" + n), n)
 
     def test_a_remote_that_breaks_the_protocol_is_cut_off(self):
-        for mode in "channel", "descriptors", "request", "open", "garbage", "event":
+        for mode in "channel", "descriptors", "request", "open", "garbage", "event", "started", "pong", "ready":
             with self.subTest(mode):
                 before = snapshot(self.r.ws)
                 lie(self.r, mode, member(b"new", data=b"x") + END)

@@ -115,6 +115,14 @@ static const struct {
      READ_NONCE LINE "need\"; yes | head -c 60000; head -c \"$s\" >/dev/null; " LINE
 		     "fail hash x\"",
      LINK_REFUSED},
+    /* Somebody removed what it had. */
+    {"has the program and then has not",
+     READ_NONCE LINE "have\"; read -r a; " LINE
+		     "need\"; read -r a; head -c \"$s\" >/dev/null; " LINE "fail hash x\"",
+     LINK_REFUSED},
+    {"needs it again and again",
+     READ_NONCE "while :; do " LINE "need\"; read -r a; head -c \"$s\" >/dev/null; done",
+     LINK_BROKEN},
     {"starts a guest that is silent",
      READ_NONCE LINE "have\"; read -r a; " LINE "ready\"; sleep 1000", LINK_SILENT},
 };
@@ -142,9 +150,88 @@ static void time_runs_out_whatever_the_other_side_does(void **state)
 	}
 }
 
+/* Frames, as printf of any sh takes them. */
+#define FRAME(n, type) "\\" n "\\0\\0\\0\\1\\" type "\\0\\0"
+#define HELLO FRAME("15", "140") "\\1\\0\\0\\0\\0\\0\\0\\0\\1\\0\\0\\0x"
+#define GUEST READ_NONCE LINE "have\"; read -r a; " LINE "ready\"; printf '" HELLO "'; "
+
+/*
+ * Airlock is killed in the moment in which it is told something: that is noticed by the word that nobody takes, and not by the end
+ * of the channel. The remote is told to end all the same; it was not, and a tree went on for ever.
+ */
+static void a_word_that_nobody_takes_is_the_end(void **state)
+{
+	const struct rm_setup m = {.hash = (char[]){"h"},
+				   .machine = (char[]){"m"},
+				   .size = PROGRAM_SIZE,
+				   .shell_ms = 60000,
+				   .upload_ms = 60000,
+				   .silent_ms = 600000};
+	const int64_t until = clock_mono_ns() + WAIT_NS;
+	struct timespec nap = {.tv_nsec = 10 * NS_PER_MS};
+	struct frame f;
+	struct far x;
+	pid_t ended = 0;
+
+	(void)state;
+	/* RM_START comes, GM_READY goes, and the next thing to come is GM_SHUTDOWN: no sign of life. */
+	begin(&x,
+	      GUEST "head -c 8 >/dev/null; printf '" FRAME("4", "100") "\\1\\0\\0\\0'; "
+		    "test $(head -c 8 | od -An -tx1 | tr -d ' ') = 0000000001060000 && "
+		    "printf '" FRAME("0", "150") "'; sleep 1000",
+	      &m);
+	assert_int_equal(chan_recv(&x.ch, until, &f, NULL, NULL), 1);
+	assert_int_equal(f.type, RM_HELLO);
+	/* Its words to us fail from here on; ours would still reach it. */
+	assert_int_equal(shutdown(x.ch.fd, SHUT_RD), 0);
+	assert_int_equal(chan_send(&x.ch, RM_START, NULL, 0, NULL, 0, until, NULL), 0);
+	while (ended == 0 && clock_mono_ns() < until) {
+		ended = waitpid(x.helper, NULL, WNOHANG);
+		(void)nanosleep(&nap, NULL);
+	}
+	if (ended != x.helper) {
+		(void)kill(x.helper, SIGKILL);
+		fail_msg("it goes on for nobody");
+	}
+	finish(&x);
+}
+
+/* owed.h: an answer that nobody asked for ends the session, however small it is. */
+static void answers_are_counted(void **state)
+{
+	static const struct {
+		const char *name, *frame;
+	} more[] = {{"ready", FRAME("4", "100") "\\1\\0\\0\\0"},
+		    {"started", FRAME("10", "101") "\\1\\0\\0\\0\\1\\0\\0\\0"},
+		    {"pong", FRAME("10", "105") "\\1\\0\\0\\0\\1\\0\\0\\0"},
+		    {"opened", FRAME("4", "142") "\\1\\0\\0\\0"}};
+	const struct rm_setup m = {.hash = (char[]){"h"},
+				   .machine = (char[]){"m"},
+				   .size = PROGRAM_SIZE,
+				   .shell_ms = 60000,
+				   .upload_ms = 60000,
+				   .silent_ms = 60000};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(more); i++) {
+		_cleanup_free_ char *script = NULL;
+		uint32_t how;
+		struct far x;
+
+		assert_true(asprintf(&script, GUEST "printf '%s'; sleep 1000", more[i].frame) > 0);
+		begin(&x, script, &m);
+		how = end_of(&x);
+		if (how != LINK_BROKEN)
+			fail_msg("%s: %u", more[i].name, how);
+		finish(&x);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_word_that_nobody_takes_is_the_end),
+	    cmocka_unit_test(answers_are_counted),
 	    cmocka_unit_test(time_runs_out_whatever_the_other_side_does),
 	};
 

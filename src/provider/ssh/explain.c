@@ -88,6 +88,11 @@ static int refused(const struct ssh_target *t, const char *said, struct err *e)
 		    e, ERR_NO_SPACE,
 		    "%s cannot take the guest program: %s could not be written whole: disk or quota full, or read-only",
 		    t->label, buf_text(&b));
+	if (str_starts(said, "gone"))
+		return err_set(
+		    e, ERR_CONFLICT,
+		    "%s: the guest program %s is removed there again and again: end the 'airlock env clean' that does it",
+		    t->label, buf_text(&b));
 	if (str_starts(said, "hash"))
 		return err_set(e, ERR_IO,
 			       "%s: the guest program did not arrive as it was sent (%s)", t->label,

@@ -22,6 +22,7 @@
 #include "os/chan.h"
 #include "os/confine.h"
 #include "os/mux.h"
+#include "provider/ssh/owed.h"
 #include "provider/ssh/script.h"
 #include "wire/guest.h"
 #include "wire/remote.h"
@@ -46,6 +47,7 @@ struct link {
 	char nonce[SCRIPT_NONCE + 1];
 	struct buf got; /* before the guest speaks */
 	struct buf said;
+	struct owed owed;
 	bool shut; /* its output ended before the guest spoke */
 	bool hello, ending, orphan;
 	int64_t end_ns;
@@ -75,6 +77,8 @@ static void flush_up(struct link *l)
 
 static void say_up(struct link *l, uint8_t type, const void *p, size_t n)
 {
+	if (l->orphan)
+		return;
 	if (l->up_off) {
 		buf_drop(&l->to_up, l->up_off);
 		l->up_off = 0;
@@ -298,14 +302,15 @@ static bool bring_up(struct link *l)
 	(void)send_bytes(l, line, (size_t)n, until);
 	l->how = 0;
 	w = hear_script(l, until);
-	if (l->how)
-		return false;
-	until = clock_mono_ns() + (int64_t)l->setup.upload_ms * NS_PER_MS;
-	if (!send_bytes(l, "go\n", 3, until))
-		return false;
-	if (w == SCRIPT_NEED && !send_program(l, until))
-		return false;
-	w = hear_script(l, until);
+	/* What it has may be removed under it: then it asks for it. */
+	for (int i = 0; !l->how && w != SCRIPT_READY && i < SCRIPT_TURNS; i++) {
+		until = clock_mono_ns() + (int64_t)l->setup.upload_ms * NS_PER_MS;
+		if (!send_bytes(l, "go\n", 3, until))
+			return false;
+		if (w == SCRIPT_NEED && !send_program(l, until))
+			return false;
+		w = hear_script(l, until);
+	}
 	if (!l->how && w != SCRIPT_READY)
 		l->how = LINK_BROKEN;
 	return !l->how;
@@ -366,7 +371,10 @@ static int carry(struct link *l, const struct carried *c, const struct frame *f,
 		refuse(l, c->type, id);
 		return 0;
 	}
-	return r < 0 ? r : mux_put(&l->mux, f->type, f->payload.p, f->payload.n);
+	if (r < 0)
+		return r;
+	owed_request(&l->owed, f->type);
+	return mux_put(&l->mux, f->type, f->payload.p, f->payload.n);
 }
 
 static int on_request(struct link *l, const struct frame *f, int *fds)
@@ -424,30 +432,19 @@ static int on_event(struct link *l, const struct frame *f)
 
 	if (f->type == RM_HELLO)
 		return on_hello(l, f->payload);
-	if (!l->hello || f->payload.n > CHUNK)
-		return -EPROTO;
-	cursor_init(&c, f->payload.p, f->payload.n);
-	switch (f->type) {
-	case GM_EXITED:
-	case GM_FAILED:
-	case GM_PACKED:
-		id = cursor_u32(&c);
-		return c.failed ? -EPROTO : mux_hold(&l->mux, id, f->type, f->payload, INT64_MAX);
-	case RM_OPENED:
-	case RM_LANDED:
-	case RM_REMOVED:
-	case RM_FAULT:
-	case GM_READY:
-	case GM_STARTED:
-	case GM_PONG:
-		say_up(l, f->type, f->payload.p, f->payload.n);
-		return 0;
-	case RM_ENDED:
+	if (f->type == RM_ENDED && l->hello) {
 		l->how = LINK_ENDED;
 		return 0;
-	default:
-		return -EPROTO;
 	}
+	if (!l->hello || f->payload.n > CHUNK || !owed_event(&l->owed, f->type))
+		return -EPROTO;
+	cursor_init(&c, f->payload.p, f->payload.n);
+	if (f->type == GM_EXITED || f->type == GM_FAILED || f->type == GM_PACKED) {
+		id = cursor_u32(&c);
+		return c.failed ? -EPROTO : mux_hold(&l->mux, id, f->type, f->payload, INT64_MAX);
+	}
+	say_up(l, f->type, f->payload.p, f->payload.n);
+	return 0;
 }
 
 static void hear_mux(struct link *l)
@@ -509,6 +506,9 @@ static void turn(struct link *l)
 		hear_up(l);
 	l->orphan |= p[P_UP].revents & (POLLHUP | POLLERR);
 	say_due(l);
+	/* Whoever noticed it: nobody listens to its channel any more, and the remote is still to be told. */
+	if (l->orphan)
+		begin_end(l);
 	mux_alive(&l->mux, clock_mono_ns());
 	/* ssh asks whether the machine is there; this asks whether the guest is. */
 	if (!l->how &&

@@ -18,14 +18,15 @@
 	"w=need; if test -f \"$g\" && test -x \"$g\" && "                                  \
 	"x=$(sha256sum <\"$g\" 2>/dev/null); then "                                        \
 	"if test \"${x%% *}\" = \"$h\"; then w=have; fi; fi; "                             \
-	"echo; echo \"airlock $n $w\"; read -r a || exit 97; "                             \
+	"echo; i=0; while :; do echo \"airlock $n $w\"; read -r a || exit 97; "            \
 	"if test $w = need; then t=$d/.new-$$; rm -f \"$t\"; "                             \
 	"{ head -c \"$s\" >\"$t\"; } 2>/dev/null; "                                        \
 	"test \"$(($(wc -c <\"$t\")))\" -eq \"$s\" || { rm -f \"$t\"; f write \"$t\"; }; " \
 	"if x=$(sha256sum <\"$t\" 2>/dev/null); then "                                     \
 	"test \"${x%% *}\" = \"$h\" || { rm -f \"$t\"; f hash \"$t\"; }; fi; "             \
 	"chmod 700 \"$t\" && mv -f \"$t\" \"$g\" || f write \"$g\"; fi; "                  \
-	"\"$g\" --version >/dev/null 2>&1 || f noexec \"$g\"; "                            \
+	"\"$g\" --version >/dev/null 2>&1 && break; test -e \"$g\" && f noexec \"$g\"; "  \
+	"i=$((i+1)); test $i -lt 3 || f gone \"$g\"; w=need; done; "                       \
 	"echo \"airlock $n ready\"; exec \"$g\" remote"
 
 const char *script_command(void)

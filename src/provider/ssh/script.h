@@ -8,7 +8,8 @@
  *   -> <nonce> <sha256> <size> <system>-<processor>
  *   <- airlock <nonce> have | need | fail <word> <detail>
  *   -> go               (after "need": then the program's bytes, and nothing until the answer)
- *   <- airlock <nonce> ready | fail <word> <detail>
+ *   <- airlock <nonce> ready | need | fail <word> <detail>     (need: somebody removed it meanwhile, 'airlock env clean'; at most
+ *                                                               SCRIPT_TURNS times in all)
  *
  * The guest lies in ${XDG_CACHE_HOME:-~/.cache}/airlock/guest-<sha256>: a directory of the account alone (0700, its
  * owner's, no link), a file that is checked by size and hash and put there by one rename.
@@ -19,6 +20,7 @@
 #include "base/cursor.h"
 
 #define SCRIPT_NONCE 32 /* hex digits */
+#define SCRIPT_TURNS 3
 
 enum script_word {
 	SCRIPT_NOTHING, /* not yet */
