@@ -7,7 +7,7 @@ _airlock() {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} verb=${COMP_WORDS[1]} i words=
 	COMPREPLY=()
 	if [ "$COMP_CWORD" -eq 1 ]; then
-		mapfile -t COMPREPLY < <(compgen -W 'run exec shell ps logs stop runs diff apply discard recover audit rm prune unpack manifest env bridge policy serve company user agent project token preset image doctor version help' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W 'run exec shell ps logs stop runs diff apply discard recover audit rm prune unpack manifest env bridge policy serve access-map company user agent project token preset image doctor version help' -- "$cur")
 		return
 	fi
 	# After -- comes a command of its own.
@@ -478,6 +478,7 @@ _airlock() {
 	bridge) words="--upstream --credential-file --policy --listen --transport --token-file --run-id --quiet --help" ;;
 	policy) words="--policy --header --body-size --help list show check explain" ;;
 	serve) words="--listen --mode --public-url --host --trust-user --workspace-root --secrets-strict --cloud-managed --help" ;;
+	access-map) words="--json --help" ;;
 	company) words="--help" ;;
 	user) words="--admin --company --role --help" ;;
 	agent) words="--company --adapter --user --configure --status --help" ;;
@@ -487,7 +488,7 @@ _airlock() {
 	image) words="--name --ref --without --json --help" ;;
 	doctor) words="--quick --json --help" ;;
 	version) words="--help" ;;
-	help) words="--dump-options --help run exec shell ps logs stop runs diff apply discard recover audit rm prune unpack manifest env bridge policy serve company user agent project token preset image doctor version help" ;;
+	help) words="--dump-options --help run exec shell ps logs stop runs diff apply discard recover audit rm prune unpack manifest env bridge policy serve access-map company user agent project token preset image doctor version help" ;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 }

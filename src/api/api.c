@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/access.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/path.h"
@@ -45,6 +46,15 @@ static int compile(struct api *a, struct err *e)
 	return r;
 }
 
+static int make_access_map(struct api *a, struct err *e)
+{
+	json_t *j = access_map(e);
+
+	a->access_map = j ? json_dumps(j, JSON_COMPACT) : NULL;
+	json_decref(j);
+	return a->access_map ? 0 : err_set(e, ERR_NOMEM, "agent-access map: out of memory");
+}
+
 int api_open(struct api *a, const struct api_config *cfg, struct err *e)
 {
 	_cleanup_free_ char *db = NULL;
@@ -70,6 +80,8 @@ int api_open(struct api *a, const struct api_config *cfg, struct err *e)
 		r = compile(a, e);
 	if (r == 0)
 		r = openapi_build(&a->openapi, &a->openapi_len, e);
+	if (r == 0)
+		r = make_access_map(a, e);
 	if (r < 0)
 		api_done(a);
 	return r;
@@ -84,10 +96,12 @@ void api_done(struct api *a)
 	route_table_done(&a->routes);
 	free(a->by_index);
 	free(a->openapi);
+	free(a->access_map);
 	db_close(a->db);
 	state_done(&a->st);
 	a->by_index = NULL;
 	a->openapi = NULL;
+	a->access_map = NULL;
 	a->db = NULL;
 }
 

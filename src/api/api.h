@@ -74,6 +74,7 @@ struct api {
 	const struct api_route **by_index; /* owned; parallel to routes.v */
 	char *openapi;			   /* owned, made once */
 	size_t openapi_len;
+	char *access_map; /* owned, made once: outcomes of this build do not change while it runs */
 	struct peer_judge judge;
 	struct loop loop;
 	struct jobs *jobs;
@@ -123,6 +124,7 @@ int h_health(struct call *c);
 int h_ready(struct call *c);
 int h_metrics(struct call *c);
 int h_openapi(struct call *c);
+int h_agent_access(struct call *c);
 int h_whoami(struct call *c);
 int h_session_open(struct call *c);
 int h_session_close(struct call *c);

@@ -19,6 +19,7 @@ static const struct {
 	const char *name, *members;
 } answers[] = {
     {"Health", "status:string version:string"},
+    {"AgentAccess", "feature:string version:string build:string results:string capabilities:array"},
     {"Actor",
      "type:string source:string userId:string? agentId:string? companyId:string? runId:string? "
      "isInstanceAdmin:boolean memberships:array"},

@@ -41,6 +41,12 @@ int h_openapi(struct call *c)
 	return reply_out(c, 200);
 }
 
+int h_agent_access(struct call *c)
+{
+	(void)buf_puts(&c->out, c->api->access_map);
+	return reply_out(c, 200);
+}
+
 /* --- metrics ------------------------------------------------------------------------------ */
 
 static void counter(struct buf *b, const char *name, const char *help, uint64_t v)

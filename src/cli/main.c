@@ -33,6 +33,7 @@ static const struct opt *const t_diff[] = {opts_diff, opts_help, NULL};
 static const struct opt *const t_apply[] = {opts_apply, opts_help, NULL};
 static const struct opt *const t_discard[] = {opts_discard, opts_help, NULL};
 static const struct opt *const t_prune[] = {opts_prune, opts_help, NULL};
+static const struct opt *const t_access_map[] = {opts_access_map, opts_help, NULL};
 static const struct opt *const t_serve[] = {opts_serve, opts_help, NULL};
 static const struct opt *const t_user[] = {opts_user, opts_help, NULL};
 static const struct opt *const t_agent[] = {opts_agent, opts_help, NULL};
@@ -89,6 +90,10 @@ static const char image_text[] =
 static const char serve_text[] =
     "Starts airlockd, which see. Without --mode whoever can connect is the local board, so it listens on loopback only.\n";
 
+static const char access_map_text[] =
+    "For each capability of the daemon: its operations, whom they are for, under which policy, and what the tests of this very\n"
+    "build said. What was not tried with this build is 'not-run'. A daemon serves the same at /api/agent-access.\n";
+
 static const char token_text[] =
     "create prints a key once: 'airlock token create --user NAME' or '--agent NAME'. run prints a token that proves one run of\n"
     "an agent. rotate-seal makes a new sealing key and seals every secret anew.\n";
@@ -132,6 +137,8 @@ static const struct verb verbs[] = {
      "what a bridge lets through, and why", t_policy, policy_text},
     {"serve", cmd_serve, "[options]", "run the daemon that serves the operators' API", t_serve,
      serve_text},
+    {"access-map", cmd_access_map, "[--json]",
+     "what agents may do, and what tests of this build said of it", t_access_map, access_map_text},
     {"company", cmd_company, "add NAME | list | rm NAME", "companies of the daemon", t_plain, NULL},
     {"user", cmd_user,
      "add NAME | list | join NAME | leave NAME | promote NAME | demote NAME | rm NAME",

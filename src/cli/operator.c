@@ -1,5 +1,5 @@
 /*
- * serve, company, user, agent, project, token: what an operator sets up for airlockd, on the host itself.
+ * serve, access-map, company, user, agent, project, token: what an operator sets up for airlockd, on the host itself.
  *
  * These verbs work on the daemon's database directly: whoever may write the state directory is the operator. A new token is
  * printed once, alone on stdout; what is kept is its digest.
@@ -39,6 +39,10 @@ const struct opt opts_serve[] = {
     {"workspace-root", 0, "NAME=DIR", "below it workspaces of runs may lie (repeatable)", 8},
     {"secrets-strict", 0, NULL, "credentials among envVars must be secret references", 6},
     {"cloud-managed", 0, NULL, "rows with a platform marker are the platform's", 7},
+    {NULL, 0, NULL, NULL, 0},
+};
+const struct opt opts_access_map[] = {
+    {"json", 0, NULL, "as the daemon serves it", 1},
     {NULL, 0, NULL, NULL, 0},
 };
 const struct opt opts_user[] = {
@@ -184,11 +188,23 @@ static int set_nothing(void *arg, const struct opt *o, const char *value, struct
 	return 0;
 }
 
+/* Becomes airlockd: no return but for a failure. */
+static int become_daemon(char **argv, struct err *e)
+{
+	static char name[] = "airlockd";
+	_cleanup_free_ char *path = NULL;
+	int r = self_helper(name, &path, e);
+
+	if (r < 0)
+		return r;
+	argv[0] = name;
+	(void)execv(path, argv);
+	return err_sys(e, errno, "start %s", path);
+}
+
 int cmd_serve(int argc, char **argv)
 {
 	static const struct opt *const tables[] = {opts_serve, opts_help, NULL};
-	static char name[] = "airlockd";
-	_cleanup_free_ char *path = NULL;
 	struct err e = ERR_INIT;
 	bool help = false;
 	struct opt_parse p = {.tables = tables, .verb = "serve", .set = set_nothing, .arg = &help};
@@ -201,11 +217,48 @@ int cmd_serve(int argc, char **argv)
 	if (r == 0 && help)
 		return cmd_help(2, (char *[]){(char *)(uintptr_t) "help", argv[0]});
 	if (r == 0)
-		r = self_helper("airlockd", &path, &e);
-	if (r)
-		return cli_fail(&e);
-	argv[0] = name;
-	(void)execv(path, argv);
-	(void)err_sys(&e, errno, "start %s", path);
-	return cli_fail(&e);
+		r = become_daemon(argv, &e);
+	return r < 0 ? cli_fail(&e) : 0;
+}
+
+/* --- access-map --------------------------------------------------------------------------- */
+
+struct map_opts {
+	bool json, help;
+};
+
+static int set_map(void *arg, const struct opt *o, const char *value, struct err *e)
+{
+	struct map_opts *m = arg;
+
+	(void)value;
+	(void)e;
+	if (strcmp(o->name, "help") == 0)
+		m->help = true;
+	else
+		m->json = true;
+	return 0;
+}
+
+/* The daemon's program prints it: the map is of that build, and this one has no route table. */
+int cmd_access_map(int argc, char **argv)
+{
+	static const struct opt *const tables[] = {opts_access_map, opts_help, NULL};
+	static char map[] = "--access-map", json[] = "--json";
+	struct err e = ERR_INIT;
+	struct map_opts m = {0};
+	struct opt_parse p = {.tables = tables, .verb = "access-map", .set = set_map, .arg = &m};
+	char *words[] = {NULL, map, NULL, NULL};
+	int r = opt_parse(&p, argc - 1, argv + 1, &e);
+
+	if (r == 0 && strv_len(p.words))
+		r = err_set(&e, ERR_USAGE, "access-map takes options only, not the word %.80s",
+			    p.words[0]);
+	strv_free(p.words);
+	if (r == 0 && m.help)
+		return cmd_help(2, (char *[]){(char *)(uintptr_t) "help", argv[0]});
+	words[2] = m.json ? json : NULL;
+	if (r == 0)
+		r = become_daemon(words, &e);
+	return r < 0 ? cli_fail(&e) : 0;
 }

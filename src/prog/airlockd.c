@@ -14,6 +14,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "api/access.h"
 #include "api/api.h"
 #include "api/jobs.h"
 #include "api/runs.h"
@@ -37,7 +38,7 @@ struct options {
 	const char *hosts[HOSTS_MAX + 1];
 	size_t hosts_len;
 	struct api_config cfg;
-	bool openapi, job, help;
+	bool openapi, access_map, json, job, help;
 };
 
 /* What the loop's callbacks need: one daemon a process. */
@@ -65,6 +66,8 @@ static const char usage[] =
     "                       company, or with COMPANY-ID/NAME for one (repeatable); none: no such runs\n"
     "  --secrets-strict     credentials among envVars must be secret references\n"
     "  --cloud-managed      rows with a platform marker are the platform's\n"
+    "  --access-map         print what agents may do, and what the tests of this build said of it, and end;\n"
+    "                       with --json as JSON\n"
     "  --openapi            print the OpenAPI document and end\n"
     "  --help, --version\n";
 
@@ -131,6 +134,10 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
 			o->cfg.cloud_managed = true;
 		else if (IS("--openapi"))
 			o->openapi = true;
+		else if (IS("--access-map"))
+			o->access_map = true;
+		else if (IS("--json"))
+			o->json = true;
 		else if (IS("--job"))
 			o->job = true;
 		else if (IS("--help") || IS("-h"))
@@ -328,6 +335,24 @@ static int print_openapi(struct err *e)
 	return r;
 }
 
+static int print_access_map(bool as_json, struct err *e)
+{
+	_cleanup_buf_ struct buf text = BUF_INIT((size_t)4 << 20);
+	_cleanup_free_ char *json = NULL;
+	json_t *j = access_map(e);
+	int r = j ? 0 : -ENOMEM;
+
+	if (r == 0 && as_json)
+		json = json_dumps(j, JSON_INDENT(2));
+	if (r == 0 && (as_json ? !json : access_text(j, &text) < 0))
+		r = err_set(e, ERR_NOMEM, "agent-access map: out of memory");
+	json_decref(j);
+	if (r == 0 && (fputs(as_json ? json : buf_text(&text), stdout) < 0 ||
+		       (as_json && putchar('\n') < 0) || fflush(stdout) < 0))
+		r = err_sys(e, errno, "write the agent-access map");
+	return r;
+}
+
 int main(int argc, char **argv)
 {
 	struct options o = {0};
@@ -344,8 +369,12 @@ int main(int argc, char **argv)
 	}
 	if (r == 0 && o.job)
 		return job_main();
+	if (r == 0 && o.json && !o.access_map)
+		r = err_set(&e, ERR_USAGE, "--json goes with --access-map");
 	if (r == 0)
-		r = o.openapi ? print_openapi(&e) : run(&o, &e);
+		r = o.openapi	   ? print_openapi(&e)
+		    : o.access_map ? print_access_map(o.json, &e)
+				   : run(&o, &e);
 	if (r < 0)
 		(void)fprintf(stderr, "airlockd: %s\n", e.text);
 	return r < 0 ? err_exit_status(e.code) : 0;

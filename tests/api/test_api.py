@@ -11,14 +11,17 @@ import os
 import re
 import select
 import signal
+import shutil
 import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+import verdicts  # noqa: E402
 from daemon_box import DEADLINE, NATIVE, NOBODY, SSH, Daemon, Fixture, programs, wait_for  # noqa: E402
 
 PROGRAMS = programs()
@@ -326,7 +329,10 @@ class Actors(Case):
     """AA, section 1."""
 
     def test_every_route_for_every_actor(self):
-        """Generated from the document: each route x each actor; the same denial whether an id exists or not (1, 2, 3, 9, 41, 53, 74)."""
+        """Generated from the document: each route x each actor; the same denial whether an id exists or not (1, 2, 3, 9, 41, 53, 74).
+
+        CF-01, CP-01, PR-01, AS-01, AS-03: what is not for an actor is denied, whatever is asked of it.
+        """
         texts = {
             "read": {"N": "Board access required", "A": "Board access required", "J": "Board access required",
                      "U": "Company membership or instance admin access required"},
@@ -349,7 +355,8 @@ class Actors(Case):
                 if method != "get" and body is None:
                     body = {}
                 for who, text in texts[op["x-airlock-guard"]].items():
-                    got = set()
+                    got, name = set(), f"{method.upper()} {pattern}"
+                    verdicts.denial(name, who, "failed")
                     for kind in (ids, {k: NOBODY for k in ids}):
                         path = re.sub(r"\{(\w+)\}", lambda m, kind=kind: kind[m.group(1)], pattern)
                         r = f.ask(who, method.upper(), path, body)
@@ -358,10 +365,73 @@ class Actors(Case):
                         got.add((r.status, r.body))
                         n += 1
                     self.assertEqual(len(got), 1)
+                    if {s for s, _ in got} == {403} and json.loads(got.pop()[1])["error"] == text:
+                        verdicts.shown(name, who)
         self.assertGreater(n, 150)
         # Nothing came of any of them.
         self.assertEqual(f.ask("I", "GET", "/api/environments/" + env["id"]).json, env)
         self.assertEqual(db().execute("select count(*) from env_leases").fetchone(), (0,))
+
+    def test_access_map_names_every_route(self):
+        """CF-01, CP-01, PR-01, AS-01: the map is the route table, and what it says of agents is what they meet."""
+        doc = d.ask("GET", "/api/openapi.json").json
+        self.refused(f.ask("J", "GET", "/api/agent-access"), 403, "Board access required")
+        m = f.ask("M", "GET", "/api/agent-access").json
+        self.assertEqual([c["id"].partition("/")[2] for c in m["capabilities"]],
+                         ["configuration", "capabilities", "probe", "assignment", "images", "operation"])
+        ops = [o for c in m["capabilities"] for o in c["operations"]]
+        self.assertEqual(sorted(o["operation"] for o in ops),
+                         sorted(f"{k.upper()} {p}" for p, v in doc["paths"].items() for k in v))
+        for o in ops:
+            method, pattern = o["operation"].split()
+            guard = doc["paths"][pattern][method.lower()]["x-airlock-guard"]
+            self.assertEqual((o["guard"], o["agentAccess"]), (guard, {"open": "open", "known": "own"}.get(guard, "denied")))
+        # What an agent may use at all, besides looking at itself: the choice among permitted targets, no making and no ending.
+        own = {o["operation"] for o in ops if o["agentAccess"] == "own"}
+        self.assertEqual(own, {"GET /api/actor", "GET /api/agents/{id}", "PATCH /api/agents/{id}", "GET /api/projects/{id}",
+                               "PATCH /api/projects/{id}"})
+        at = {o["operation"]: c["id"] for c in m["capabilities"] for o in c["operations"]}
+        for op, c in (("GET /api/companies/{companyId}/environments", "configuration"), ("POST /api/environments/{id}/probe", "probe"),
+                      ("GET /api/companies/{companyId}/environments/capabilities", "capabilities"),
+                      ("PATCH /api/agents/{id}", "assignment"), ("POST /api/environments/{id}/runs", "operation")):
+            self.assertEqual(at[op].partition("/")[2], c)
+
+    def test_access_map_tells_of_this_build_only(self):
+        """Outcomes come from a file that names this very program; nothing says passed without it."""
+        with tempfile.TemporaryDirectory(prefix="airlock-map-", dir="/tmp") as top:
+            for name in ("airlock", "airlockd"):
+                shutil.copy(f"{PROGRAMS}/{name}", top)
+            path, build = top + "/access-results.json", verdicts.build_id(top)
+
+            def ask():
+                m = json.loads(subprocess.run([top + "/airlock", "access-map", "--json"], capture_output=True, check=True).stdout)
+                c = m["capabilities"][0]
+                return m["results"], c["verification"]["outcome"], {k["id"]: k["outcome"] for k in c["verification"]["checks"]}, c
+
+            self.assertEqual(ask()[:2], ("absent", "not-run"))
+            verdicts.write(path, build, [{"id": "CF-01", "test": "t.a", "outcome": "passed"}],
+                           {("GET /api/environments/{id}", "agent_jwt"): "passed"})
+            state, whole, checks, c = ask()
+            self.assertEqual((state, whole, checks["CF-01"], checks["CF-02"]), ("current", "partial", "passed", "not-run"))
+            one = next(o for o in c["operations"] if o["operation"] == "GET /api/environments/{id}")
+            self.assertEqual((one["denied"]["agent_jwt"], one["denied"]["agent_key"]), ("passed", "not-run"))
+            # A second test that failed is not outvoted; what was skipped says nothing.
+            verdicts.write(path, build, [{"id": "CF-01", "test": "t.b", "outcome": "failed"},
+                                              {"id": "CF-02", "test": "t.c", "outcome": "skipped"}], {})
+            _, whole, checks, _ = ask()
+            self.assertEqual((whole, checks["CF-01"], checks["CF-02"]), ("failed", "failed", "not-run"))
+            text = subprocess.run([top + "/airlock", "access-map"], capture_output=True, check=True, text=True).stdout
+            self.assertIn("    CF-01: failed (2 tests)\n", text)
+            with open(path, encoding="ascii") as file:
+                good = file.read()
+            forged = json.loads(good)
+            forged["checks"][1]["outcome"] = "passed"
+            other = verdicts.sealed({**json.loads(good), "build": "0" * 40})
+            for content, state in ((json.dumps(forged), "damaged"), (good[:-20], "damaged"), ("", "damaged"), ("[]", "damaged"),
+                                   (json.dumps(other), "other_build"), (" " * (2 << 20), "damaged")):
+                with open(path, "w", encoding="ascii") as file:
+                    file.write(content)
+                self.assertEqual(ask()[:2], (state, "not-run"))
 
     def test_case_42_an_agent_hears_of_its_body_first(self):
         path = f"/api/companies/{f.c1}/environments/probe-config"
@@ -514,6 +584,7 @@ class Environments(Case):
         return f"/api/companies/{f.c1}/environments"
 
     def test_case_5_6_7_views(self):
+        """CF-01, CF-04, CF-05: a restricted reader sees no configuration, variables or metadata; nobody sees the private record."""
         e = f.make("viewed", "ssh", SSH, envVars={"K": "v"}, metadata={"note": 1})
         whole = f.ask("I", "GET", "/api/environments/" + e["id"]).json
         self.assertEqual(whole["config"]["privateKey"], None)
@@ -549,6 +620,29 @@ class Environments(Case):
         self.assertEqual(ask("I")[0][0][1], "kept 4")
         self.assertEqual(f.ask("I", "DELETE", f"/api/environments/{two['id']}").status, 200)
         self.assertEqual((ask("I")[0][0][0], ask("I")[1]), (one["id"], str(total)))
+
+    def test_what_is_read_of_a_company_carries_no_environment(self):
+        """CF-06: nothing that is served is a package, and of an environment what is about a company has at most the id."""
+        e = f.make("cf06-name", "ssh", {**SSH, "host": "cf06-host"}, envVars={"CF06_VAR": "cf06-value"}, metadata={"note": "cf06-note"})
+        con = db()
+        con.execute("update envs set proof=? where id=?", (json.dumps({"version": 1, "companyId": f.c1, "mark": "cf06-proof"}), e["id"]))
+        con.commit()
+        self.assertEqual(f.ask("M", "PATCH", "/api/projects/" + f.project, {"executionWorkspacePolicy": {"environmentId": e["id"]}}).status, 200)
+        doc, n = d.ask("GET", "/api/openapi.json").json, 0
+        for pattern, methods in doc["paths"].items():
+            self.assertNotRegex(pattern, "(?i)export|import|package|archive|backup")
+            # Of an environment, a run or a lease itself speak their own routes.
+            if "get" not in methods or re.search("/environments?|/environment-leases|/runs/|/activity|/events", pattern):
+                continue
+            for who in "IM":
+                at = f.agent if "/agents/" in pattern else f.project
+                body = f.ask(who, "GET", pattern.replace("{companyId}", f.c1).replace("{id}", at)).body
+                for word in (b"cf06-name", b"cf06-host", b"CF06_VAR", b"cf06-value", b"cf06-note", b"cf06-proof"):
+                    self.assertNotIn(word, body, pattern)
+                n += 1
+        self.assertGreater(n, 10)
+        self.assertNotIn(b"cf06-proof", f.ask("I", "GET", "/api/environments/" + e["id"]).body)
+        self.assertEqual(f.ask("I", "DELETE", "/api/environments/" + e["id"]).status, 200)
 
     def test_case_11_unknown_members(self):
         r = f.ask("I", "POST", self.path, {"name": "x", "driver": "ssh", "config": SSH, "bogus": 1})
@@ -789,6 +883,7 @@ class Assignment(Case):
     """AS-01, AS-03: section 8."""
 
     def test_case_68_an_agent_chooses_for_itself(self):
+        """AS-01, AS-03: among what is permitted; protected configuration is denied."""
         e = f.make("a68", "ssh", SSH)
         path = "/api/agents/" + f.agent
         for who in "AJ":
@@ -815,6 +910,7 @@ class Assignment(Case):
                          "RESPONSIBLE_USER_UNAVAILABLE")
 
     def test_case_69_others_need_a_grant(self):
+        """AS-01."""
         self.assertEqual(f.ask("A", "PATCH", "/api/agents/" + f.other, {"defaultEnvironmentId": None}).status, 403)
         for who in "AM":
             for gone in (f.foreign, NOBODY, "x"):
@@ -828,6 +924,7 @@ class Assignment(Case):
         self.assertEqual(f.ask("I", "PATCH", "/api/agents/" + f.other, {}).status, 404)
 
     def test_case_70_72_projects(self):
+        """AS-01, AS-03."""
         path = "/api/projects/" + f.project
         e = f.make("p70", "ssh", SSH)
         con = db()
@@ -845,6 +942,7 @@ class Assignment(Case):
         self.assertEqual(f.ask("M", "GET", path).json["executionWorkspacePolicy"], {"environmentId": None})
 
     def test_case_73_on_behalf_of_a_viewer(self):
+        """AS-01."""
         a = d.cli("agent", "add", "for-viewer", "--company", "C1", "--user", "viewer")
         token = d.cli("token", "create", "--agent", a)
         r = d.ask("PATCH", "/api/projects/" + f.project, {"executionWorkspacePolicy": None}, token)
@@ -855,6 +953,7 @@ class Assignment(Case):
         self.refused(r, 403, "The responsible user has no active membership", "RESPONSIBLE_USER_UNAVAILABLE")
 
     def test_case_74_settings(self):
+        """AS-01."""
         self.refused(f.ask("M", "PATCH", "/api/instance/settings", {"defaultEnvironmentId": None}), 403, "Instance admin access required")
         self.refused(f.ask("I", "PATCH", "/api/instance/settings", {"defaultEnvironmentId": NOBODY}), 422, "Environment not found.")
 
@@ -1082,4 +1181,4 @@ class Modes(Case):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
+    verdicts.main([sys.argv[0], *sys.argv[2:]], "test_api", PROGRAMS)

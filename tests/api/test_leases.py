@@ -19,6 +19,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+import verdicts  # noqa: E402
 from daemon_box import DEADLINE, NATIVE, NOBODY, SSH, Daemon, Fixture, Watcher, programs, wait_for  # noqa: E402
 
 PROGRAMS = programs()
@@ -692,6 +693,7 @@ class Qualification(Case):
         self.assertEqual(self.read(env, company), {"state": "unqualified", "reason": reason})
 
     def test_case_43_23_25_49_recorded_and_invalidated(self):
+        """PR-03, PR-06, PR-08, CF-03: bound to all it was measured with; reading makes nothing."""
         env, r = self.qualified("q-one")
         self.assertNotIn(b"measured", r.body)
         self.assertEqual(r.json["details"]["metadata"]["imageMutable"], False)
@@ -738,6 +740,7 @@ class Qualification(Case):
         self.unqualified(env, "never_measured")
 
     def test_case_50_47_accounts_and_companies(self):
+        """PR-02, PR-03, PR-08."""
         secret = f.ask("I", "POST", f"/api/companies/{f.c1}/secrets", {"name": "q-secret", "value": "one"}).json
         env = f.make("q-acc", "sandbox", {**NATIVE, "image": "q0"},
                      envVars={"TOKEN": {"type": "secret_ref", "secretId": secret["id"], "version": "latest"}})
@@ -766,6 +769,7 @@ class Qualification(Case):
         self.unqualified(env, "never_measured")
 
     def test_changed_image_fails_the_probe(self):
+        """PR-08."""
         env, _ = self.qualified("q-bad")
         marker = f"{d.dir}/airlock/images/{self.images[0][7:]}/tree/etc/marker"
         with open(marker, "wb") as file:
@@ -840,6 +844,7 @@ class Probes(Case):
     """PR-01, PR-02, PR-05, PR-08, RT-02, B-09."""
 
     def test_saved(self):
+        """PR-01, PR-02, PR-08, RT-02, B-09."""
         env = f.make("p-saved", "sandbox", NATIVE)
         r = f.ask("I", "POST", f"/api/environments/{env['id']}/probe?companyId={f.c1}", {}).json
         self.assertEqual((r["ok"], r["driver"], r["details"]["provider"]), (True, "sandbox", "native"), r)
@@ -874,6 +879,7 @@ class Probes(Case):
         self.assertEqual((r["ok"], r["summary"]), (False, "SSH probe failed for u@h."))
 
     def test_case_48_draft(self):
+        """PR-01, PR-05."""
         path = f"/api/companies/{f.c1}/environments/probe-config"
         before = len(rows()), len(f.ask("I", "GET", f"/api/companies/{f.c1}/environments").json)
         r = f.ask("I", "POST", path, {"driver": "sandbox", "config": NATIVE})
@@ -1046,4 +1052,4 @@ class Clients(Case):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
+    verdicts.main([sys.argv[0], *sys.argv[3:]], "test_leases/" + sys.argv[2], PROGRAMS)

@@ -16,6 +16,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+import verdicts  # noqa: E402
 from daemon_box import DEADLINE, NATIVE, NOBODY, SSH, Daemon, Fixture, Watcher, programs, wait_for  # noqa: E402
 
 PROGRAMS = programs()
@@ -139,6 +140,18 @@ class Runs(unittest.TestCase):
         self.assertTrue(out.startswith(b"v 1\n"), out)
         self.assertNotIn(b"eth", out)
         self.end(r.json["id"])
+
+    def test_a_run_is_told_its_own_place(self):
+        """CP-02: its context was chosen by the server; the listing of what there is does not reach it."""
+        run = self.start("env | sort; ls -A /; cat /proc/net/tcp /proc/net/unix 2>/dev/null | wc -l")
+        out = self.text(self.log(run), "stdout").decode()
+        self.end(run)
+        v = dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
+        self.assertEqual((v["PAPERCLIP_RUN_ID"], v["PWD"], v["HOME"]), (run, "/workspace", "/home/agent"))
+        for word in (self.env["id"], self.env["name"], f.c1, f.c2, d.dir, top, *(t for t in f.token.values() if t), str(d.port)):
+            self.assertNotIn(word, out)
+        r = d.ask("GET", f"/api/companies/{f.c1}/environments/capabilities", token=f.token["J"])
+        self.assertEqual(r.status, 403)
 
     def test_log_as_it_comes(self):
         """A lone watcher gets what is printed when it is, not when something else happens."""
@@ -617,4 +630,4 @@ class CommandLine(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
+    verdicts.main([sys.argv[0], *sys.argv[3:]], "test_runs/" + sys.argv[2], PROGRAMS)
