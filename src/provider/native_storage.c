@@ -84,6 +84,27 @@ struct removal {
 
 static int remove_dir(struct removal *rm, int at, const char *name, unsigned depth);
 
+/* -EXDEV: it lies at the top now, and the caller of all starts again with it. */
+static int move_up(struct removal *rm, int at, const char *name)
+{
+	/* Of a directory with a new parent the kernel rewrites "..", so its owner must be allowed to write into it. */
+	_cleanup_fd_ int fd = open_any_dir(at, name);
+
+	if (fd < 0)
+		return fd == -ENOENT ? 0 : fd;
+	if (fchmod(fd, 0700) < 0 && errno != EPERM)
+		return -errno;
+	for (;;) {
+		char up[32];
+
+		(void)snprintf(up, sizeof(up), ".deep-%u", rm->moved++);
+		if (renameat2(at, name, rm->top, up, RENAME_NOREPLACE) == 0)
+			return -EXDEV;
+		if (errno != EEXIST)
+			return -errno;
+	}
+}
+
 static int remove_entry(struct removal *rm, int at, const char *name, unsigned depth)
 {
 	if (*rm->budget == 0 || clock_mono_ns() > rm->until_ns)
@@ -94,17 +115,7 @@ static int remove_entry(struct removal *rm, int at, const char *name, unsigned d
 	}
 	if (errno != EISDIR && errno != EPERM)
 		return errno == ENOENT ? 0 : -errno;
-	if (depth < DEPTH_MAX)
-		return remove_dir(rm, at, name, depth);
-	for (;;) {
-		char up[32];
-
-		(void)snprintf(up, sizeof(up), ".deep-%u", rm->moved++);
-		if (renameat2(at, name, rm->top, up, RENAME_NOREPLACE) == 0)
-			return -EXDEV; /* the caller of all starts again with what was moved up */
-		if (errno != EEXIST)
-			return -errno;
-	}
+	return depth < DEPTH_MAX ? remove_dir(rm, at, name, depth) : move_up(rm, at, name);
 }
 
 static int remove_dir(struct removal *rm, int at, const char *name, unsigned depth)
@@ -189,6 +200,10 @@ static int move_parts(int lease, int trash, const char *id)
 	return 0;
 }
 
+/*
+ * What cannot be removed stays for 'airlock prune', which names it. It is another lease's, perhaps made so by what
+ * ran there: it must neither fail this lease's release nor keep the rest of the trash on the disk.
+ */
 static int sweep(int trash, unsigned *budget)
 {
 	int copy = fcntl(trash, F_DUPFD_CLOEXEC, 3);
@@ -202,10 +217,10 @@ static int sweep(int trash, unsigned *budget)
 		return -ENOMEM;
 	}
 	rewinddir(d);
-	while (r == 0 && (ent = readdir(d)))
+	while (r != -EAGAIN && (ent = readdir(d)))
 		if (strcmp(ent->d_name, ".") != 0 && strcmp(ent->d_name, "..") != 0)
 			r = remove_until(trash, ent->d_name, budget, until);
-	return r == -EAGAIN ? 0 : r;
+	return 0;
 }
 
 int storage_destroy(const char *lease_dir, const char *trash, unsigned budget, struct err *e)

@@ -17,7 +17,7 @@ int storage_make(const char *lease_dir, uid_t uid, gid_t gid, struct err *e);
 /*
  * Moves all of it to `trash` (a directory on the same file system, or NULL: it is removed on the
  * spot) and removes up to `budget` entries of what lies in trash, for half a second at most; the rest is for the
- * next call.
+ * next call. What lies in trash and cannot be removed is no failure: it is not this lease's.
  */
 int storage_destroy(const char *lease_dir, const char *trash, unsigned budget, struct err *e);
 /* Removes name below dirfd, whatever it is. Stops at the budget (-EAGAIN). 0 if absent. */

@@ -1,6 +1,9 @@
 /* The filter that is installed, call by call: what is refused, how, and what must go on working. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/btrfs.h>
+#include <linux/fs.h>
+#include <linux/fscrypt.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -93,6 +96,18 @@ static const struct {
     {"tiocsti, high bit", SYS_ioctl, {0, TIOCSTI | HIGH, 0}, EPERM},
     {"tioclinux", SYS_ioctl, {0, TIOCLINUX, 0}, EPERM},
     {"other ioctl", SYS_ioctl, {999, TIOCGWINSZ, 0}, EBADF},
+    /* what makes storage that cannot be removed, and its neighbours that cp and git use */
+    {"btrfs subvolume", SYS_ioctl, {999, BTRFS_IOC_SUBVOL_CREATE, 0}, ENOTTY},
+    {"btrfs read-only snapshot", SYS_ioctl, {999, BTRFS_IOC_SNAP_CREATE_V2, 0}, ENOTTY},
+    {"btrfs subvolume flags, high bit",
+     SYS_ioctl,
+     {999, BTRFS_IOC_SUBVOL_SETFLAGS | HIGH, 0},
+     ENOTTY},
+    {"fscrypt policy", SYS_ioctl, {999, FS_IOC_SET_ENCRYPTION_POLICY, 0}, ENOTTY},
+    {"fscrypt key", SYS_ioctl, {999, FS_IOC_ADD_ENCRYPTION_KEY, 0}, ENOTTY},
+    {"clone of a file", SYS_ioctl, {999, FICLONE, 0}, EBADF},
+    {"clone of a range", SYS_ioctl, {999, FICLONERANGE, 0}, EBADF},
+    {"inode flags", SYS_ioctl, {999, FS_IOC_GETFLAGS, 0}, EBADF},
     /* personality */
     {"personality query", SYS_personality, {0xffffffff}, 0},
     {"personality no randomisation", SYS_personality, {0x0040000}, 0},

@@ -10,7 +10,10 @@
  */
 #include <errno.h>
 #include <linux/audit.h>
+#include <linux/btrfs.h>
 #include <linux/filter.h>
+#include <linux/fs.h>
+#include <linux/fscrypt.h>
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <seccomp.h>
@@ -96,6 +99,17 @@ static void guest_prelude(struct prog *p)
 	at = rule(p, SYS_ioctl, 1);
 	when(p, BPF_JEQ, TIOCSTI, REFUSE(EPERM));
 	when(p, BPF_JEQ, TIOCLINUX, REFUSE(EPERM));
+	/*
+	 * What btrfs and fscrypt give to any owner of a directory makes storage that its owner cannot remove again: a read-only
+	 * snapshot, names under a key that is gone. Of these only the clones that cp and git use are there.
+	 */
+	when(p, BPF_JEQ, FICLONE, SECCOMP_RET_ALLOW);
+	when(p, BPF_JEQ, FICLONERANGE, SECCOMP_RET_ALLOW);
+	when(p, BPF_JEQ, FIDEDUPERANGE, SECCOMP_RET_ALLOW);
+	when(p, BPF_JEQ, FS_IOC_SET_ENCRYPTION_POLICY, REFUSE(ENOTTY));
+	when(p, BPF_JEQ, FS_IOC_ADD_ENCRYPTION_KEY, REFUSE(ENOTTY));
+	emit(p, BPF_ALU | BPF_AND | BPF_K, 0xff << _IOC_TYPESHIFT, 0, 0);
+	when(p, BPF_JEQ, BTRFS_IOCTL_MAGIC << _IOC_TYPESHIFT, REFUSE(ENOTTY));
 	rule_end(p, at, SECCOMP_RET_ALLOW);
 
 	/* A new user namespace gives all capabilities over new ones, and with them kernel attack surface. */
