@@ -1,12 +1,11 @@
 /* accessresults.c: what the verification tests wrote about a build; access.h says what that is worth. */
-#include <fcntl.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "api/access.h"
+#include "api/jsonfile.h"
 #include "base/cleanup.h"
 #include "base/str.h"
 
@@ -27,27 +26,6 @@ static const char *text_of(const json_t *j, const char *key)
 	const char *t = json_string_value(json_object_get(j, key));
 
 	return t ? t : "";
-}
-
-static json_t *read_json(const char *path)
-{
-	_cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-	_cleanup_free_ char *text = NULL;
-	struct stat st;
-	size_t n = 0;
-
-	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
-	    (size_t)st.st_size > ACCESS_RESULTS_MAX)
-		return NULL;
-	text = malloc((size_t)st.st_size + 1);
-	while (text && n < (size_t)st.st_size) {
-		ssize_t got = read(fd, text + n, (size_t)st.st_size - n);
-
-		if (got <= 0)
-			return NULL;
-		n += (size_t)got;
-	}
-	return text ? json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL) : NULL;
 }
 
 /* SHA-256 of the canonical form of everything but the digest itself. */
@@ -74,8 +52,8 @@ enum access_state access_results_read(const char *path, const char *build, json_
 	*ret = NULL;
 	if (!path || access(path, F_OK) < 0)
 		return ACCESS_ABSENT;
-	j = read_json(path);
-	if (json_is_object(j) && is_whole(j))
+	j = jsonfile_read(path, ACCESS_RESULTS_MAX);
+	if (j && is_whole(j))
 		s = build[0] && strcmp(text_of(j, "build"), build) == 0 ? ACCESS_CURRENT
 									: ACCESS_OTHER_BUILD;
 	if (s == ACCESS_CURRENT)

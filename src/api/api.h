@@ -36,6 +36,7 @@ struct api_config {
 	struct peer_users trusted; /* local_trusted, TCP: further users who are the local board */
 	bool tcp;		   /* listens on an address, so browsers can reach it */
 	bool cloud_managed;	   /* environments with a platform marker are the platform's */
+	const char *managed_config; /* path of the platform's document (managed.h), or NULL */
 	bool secrets_strict;	   /* credentials among envVars must be references */
 };
 

@@ -55,7 +55,7 @@ static const struct {
     {"SecretRefs", "refs:array"},
     {"Capabilities", "adapters:array drivers:object sandboxProviders:object"},
     {"ProbeResult", "ok:boolean driver:string summary:string details:object?"},
-    {"Qualification", "state:string reason:string platform:object"},
+    {"Qualification", "state:string by:string reason:string platform:object"},
     {"Settings", "defaultEnvironmentId:string?"},
     {"Agent",
      "id:string companyId:string name:string adapterType:string status:string "

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/environments.h"
+#include "api/managed.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"
@@ -242,9 +243,10 @@ static struct qualification_bound bound_of(const json_t *j)
 }
 
 /* Computed from rows alone: nothing is leased, provisioned or unsealed (PR-06). */
-static enum qualification judge(struct db *db, const struct environment_row *row,
+static enum qualification judge(struct call *c, const struct environment_row *row,
 				const char *company, const json_t *proof, struct err *e)
 {
+	struct db *db = c->api->db;
 	struct qualification_bound was = bound_of(proof);
 	struct qualify_ticket t = {0};
 	struct qualification_now now = {.archived = strcmp(row->status, "active") != 0};
@@ -262,8 +264,7 @@ static enum qualification judge(struct db *db, const struct environment_row *row
 							 .config = t.config_print,
 							 .secrets = t.secret_print,
 							 .custom_image = ""};
-		/* No provisioner configures this daemon, so none covers anything: a marker is not enough (PR-07). */
-		now.platform_covers = false;
+		now.platform_covers = managed_covers(c, row);
 		q = qualification_judge(&now, proof ? &was : NULL, cleaned);
 	}
 	qualify_done(&t);
@@ -286,15 +287,17 @@ int h_env_qualification(struct call *c)
 		    company[0] ? "Company not found"
 			       : "companyId query parameter is required for qualification.");
 	proof = row.proof ? json_loads(row.proof, 0, NULL) : NULL;
-	q = judge(c->api->db, &row, company, proof, &e);
+	q = judge(c, &row, company, proof, &e);
 	if (q == QUALIFICATION_COUNT) {
 		json_decref(proof);
 		return reply_failed(c, &e);
 	}
-	answer = q == QUALIFIED ? json_pack("{s:s,s:O}", "state", "qualified", "platform",
-					    json_object_get(proof, "platform"))
-				: json_pack("{s:s,s:s}", "state", "unqualified", "reason",
-					    qualification_word(q));
+	answer =
+	    q == QUALIFIED ? json_pack("{s:s,s:s,s:O}", "state", "qualified", "by", "probe",
+				       "platform", json_object_get(proof, "platform"))
+	    : q == QUALIFIED_BY_PLATFORM
+		? json_pack("{s:s,s:s}", "state", "qualified", "by", "platform_configuration")
+		: json_pack("{s:s,s:s}", "state", "unqualified", "reason", qualification_word(q));
 	json_decref(proof);
 	return reply_json(c, 200, answer);
 }

@@ -39,6 +39,7 @@ const struct opt opts_serve[] = {
     {"workspace-root", 0, "NAME=DIR", "below it workspaces of runs may lie (repeatable)", 8},
     {"secrets-strict", 0, NULL, "credentials among envVars must be secret references", 6},
     {"cloud-managed", 0, NULL, "rows with a platform marker are the platform's", 7},
+    {"managed-config", 0, "FILE", "document of the platform that manages this instance", 9},
     {NULL, 0, NULL, NULL, 0},
 };
 const struct opt opts_access_map[] = {

@@ -17,6 +17,7 @@
 #include "api/access.h"
 #include "api/api.h"
 #include "api/jobs.h"
+#include "api/managed.h"
 #include "api/runs.h"
 #include "api/server.h"
 #include "api/sweeper.h"
@@ -66,6 +67,9 @@ static const char usage[] =
     "                       company, or with COMPANY-ID/NAME for one (repeatable); none: no such runs\n"
     "  --secrets-strict     credentials among envVars must be secret references\n"
     "  --cloud-managed      rows with a platform marker are the platform's\n"
+    "  --managed-config FILE\n"
+    "                       document of the platform, read whenever it matters: its rows need no\n"
+    "                       recorded probe while this names their provider; with --cloud-managed\n"
     "  --access-map         print what agents may do, and what the tests of this build said of it, and end;\n"
     "                       with --json as JSON\n"
     "  --openapi            print the OpenAPI document and end\n"
@@ -119,61 +123,89 @@ static int add_trusted(struct options *o, const char *v, struct err *e)
 	return 0;
 }
 
+static int set_listen(struct options *o, const char *v, struct err *e)
+{
+	(void)e;
+	o->listen = v;
+	return 0;
+}
+
+static int add_root(struct options *o, const char *v, struct err *e)
+{
+	return runs_add_root(&o->cfg, v, e);
+}
+
+static int set_managed(struct options *o, const char *v, struct err *e)
+{
+	o->cfg.managed_config = v;
+	o->cfg.cloud_managed = true;
+	return managed_check(v, e);
+}
+
+static const struct {
+	const char *name;
+	int (*set)(struct options *o, const char *v, struct err *e);
+} valued[] = {
+    {"--listen", set_listen},	       {"--mode", set_mode},
+    {"--public-url", set_public},      {"--host", add_host},
+    {"--trust-user", add_trusted},     {"--workspace-root", add_root},
+    {"--managed-config", set_managed},
+};
+
+/* The flag of that name, or NULL. */
+static bool *flag_of(struct options *o, const char *a, size_t n)
+{
+	const struct {
+		const char *name;
+		bool *at;
+	} flags[] = {
+	    {"--secrets-strict", &o->cfg.secrets_strict},
+	    {"--cloud-managed", &o->cfg.cloud_managed},
+	    {"--openapi", &o->openapi},
+	    {"--access-map", &o->access_map},
+	    {"--json", &o->json},
+	    {"--job", &o->job},
+	    {"--help", &o->help},
+	    {"-h", &o->help},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(flags); i++)
+		if (strlen(flags[i].name) == n && strncmp(a, flags[i].name, n) == 0)
+			return flags[i].at;
+	return NULL;
+}
+
+static int set_value(struct options *o, const char *a, size_t n, const char *v, struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(valued); i++) {
+		if (strlen(valued[i].name) != n || strncmp(a, valued[i].name, n) != 0)
+			continue;
+		return v ? valued[i].set(o, v, e)
+			 : err_set(e, ERR_USAGE, "%s needs a value", valued[i].name);
+	}
+	return err_set(e, ERR_USAGE, "there is no option %.60s: 'airlockd --help' lists them", a);
+}
+
 static int parse(struct options *o, int argc, char **argv, struct err *e)
 {
-	for (int i = 1; i < argc; i++) {
+	int r = 0;
+
+	for (int i = 1; r == 0 && i < argc; i++) {
 		const char *a = argv[i], *eq = strchr(a, '='), *v = eq ? eq + 1 : NULL;
 		size_t n = eq ? (size_t)(eq - a) : strlen(a);
-		int r = 0;
-#define IS(word) (n == strlen(word) && strncmp(a, word, n) == 0)
-		bool flag = true;
+		bool *flag = flag_of(o, a, n);
 
-		if (IS("--secrets-strict"))
-			o->cfg.secrets_strict = true;
-		else if (IS("--cloud-managed"))
-			o->cfg.cloud_managed = true;
-		else if (IS("--openapi"))
-			o->openapi = true;
-		else if (IS("--access-map"))
-			o->access_map = true;
-		else if (IS("--json"))
-			o->json = true;
-		else if (IS("--job"))
-			o->job = true;
-		else if (IS("--help") || IS("-h"))
-			o->help = true;
-		else
-			flag = false;
+		if (flag && v)
+			return err_set(e, ERR_USAGE, "%.*s takes no value", (int)n, a);
 		if (flag) {
-			if (v)
-				return err_set(e, ERR_USAGE, "%.*s takes no value", (int)n, a);
+			*flag = true;
 			continue;
 		}
 		if (!v && i + 1 < argc)
 			v = argv[++i];
-		if (!IS("--listen") && !IS("--mode") && !IS("--public-url") && !IS("--host") &&
-		    !IS("--trust-user") && !IS("--workspace-root"))
-			return err_set(e, ERR_USAGE,
-				       "there is no option %.60s: 'airlockd --help' lists them", a);
-		if (!v)
-			return err_set(e, ERR_USAGE, "%.*s needs a value", (int)n, a);
-		if (IS("--listen"))
-			o->listen = v;
-		else if (IS("--mode"))
-			r = set_mode(o, v, e);
-		else if (IS("--public-url"))
-			r = set_public(o, v, e);
-		else if (IS("--workspace-root"))
-			r = runs_add_root(&o->cfg, v, e);
-		else if (IS("--trust-user"))
-			r = add_trusted(o, v, e);
-		else
-			r = add_host(o, v, e);
-		if (r < 0)
-			return r;
-#undef IS
+		r = set_value(o, a, n, v, e);
 	}
-	return 0;
+	return r;
 }
 
 static void on_signal(struct loop_watch *w, uint32_t events)

@@ -1118,6 +1118,67 @@ class Modes(Case):
         finally:
             box.close()
 
+    def test_PR_07_platform_images(self):
+        """PR-07: the platform's rows need no record while its document covers them; a marker is not enough, nothing else is wider."""
+        doc = f"{d.dir}/managed.json"
+
+        def say(content):
+            with open(doc, "w", encoding="ascii") as file:
+                file.write(content if isinstance(content, str) else json.dumps(content))
+
+        good = {"version": 1, "sandbox": {"provider": "native"}}
+        say(good)
+        box = Daemon(PROGRAMS)
+        try:
+            g = Fixture(box)
+            # Made before the instance was a managed one: from then on nobody but the platform edits it.
+            mine = g.make("platform", "sandbox", NATIVE, metadata={"managedByPaperclip": True})
+            theirs = g.make("tenant", "sandbox", NATIVE)
+            secret = g.ask("I", "POST", f"/api/companies/{g.c2}/secrets", {"name": "s", "value": "v"}).json["id"]
+
+            def ask(env, company, who="I"):
+                return g.ask(who, "GET", f"/api/environments/{env['id']}/qualification?companyId={company}")
+
+            never = {"state": "unqualified", "reason": "mutable_target"}
+            self.assertEqual(ask(mine, g.c1).json, never)
+            box.stop()
+            box.options = ["--cloud-managed"]
+            box.start()
+            self.assertEqual(ask(mine, g.c1).json, never)  # only a marker
+            box.stop()
+            box.options = ["--managed-config", doc]
+            box.start()
+            yes = {"state": "qualified", "by": "platform_configuration"}
+            self.assertEqual(ask(mine, g.c1).json, yes)
+            self.assertEqual(ask(theirs, g.c1).json, never)
+            self.assertEqual(ask(mine, g.c1, "M").json, yes)
+            self.assertEqual(ask(mine, g.c2, "M").status, 404)
+            for who in "NAJU":
+                self.assertEqual(ask(mine, g.c1, who).status, 403)
+            # It widens nothing else: a probe is still for administrators, and made no record.
+            self.assertEqual(g.ask("M", "POST", f"/api/environments/{mine['id']}/probe?companyId={g.c1}", {}).status, 403)
+            # Its company comes first, and no secret is opened on the way.
+            self.assertEqual(g.ask("I", "PATCH", f"/api/environments/{mine['id']}?companyId={g.c2}",
+                                   {"envVars": {"K": {"type": "secret_ref", "secretId": secret}}}).status, 200)
+            self.assertEqual(ask(mine, g.c1).json, {"state": "unqualified", "reason": "company_mismatch"})
+            self.assertEqual(ask(mine, g.c2).json, yes)
+            con = sqlite3.connect(box.dir + "/airlock/server.db", timeout=DEADLINE)
+            self.assertEqual(con.execute("select count(*) from secret_events").fetchone(), (0,))
+            self.assertEqual(con.execute("select count(*) from env_leases").fetchone(), (0,))
+            self.assertEqual(con.execute("select count(*) from envs where proof is not null").fetchone(), (0,))
+            # What the document does not say, it does not give.
+            for bad in ({"version": 2, "sandbox": {"provider": "native"}}, {"version": 1, "sandbox": {"provider": "other"}},
+                        {"version": 1, "sandbox": {"provider": "native", "image": "sha256:" + "0" * 64}}, {"version": 1}, [], "", "{",
+                        '{"version":1,"version":1,"sandbox":{"provider":"native"}}'):
+                say(bad)
+                self.assertEqual(ask(mine, g.c2).json, never, bad)
+            say(good)
+            self.assertEqual(ask(mine, g.c2).json, yes)
+            os.unlink(doc)
+            self.assertEqual(ask(mine, g.c2).json, never)
+        finally:
+            box.close()
+
     def test_addresses(self):
         box = Daemon(PROGRAMS, start=False)
         try:
