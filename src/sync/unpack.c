@@ -45,6 +45,9 @@ struct client {
 	char **fresh; /* owned: new paths */
 	size_t fresh_len, fresh_cap;
 	size_t changes_cap;
+	/* rep->changes[from..to): what is expected only; prepared: so many changes are in the record already */
+	size_t from, to, prepared;
+	bool expecting;
 };
 
 static void client_init(struct client *c, const struct unpack_opts *o, struct unpack_report *rep)
@@ -272,6 +275,41 @@ static int take_change(struct client *c, struct view v, struct err *e)
 	return 0;
 }
 
+static int take_expect(struct client *c, struct view v, struct err *e)
+{
+	if (v.n != 1)
+		return err_set(e, ERR_PROTOCOL, "airlock-unpack sent a malformed frame");
+	c->expecting = v.p[0];
+	c->to = c->rep->changes_len;
+	if (c->expecting)
+		c->from = c->to;
+	else if (!c->o->apply && c->run_fd >= 0 && record_prepare(c->run_fd, c->rep) > 0)
+		c->prepared = c->to;
+	return 0;
+}
+
+/* What was expected did not come as it was told, or nobody knows whether it did. */
+static void forget(struct client *c)
+{
+	struct unpack_report *rep = c->rep;
+	size_t to = c->expecting ? rep->changes_len : c->to;
+
+	for (size_t i = c->from; i < to; i++) {
+		rep->counts[rep->changes[i].action]--;
+		free(rep->changes[i].path);
+		free(rep->changes[i].detail);
+	}
+	if (to > c->from)
+		memmove(rep->changes + c->from, rep->changes + to,
+			(rep->changes_len - to) * sizeof(*rep->changes));
+	rep->changes_len -= to - c->from;
+	c->from = c->to = 0;
+	c->expecting = false;
+	if (c->prepared)
+		record_drop(c->run_fd);
+	c->prepared = 0;
+}
+
 static int take_new(struct client *c, struct view v, struct err *e)
 {
 	struct cursor cur;
@@ -363,6 +401,11 @@ static int take_frame(struct client *c, const struct frame *f, struct err *e)
 		return 0;
 	case UF_CHANGE:
 		return take_change(c, f->payload, e);
+	case UF_EXPECT:
+		return take_expect(c, f->payload, e);
+	case UF_UNTOLD:
+		forget(c);
+		return 0;
 	case UF_NEW:
 		return take_new(c, f->payload, e);
 	case UF_PLAN:
@@ -565,6 +608,20 @@ static int recover_before(struct client *c, struct err *e)
 	return r < 0 ? -EIO : 0;
 }
 
+/* The record of what happened. 0 or -EIO. */
+static int keep_record(struct client *c, struct err *e)
+{
+	int r;
+
+	if (c->run_fd >= 0 && c->prepared && c->prepared == c->rep->changes_len) {
+		r = record_keep(c->run_fd, e);
+		return r < 0 ? -EIO : 0;
+	}
+	record_sort(c->rep);
+	r = c->run_fd < 0 ? 0 : record_write(c->run_fd, c->rep, c->o->apply, e);
+	return r < 0 ? -EIO : 0;
+}
+
 int unpack_run(const struct unpack_opts *o, struct unpack_report *ret, struct err *e)
 {
 	struct client c;
@@ -589,16 +646,15 @@ int unpack_run(const struct unpack_opts *o, struct unpack_report *ret, struct er
 			r = died(&c, e);
 		else if (c.done)
 			ended_well(&c);
+		if (r < 0)
+			forget(&c);
 		if (r < 0 && !c.done) {
 			let_go(&c);
 			r = recover_after(&c, r, e);
 		}
 	}
-	if (r == 0 || r == -EBADMSG || c.repaired_own) {
-		record_sort(ret);
-		if (c.run_fd >= 0 && record_write(c.run_fd, ret, o->apply, e) < 0)
-			r = -EIO;
-	}
+	if ((r == 0 || r == -EBADMSG || c.repaired_own) && keep_record(&c, e) < 0)
+		r = -EIO;
 	client_done(&c);
 	return r;
 }

@@ -94,6 +94,54 @@ static int tell_found(struct unpack *u, int parent, const char *name, char *path
 	return r;
 }
 
+int tree_foretell(struct unpack *u, uint64_t end, struct err *e)
+{
+	_cleanup_journal_cache_ struct journal_cache k = {.key = u->st.key};
+	uint64_t pos = 0, before = u->bytes_written;
+	uint8_t begin = 1, over = 0;
+	struct intent in;
+	int r = chan_queue(&u->ch, UF_EXPECT, &begin, 1, e), n = 0;
+
+	while (r == 0 && (n = journal_next(u->st.journal, &k, &pos, end, &in)) > 0)
+		if (in.op == IN_TREE)
+			r = tell_tree(u, &in, e);
+	if (r == 0 && n < 0)
+		r = err_sys(e, -n, "read the journal in %s", u->st.path);
+	if (r == 0)
+		r = chan_queue(&u->ch, UF_EXPECT, &over, 1, e);
+	if (r == 0)
+		r = chan_flush(&u->ch, INT64_MAX, e);
+	u->foretold_bytes = u->bytes_written - before;
+	u->foretold = r == 0;
+	return r;
+}
+
+/*
+ * `at` does not come as a whole: nothing of what was foretold counts any more, and the trees before it, which came,
+ * are told now. A listener that went away does not stop a publish.
+ */
+static int take_back(struct unpack *u, const struct intent *at, struct err *e)
+{
+	_cleanup_journal_cache_ struct journal_cache k = {.key = u->st.key};
+	uint64_t pos = 0;
+	struct intent in;
+	int r = 0, n = 0;
+
+	if (!u->foretold)
+		return 0;
+	u->foretold = false;
+	u->bytes_written -= u->foretold_bytes;
+	(void)chan_queue(&u->ch, UF_UNTOLD, NULL, 0, NULL);
+	while (r == 0 && (n = journal_next(u->st.journal, &k, &pos, UINT64_MAX, &in)) > 0) {
+		if (in.op != IN_TREE)
+			continue;
+		if (!strcmp(in.path, at->path))
+			break;
+		r = tell_tree(u, &in, e);
+	}
+	return n < 0 ? err_sys(e, -n, "read the journal in %s", u->st.path) : r;
+}
+
 /* Put before the kill, or just now. */
 static int tell_put(struct unpack *u, const struct intent *in, struct err *e)
 {
@@ -250,19 +298,25 @@ int tree_graft(struct unpack *u, const struct intent *in, struct err *e)
 	char name[TREE_NAME];
 	const char *base;
 	struct stat st;
+	int r;
 
 	tree_name(in->path, in->path_len, TREE_WHOLE, name);
 	if (fstatat(u->st.content, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno != ENOENT ? err_sys(e, errno, "find the staged tree of %s", in->path)
-		       : u->list       ? 0
+		       : u->list       ? take_back(u, in, e)
 				       : tell_put(u, in, e);
-	if (!S_ISDIR(st.st_mode) || st.st_ino != in->new_ino)
-		return step_refuse(u, in->path, "foreign_tree", e);
+	if (!S_ISDIR(st.st_mode) || st.st_ino != in->new_ino) {
+		r = take_back(u, in, e);
+		return r < 0 ? r : step_refuse(u, in->path, "foreign_tree", e);
+	}
 	dir = step_parent(u, in->path, &base);
 	/* Safe because: both names are resolved from descriptors, neither is followed, nothing is replaced. */
 	if (dir >= 0 && (u->list || names_pass(u->st.content, name, 0)) &&
 	    renameat2(u->st.content, name, dir, base, RENAME_NOREPLACE) == 0)
-		return tell_put(u, in, e);
+		return u->foretold ? 0 : tell_put(u, in, e);
+	r = take_back(u, in, e);
+	if (r < 0)
+		return r;
 	memcpy(w.path, in->path, in->path_len + 1);
 	w.staged = name;
 	return put_entry(&w, u->st.content, name, e);

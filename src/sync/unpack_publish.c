@@ -111,6 +111,16 @@ static int push_tree(struct unpack *u, const struct intent *in, uint64_t *n)
 	return r;
 }
 
+/* One sync for all. What is to be told of many files is told meanwhile, for whoever reads it has work of its own. */
+static int sync_all(struct unpack *u, uint64_t end, int *ret_told, struct err *e)
+{
+	if (!u->writer)
+		return syncfs(u->st.dir) < 0 ? -errno : 0;
+	writer_sync(u->writer, u->st.dir);
+	*ret_told = tree_foretell(u, end, e);
+	return writer_wait(u->writer, NULL);
+}
+
 /* Contents, then the directories that lead to them. Modes are set when a file is put in its place. */
 static int sync_contents(struct unpack *u, uint64_t end, struct err *e)
 {
@@ -118,7 +128,7 @@ static int sync_contents(struct unpack *u, uint64_t end, struct err *e)
 	bool shared = one_log(u), many = false;
 	uint64_t pos = 0, n = 0;
 	struct intent in;
-	int fd = -1, r;
+	int fd = -1, told = 0, r;
 
 	while (!many && (r = next_content(u, &k, &pos, end, &in, &fd)) > 0) {
 		if (in.op == IN_TREE) {
@@ -131,7 +141,7 @@ static int sync_contents(struct unpack *u, uint64_t end, struct err *e)
 		if (r < 0)
 			break;
 		if (many)
-			r = syncfs(u->st.dir) < 0 ? -errno : 0;
+			r = sync_all(u, end, &told, e);
 		else if (in.op == IN_TREE)
 			continue;
 		else if (shared)
@@ -144,6 +154,8 @@ static int sync_contents(struct unpack *u, uint64_t end, struct err *e)
 	}
 	if (r == 0 && !shared && !many && (fsync(u->st.content) < 0 || fsync(u->st.dir) < 0))
 		r = -errno;
+	if (r == 0 && told < 0)
+		return told;
 	return r < 0 ? err_sys(e, -r, "make the staged files durable (nothing was changed)") : 0;
 }
 

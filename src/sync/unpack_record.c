@@ -12,6 +12,7 @@
 #include "policy/hostexec.h"
 #include "wire/manifest.h"
 
+#define FRESH "changes.jsonl.new"
 #define FLUSH_AT (64 << 10)
 #define LINE_MAX_BYTES (8 * PATH_MEMBER_MAX + (512 << 10))
 
@@ -129,12 +130,10 @@ static int write_out(int fd, struct buf *b)
 	return 0;
 }
 
-int record_write(int run_dir, const struct unpack_report *r, bool apply, struct err *e)
+static int write_lines(int run_dir, const char *name, int flags, const struct unpack_report *r)
 {
 	_cleanup_buf_ struct buf b = BUF_INIT(FLUSH_AT + LINE_MAX_BYTES);
-	_cleanup_fd_ int fd =
-	    openat(run_dir, apply ? "applied.jsonl" : "changes.jsonl.new",
-		   O_WRONLY | O_CREAT | O_CLOEXEC | (apply ? O_APPEND : O_TRUNC), 0600);
+	_cleanup_fd_ int fd = openat(run_dir, name, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0600);
 	int s = fd < 0 ? -errno : 0;
 
 	for (size_t i = 0; i < r->changes_len && s == 0; i++) {
@@ -142,14 +141,32 @@ int record_write(int run_dir, const struct unpack_report *r, bool apply, struct 
 		if (b.len >= FLUSH_AT || b.err)
 			s = write_out(fd, &b);
 	}
-	if (s == 0)
-		s = write_out(fd, &b);
-	if (s == 0 && !apply &&
-	    renameat(run_dir, "changes.jsonl.new", run_dir, "changes.jsonl") < 0)
-		s = -errno;
-	return s < 0
-		   ? err_sys(e, -s, "write changes.jsonl of the run (the workspace itself is done)")
+	return s == 0 ? write_out(fd, &b) : s;
+}
+
+static int not_written(int r, struct err *e)
+{
+	return r < 0
+		   ? err_sys(e, -r, "write changes.jsonl of the run (the workspace itself is done)")
 		   : 0;
+}
+
+int record_keep(int run_dir, struct err *e)
+{
+	return not_written(renameat(run_dir, FRESH, run_dir, "changes.jsonl") < 0 ? -errno : 0, e);
+}
+
+void record_drop(int run_dir)
+{
+	(void)unlinkat(run_dir, FRESH, 0);
+}
+
+int record_write(int run_dir, const struct unpack_report *r, bool apply, struct err *e)
+{
+	int s =
+	    write_lines(run_dir, apply ? "applied.jsonl" : FRESH, apply ? O_APPEND : O_TRUNC, r);
+
+	return s < 0 || apply ? not_written(s, e) : record_keep(run_dir, e);
 }
 
 static int by_path(const void *x, const void *y)
@@ -160,14 +177,24 @@ static int by_path(const void *x, const void *y)
 	return r ? r : (int)a->action - (int)b->action;
 }
 
-void record_sort(struct unpack_report *r)
+static bool in_order(const struct unpack_report *r)
 {
 	size_t i = 1;
 
-	/* Most come in this order. */
 	while (i < r->changes_len && by_path(&r->changes[i - 1], &r->changes[i]) <= 0)
 		i++;
-	if (i < r->changes_len)
+	return i >= r->changes_len;
+}
+
+int record_prepare(int run_dir, const struct unpack_report *r)
+{
+	return in_order(r) && write_lines(run_dir, FRESH, O_TRUNC, r) == 0;
+}
+
+void record_sort(struct unpack_report *r)
+{
+	/* Most come in this order. */
+	if (!in_order(r))
 		qsort(r->changes, r->changes_len, sizeof(*r->changes), by_path);
 }
 

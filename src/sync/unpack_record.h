@@ -17,6 +17,14 @@
 
 /* By path bytes, then in the order of the report. */
 void record_sort(struct unpack_report *r);
+/*
+ * Written beside, ahead of time, if it is in order: record_keep then puts it into place. 1, 0: it is not, or cannot be
+ * written now.
+ */
+int record_prepare(int run_dir, const struct unpack_report *r);
+int record_keep(int run_dir, struct err *e);
+/* What was prepared is of no use. */
+void record_drop(int run_dir);
 /* Written beside and renamed into place; of an apply, of which there may be several, added to applied.jsonl. */
 int record_write(int run_dir, const struct unpack_report *r, bool apply, struct err *e);
 /* One line of it. saved: where the losing or deleted bytes lie, absolute; NULL: nowhere. */

@@ -83,7 +83,9 @@ struct unpack {
 	bool mass_delete, rejected, publishing, fold_case;
 	bool copied;	    /* something into the trash */
 	uint64_t untrashed; /* entries that could not go there: the staging place must stay */
-	bool partial;	    /* what the stream does not bring is unknown, not gone */
+	bool foretold;	    /* the trees' entries are in the report already (unpack_graft.c) */
+	uint64_t foretold_bytes;
+	bool partial; /* what the stream does not bring is unknown, not gone */
 	const char *rule;
 	char rule_text[512];
 	char rule_path[PATH_MEMBER_MAX + 1]; /* the member that a rejection is about */

@@ -46,7 +46,12 @@ const char *step_fail_rule(int err);
 /* What is staged for path is not what was staged: it stays where it is, and that is told. */
 int step_refuse(struct unpack *u, const char *path, const char *rule, struct err *e);
 
-/* unpack_graft.c: a staged tree becomes the directory of in->path. 0 or negative errno. */
+/*
+ * unpack_graft.c. Reports the entries of every tree in the journal as expected. For the time while the disk is awaited:
+ * many files cost more to report than to rename. 0 or negative errno.
+ */
+int tree_foretell(struct unpack *u, uint64_t end, struct err *e);
+/* A staged tree becomes the directory of in->path. 0 or negative errno. */
 int tree_graft(struct unpack *u, const struct intent *in, struct err *e);
 
 #endif

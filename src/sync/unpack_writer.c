@@ -33,7 +33,7 @@
 #define SYNC_EVERY \
 	12288 /* files; each early sync costs a commit of the file system's journal, during which it stalls */
 
-enum op { OP_FILE, OP_DATA, OP_END, OP_LINK, OP_UNLINK, OP_CLOSE };
+enum op { OP_FILE, OP_DATA, OP_END, OP_LINK, OP_UNLINK, OP_CLOSE, OP_SYNC };
 
 struct order {
 	uint8_t op;
@@ -181,6 +181,8 @@ static int carry_out(struct writer *w, const struct order *o)
 	case OP_CLOSE:
 		(void)close(o->dir);
 		return 0;
+	case OP_SYNC:
+		return syncfs(o->dir) < 0 ? -errno : 0;
 	}
 	return -EINVAL;
 }
@@ -393,6 +395,14 @@ void writer_close(struct writer *w, int fd)
 	struct order o = {.op = OP_CLOSE, .dir = fd};
 
 	(void)give(w, &o, "", "", NULL);
+}
+
+void writer_sync(struct writer *w, int fd)
+{
+	struct order o = {.op = OP_SYNC, .dir = fd};
+
+	(void)give(w, &o, "", "", NULL);
+	(void)hand_over(w, false);
 }
 
 int writer_wait(struct writer *w, struct err *e)

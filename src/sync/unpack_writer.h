@@ -55,6 +55,8 @@ int writer_link(struct writer *w, const struct writer_entry *m, const char *targ
 int writer_unlink(struct writer *w, int dir, const char *name, const char *path, struct err *e);
 /* Takes fd over, whatever it returns: a failure shows in the next call. */
 void writer_close(struct writer *w, int fd);
+/* syncfs(fd), while the caller does something else: writer_wait says how it went. fd is borrowed until then. */
+void writer_sync(struct writer *w, int fd);
 /* Until everything is carried out. */
 int writer_wait(struct writer *w, struct err *e);
 /* After that: the sync before the commit will be one of the whole file system, so it may begin now. */

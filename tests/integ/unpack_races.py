@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 
 from fault_box import EVERY, TREE_LINKS, TREES, UNSEEN, FaultBox, edges, flat, remove_tree, spread, tree_stream
 from unpack_box import Stream, main, tree
@@ -220,6 +221,91 @@ class TreeRaces(Races):
             self.assert_there_or_kept(res, self.runs - 1)
             self.assert_clean()
         self.each('for d in nt nt-x d/nt lone; do if [ ! -e $d ]; then echo host >$d; fi; done; true', 8, check)
+
+
+class ManyRaces(Races):
+    """More files than are synced one by one: their report is on its way before they are in their place."""
+    test_B14_directories_become_links = test_B14_the_staging_place_becomes_a_link = None
+    test_B15_the_workspace_itself_is_moved_away = test_I7_host_saves_in_every_phase = None
+    test_I1_another_run_publishes_meanwhile = test_I7_G7_host_saves_in_a_directory_that_goes = None
+    MANY = {"many/f%03d" % i: b"%d" % i for i in range(520)} | {"many-x/g": b"g", "more/h": b"h"}
+
+    def stream(self):
+        s = Stream()
+        for p, b in self.MANY.items():
+            s.file(p, b)
+        return s.bytes()
+
+    def check(self, res):
+        """Each entry is told once, as what it is; the record says the same. Returns those that did not come."""
+        self.assertEqual(res["ret"], 0, res["text"])
+        now = flat(tree(self.root))
+        said = [(c["path"], c["action"]) for c in res["changes"]]
+        self.assertEqual(len(said), len(set(said)))
+        lost = {p for p, a in said if p in self.MANY and a != "add"}
+        added = {p for p, a in said if p in self.MANY and a == "add"}
+        for p in added:
+            self.assertEqual(now[p][2], self.MANY[p])
+        self.assertEqual(added, self.MANY.keys() - lost - {p for p in self.MANY if now.get(p, ("", "", b""))[2] != self.MANY[p]})
+        self.assertEqual(res["counts"]["add"], sum(a == "add" for _, a in said))
+        self.assertEqual(res["bytes"], sum(len(self.MANY[p]) for p in added))
+        with open(os.path.join(self.run_dir, "changes.jsonl"), encoding="ascii") as f:
+            lines = [json.loads(line) for line in f]
+        self.assertEqual([(x["path"], x["action"]) for x in lines], said)
+        self.assertFalse(os.path.exists(os.path.join(self.run_dir, "changes.jsonl.new")))
+        return lost
+
+    def test_I7_what_was_told_before_is_taken_back(self):
+        """The first tree, and the last one, which is when those before it have come already."""
+        for d, f in ("many", "f100"), ("more", "h"):
+            act, lost = "mkdir %s 2>/dev/null && echo host >%s/%s; true" % (d, d, f), set()
+            for n in 1, 2, 3, 4:
+                with self.subTest("before rename %d" % n):
+                    lost = self.check(self.with_act(act, n, call="renameat2"))
+                    self.assertIn(lost, (set(), {"%s/%s" % (d, f)}))
+                if lost:
+                    self.assertEqual(self.read("%s/%s" % (d, f)), "host\n")
+                    self.assertIn(self.MANY["%s/%s" % (d, f)],
+                                  self.bytes_below(os.path.join(self.run_dir, "conflicts", "sandbox")))
+                    break
+            self.assertTrue(lost, "no act came between the report and the rename")
+
+    def test_I7_what_was_told_of_a_staged_tree_that_goes_is_taken_back(self):
+        """The last one, when the others have come; another is in its place, or none."""
+        for put, refused in ("mkdir $t", ["more"]), ("true", []):
+            with self.subTest(put):
+                away = tempfile.mkdtemp(dir=self.top)
+                act = 'for t in .airlock-staging/*/c/t*; do if [ -e $t/h ]; then mv $t %s && %s; fi; done; true' % (away, put)
+                res = self.with_act(act, 1, call="fsync")
+                self.assertEqual(self.check(res), set())
+                self.assertEqual(len(os.listdir(away)), 1)
+                self.assertFalse(os.path.lexists(self.path("more")))
+                self.assertEqual([c["path"] for c in res["changes"] if c["action"] == "refuse"], refused)
+
+    def test_S1_07_a_kill_between_the_report_and_the_rename(self):
+        for spec, there in ("syncfs:1=kill", False), ("fsync:1=kill", True), ("renameat2:1=kill", True):
+            with self.subTest(spec):
+                self.fresh()
+                res = self.go(*self.fault(spec))
+                self.assertTrue(self.hits())
+                self.assertLess(res["ret"], 0)
+                self.assertTrue(flat(tree(self.root)) == (self.new if there else self.old))
+                said = sorted(c["path"] for c in res["changes"] if c["action"] == "add" and c.get("rule") != "dir")
+                self.assertEqual(said, sorted(self.MANY) if there else [])
+                self.assertEqual(os.path.exists(os.path.join(self.run_dir, "changes.jsonl")), there)
+                self.assertFalse(os.path.exists(os.path.join(self.run_dir, "changes.jsonl.new")))
+                self.assert_clean()
+
+    def test_S1_07_nothing_is_told_of_what_could_not_be_synced(self):
+        self.fresh()
+        res = self.go(*self.fault("syncfs:1=EIO+"))
+        self.assertTrue(self.hits())
+        self.assertLess(res["ret"], 0)
+        self.assertIn("nothing was changed", res["text"])
+        self.assertEqual(([c for c in res["changes"] if c["action"] == "add"], res["counts"]["add"]), ([], 0))
+        self.assertFalse([n for n in os.listdir(self.run_dir) if n.startswith("changes.jsonl")])
+        self.assertTrue(flat(tree(self.root)) == self.old)
+        self.assert_clean()
 
 
 if __name__ == "__main__":
