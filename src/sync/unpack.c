@@ -37,7 +37,7 @@ struct client {
 	struct unpack_report *rep;
 	struct helper helper;
 	struct chan ch;
-	bool done, published, repaired, died, repaired_own;
+	bool done, carried, published, repaired, died, repaired_own;
 	char name[ID_LEN + 1]; /* of its staging directory */
 	char *root;	       /* owned: real path */
 	uint64_t root_ino;
@@ -358,13 +358,13 @@ static int answer_plan(struct client *c, struct err *e)
 	return r == 0 ? chan_send(&c->ch, UF_GO, &word, 1, NULL, 0, INT64_MAX, e) : r;
 }
 
-static int take_done(struct client *c, struct view v, struct err *e)
+/* Of CARRIED or DONE. */
+static int take_sums(struct client *c, struct view v, struct err *e)
 {
 	struct unpack_done d;
 
 	if (unpack_get_done(v, &d) < 0)
 		return err_set(e, ERR_PROTOCOL, "airlock-unpack sent a malformed report");
-	c->done = true;
 	c->repaired = d.repaired;
 	c->rep->bytes_written = d.bytes_written;
 	c->rep->mass_delete = d.mass_delete;
@@ -414,8 +414,12 @@ static int take_frame(struct client *c, const struct frame *f, struct err *e)
 		r = root_in_place(c, e);
 		c->published = true;
 		return r < 0 ? r : chan_send(&c->ch, UF_PUBLISH, NULL, 0, NULL, 0, INT64_MAX, e);
+	case UF_CARRIED:
+		c->carried = true;
+		return take_sums(c, f->payload, e);
 	case UF_DONE:
-		return take_done(c, f->payload, e);
+		c->done = true;
+		return take_sums(c, f->payload, e);
 	case UF_ERROR:
 		r = unpack_get_error(f->payload, e);
 		c->done = true;
@@ -589,6 +593,26 @@ static int recover_after(struct client *c, int r, struct err *e)
 	return r;
 }
 
+/*
+ * All was carried out and told when the helper of c ended early: the publish is a success, and only its staging place
+ * must go. What cannot go now, the next run in the workspace removes.
+ */
+static void sweep_after(struct client *c)
+{
+	struct unpack_report own = {0};
+	uint64_t bytes = c->rep->bytes_written;
+	bool mass = c->rep->mass_delete;
+	struct err why = ERR_INIT;
+
+	if (c->o->no_recover || !staging_left(c))
+		return;
+	if (repair_one(c->o, c->name, c->run_fd, &own, &why) > 0)
+		(void)take_repaired(c, &own);
+	c->rep->bytes_written = bytes;
+	c->rep->mass_delete = mass;
+	unpack_report_done(&own);
+}
+
 /* What an earlier publish left is finished first. */
 static int recover_before(struct client *c, struct err *e)
 {
@@ -606,6 +630,19 @@ static int recover_before(struct client *c, struct err *e)
 	}
 	unpack_report_done(&left);
 	return r < 0 ? -EIO : 0;
+}
+
+/* r: what is known of why. What the whole run comes to. */
+static int ended_early(struct client *c, int r, struct err *e)
+{
+	let_go(c);
+	if (c->carried) {
+		sweep_after(c);
+		*e = ERR_INIT;
+		return 0;
+	}
+	forget(c);
+	return recover_after(c, r, e);
 }
 
 /* The record of what happened. 0 or -EIO. */
@@ -646,12 +683,10 @@ int unpack_run(const struct unpack_opts *o, struct unpack_report *ret, struct er
 			r = died(&c, e);
 		else if (c.done)
 			ended_well(&c);
-		if (r < 0)
+		if (r < 0 && !c.done)
+			r = ended_early(&c, r, e);
+		else if (r < 0)
 			forget(&c);
-		if (r < 0 && !c.done) {
-			let_go(&c);
-			r = recover_after(&c, r, e);
-		}
 	}
 	if ((r == 0 || r == -EBADMSG || c.repaired_own) && keep_record(&c, e) < 0)
 		r = -EIO;

@@ -10,8 +10,10 @@
  *   client -> helper   SKIP..., GO
  *   helper -> client   LOCKED      (holds the workspace)
  *   client -> helper   PUBLISH     (the root is still where it was)
- *   helper -> client   [EXPECT 1, CHANGE..., EXPECT 0], [UNTOLD], CHANGE..., DONE
- * What is told between the two EXPECT is only about to happen: DONE makes it true, unless UNTOLD took all of it back.
+ *   helper -> client   [EXPECT 1, CHANGE..., EXPECT 0], [UNTOLD], CHANGE..., CARRIED,
+ *                      DONE
+ * What is told between the two EXPECT is only about to happen: CARRIED makes it true, unless UNTOLD took all of it back.
+ * After CARRIED, which a publish that changed nothing does not send, only the staging place is left to be removed.
  * ERROR instead of anything ends it. A recovery is SETUP [root, run dir or nothing], START, READY, DONE.
  */
 #ifndef AIRLOCK_SYNC_UNPACK_PROTO_H
@@ -48,8 +50,9 @@ enum unpack_frame {
 	UF_PLAN,
 	UF_LOCKED,
 	UF_CHANGE,
-	UF_EXPECT, /* u8: 1 begins, 0 ends */
-	UF_UNTOLD, /* what was expected is told anew, as it happens */
+	UF_EXPECT,  /* u8: 1 begins, 0 ends */
+	UF_UNTOLD,  /* what was expected is told anew, as it happens */
+	UF_CARRIED, /* as DONE */
 	UF_DONE,
 	UF_ERROR, /* u32 code, u32 errno, str text */
 };

@@ -46,7 +46,8 @@ int tell(struct unpack *u, enum unpack_action a, const char *path, const char *r
 	return u->publishing ? 0 : r;
 }
 
-static int send_done(struct unpack *u, bool repaired, struct err *e)
+/* type: UF_CARRIED or UF_DONE. */
+static int send_sums(struct unpack *u, uint8_t type, bool repaired, struct err *e)
 {
 	_cleanup_buf_ struct buf b = BUF_INIT(64 << 10);
 	struct unpack_done d = {
@@ -62,7 +63,7 @@ static int send_done(struct unpack *u, bool repaired, struct err *e)
 	(void)unpack_put_done(&b, &d);
 	if (b.err)
 		return err_sys(e, -b.err, "report");
-	return chan_send(&u->ch, UF_DONE, b.data, b.len, NULL, 0, INT64_MAX, e);
+	return chan_send(&u->ch, type, b.data, b.len, NULL, 0, INT64_MAX, e);
 }
 
 static int send_plain(struct unpack *u, uint8_t type, struct err *e)
@@ -316,19 +317,22 @@ static int run(struct unpack *u, struct err *e)
 		r = lock_root(u, e);
 		u->publishing = true;
 		r = r < 0 ? r : publish_recover(u, &repaired, e);
-		return r < 0 ? r : send_done(u, repaired > 0, e);
+		return r < 0 ? r : send_sums(u, UF_DONE, repaired > 0, e);
 	}
 	if (u->run_fd < 0 || u->stream_fd < 0)
 		return err_set(e, ERR_PROTOCOL, "no run directory or no stream");
 	r = read_all(u, e);
 	if (r == 0)
 		r = publish(u, e);
+	/* A sweep that is cut takes nothing back of that. Who went away does not hear it. */
+	if (r == 0 && u->publishing)
+		(void)send_sums(u, UF_CARRIED, false, NULL);
 	/* A publish that failed after its commit, or whose trash has no place, keeps journal and contents for recovery. */
 	if (u->st.dir >= 0)
 		stage_close(u, (r < 0 && u->publishing) || u->untrashed ||
 				   (r == 0 && u->s.mode == UM_REVIEW));
 	if (r == 0 || u->rejected)
-		return send_done(u, false, e);
+		return send_sums(u, UF_DONE, false, e);
 	return r;
 }
 

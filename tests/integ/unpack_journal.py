@@ -392,6 +392,30 @@ class NoPlace(Journals):
             self.assertEqual(self.did(res), self.did(want))
             self.assert_clean()
 
+    def test_S1_07_a_kill_in_the_sweep_takes_nothing_back(self):
+        """All was published before: that is what is said, by a driver that lets another helper finish and by one that does not."""
+        self.before()
+        want = self.unpack(self.changes())
+        for call, n, *args in ("ftruncate", 1), ("unlinkat", 3), ("unlinkat", 5), ("unlinkat", 4, "--no-recover"):
+            shutil.rmtree(self.root)
+            shutil.rmtree(self.layer)
+            os.mkdir(self.root)
+            self.before()
+            report = os.path.join(self.top, "report")
+            # The first helper only.
+            cut = [os.environ["FAULT_AT"], "-s", "-i", "1", "-r", report, "-f", "%s:%d=kill" % (call, n), "--"]
+            out = subprocess.run(cut + self.command(*args), input=self.changes().bytes(), stdout=subprocess.PIPE, timeout=60,
+                                 check=False)
+            with open(report, encoding="ascii") as f:
+                self.assertTrue(f.read(), "nobody was killed")
+            res = self.result(out.stdout)
+            self.assertEqual((res["ret"], res["text"]), (0, ""), (call, n))
+            self.assertEqual((res["counts"], res["bytes"]), (want["counts"], want["bytes"]), (call, n))
+            self.assertEqual(self.did(res), self.did(want))
+            self.assertEqual(bool(args), os.path.lexists(self.path(".airlock-staging")))
+            self.recover()
+            self.assert_clean()
+
     def raced(self):
         """Cut before the first step; then a person writes what the first and the tree would write."""
         self.before()
