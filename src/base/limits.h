@@ -21,7 +21,7 @@
 #define TAR_HEADERS_FREE (64 << 20)  /* bytes of extended headers of one stream, plus TAR_HEADERS_EACH a member: hostile */
 #define TAR_HEADERS_EACH (16 << 10)  /* bytes; two of the longest names and their headers */
 #define TAR_SPARSE_MAX (1 << 20)  /* extents of one sparse member: hostile */
-#define MEMBERS_MAX 2000000	  /* members of one stream: hostile */
+#define MEMBERS_MAX 2000000	  /* members of one stream; paths of the last commit that comes back: hostile */
 #define MEMBER_PATHS_MAX 3000000	     /* members and the directories they imply: hostile */
 #define MEMBER_LINK_BYTES_MAX (16 << 20) /* bytes of paths and targets of one stream's symlinks: hostile */
 #define MEMBER_LINK_STEPS_MAX 20000000 /* segments (long paths count more) walked to judge one stream's symlinks: hostile */

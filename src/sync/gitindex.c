@@ -87,6 +87,8 @@ static int on_diff(void *arg, const char *p, size_t n)
 		f->have_meta = true;
 		return 0;
 	}
+	if (f->n == MEMBERS_MAX)
+		return -E2BIG;
 	if (f->n == f->cap) {
 		size_t cap = f->cap ? 2 * f->cap : 64;
 
@@ -192,6 +194,10 @@ static int list(struct follow *f, const char *from, const char *to, struct err *
 	struct process_records rec = {.on_record = on_diff, .arg = f, .rest = BUF_INIT(RECORD_MAX)};
 	int r = run(f, diff, &rec, NULL, e);
 
+	if (r == -E2BIG)
+		r = err_set(e, ERR_LIMIT,
+			    "more than %d paths, or %d bytes of them, changed in history",
+			    MEMBERS_MAX, GITBACK_PATHS_BYTES_MAX);
 	buf_reset(&rec.rest);
 	rec.on_record = on_entry;
 	if (!r && f->n)

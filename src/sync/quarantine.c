@@ -342,6 +342,34 @@ static bool is_staging(const char *name)
 	return false;
 }
 
+static int count_path(void *arg, const char *p, size_t n)
+{
+	uint64_t *left = arg;
+
+	(void)p;
+	(void)n;
+	return (*left)-- ? 0 : -E2BIG;
+}
+
+/* A few objects can name each other to a tree of any number of paths (a tree bomb), for a checkout to write. */
+static int check_size(const struct quarantine *q, const char *head, struct err *e)
+{
+	const char *const words[] = {"ls-tree", "-r", "-z", "--name-only", head, NULL};
+	struct process_opts io = PROCESS_OPTS_INIT;
+	uint64_t left = MEMBERS_MAX;
+	struct process_records rec = {
+	    .on_record = count_path, .arg = &left, .rest = BUF_INIT(2 * PATH_MEMBER_MAX)};
+	int r;
+
+	io.on_out = process_split_nul;
+	io.on_out_arg = &rec;
+	r = must(q, words, &io, e);
+	buf_done(&rec.rest);
+	return r == -E2BIG ? err_set(e, ERR_HOSTILE, "its files are more than %d: leave some out",
+				     MEMBERS_MAX)
+			   : r;
+}
+
 /*
  * A checkout of these commits must not write into Airlock's own staging place (.git is fsck's to refuse). What the
  * host's history has by itself is not the sandbox's doing: only what they bring counts.
@@ -352,6 +380,7 @@ static int check_names(const struct quarantine *q, const char *head, const char 
 	_cleanup_fd_ int fd = scratch(q, "names", e);
 	_cleanup_buf_ struct buf shown = BUF_INIT(1024);
 	_cleanup_free_ char *line = NULL;
+	uint64_t names = 0;
 	FILE *f = NULL;
 	size_t cap = 0;
 	int r = fd < 0 ? fd : list_names(q, head, base, fd, e);
@@ -362,6 +391,7 @@ static int check_names(const struct quarantine *q, const char *head, const char 
 		return err_sys(e, errno, "%s/names", q->dir);
 	fd = -1;
 	while (r == 0 && getdelim(&line, &cap, '\0', f) > 0) {
+		names++;
 		if (!is_staging(line))
 			continue;
 		(void)str_printable(&shown, line, strlen(line) < 200 ? strlen(line) : 200);
@@ -373,7 +403,8 @@ static int check_names(const struct quarantine *q, const char *head, const char 
 	if (r == 0 && ferror(f))
 		r = err_set(e, ERR_IO, "%s/names cannot be read", q->dir);
 	(void)fclose(f);
-	return r;
+	/* In many commits they may be the same ones. */
+	return r == 0 && names > MEMBERS_MAX ? check_size(q, head, e) : r;
 }
 
 int quarantine_take(struct quarantine *q, int fd, const struct bundle *b, const char *base,
@@ -467,8 +498,14 @@ static int pack_for_host(const struct quarantine *q, const char *tip, const char
 int quarantine_give(const struct quarantine *q, const char *tip, const char *const *have,
 		    struct err *e)
 {
-	const char *const loose[] = {"unpack-objects", "-q", NULL};
-	const char *const packed[] = {"index-pack", "--stdin", "--fix-thin", NULL};
+	/* The user's own configuration bounds less: the same as config_text. */
+#define BOUNDED                                                                         \
+	"-c", "core.bigFileThreshold=32m", "-c", "core.packedGitLimit=512m", "-c",      \
+	    "core.packedGitWindowSize=32m", "-c", "core.deltaBaseCacheLimit=64m", "-c", \
+	    "pack.threads=1"
+	const char *const loose[] = {BOUNDED, "unpack-objects", "-q", NULL};
+	const char *const packed[] = {BOUNDED, "index-pack", "--stdin", "--fix-thin", NULL};
+#undef BOUNDED
 	_cleanup_fd_ int fd = openat(q->fd, "give", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	struct process_opts io = PROCESS_OPTS_INIT;
 	unsigned char head[PACK_HEADER];
@@ -488,6 +525,8 @@ int quarantine_give(const struct quarantine *q, const char *tip, const char *con
 		return 0;
 	io.in_fd = fd;
 	io.cwd_fd = q->tree_fd;
+	io.mem_max = BUNDLE_GIT_MEMORY;
+	io.file_max = BUNDLE_BYTES_MAX;
 	/* Safe because: our own git wrote this pack of objects that were checked in the quarantine. */
 	return git_run(q->host, objects < SMALL_PACK ? loose : packed, NULL, &io, e);
 }

@@ -632,6 +632,18 @@ class Hostile(Case):
                     self.bundle("# v2 git bundle\n-%s x\n%s HEAD\n\n" % (self.base, oid("commit", c)), pack(*objects))
                     self.refused(word)
 
+    def test_F9_few_objects_that_are_millions_of_paths(self):
+        """A tree bomb: each directory is the same one, many times. Its checkout would fill the disk, its index the memory."""
+        names = [b"%03d" % i for i in range(130)]
+        objects, of, mode = [("blob", b"x\n")], oid("blob", b"x\n"), b"100644"
+        for _ in range(3):
+            tree = b"".join(mode + b" " + n + b"\0" + bytes.fromhex(of) for n in names)
+            objects.append(("tree", tree))
+            of, mode = oid("tree", tree), b"40000"
+        c = self.commit(of)
+        self.bundle("# v2 git bundle\n-%s x\n%s HEAD\n\n" % (self.base, oid("commit", c)), pack(*objects, ("commit", c)))
+        self.refused("more than 2000000")
+
     def test_F9_objects_that_are_missing(self):
         c = self.commit("1" * 40)
         self.bundle("# v2 git bundle\n-%s x\n%s HEAD\n\n" % (self.base, oid("commit", c)), pack(("commit", c)))
