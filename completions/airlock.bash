@@ -481,7 +481,7 @@ _airlock() {
 	env) words="--force --help create list show rm clean" ;;
 	bridge) words="--upstream --credential-file --policy --listen --transport --token-file --run-id --quiet --help" ;;
 	policy) words="--policy --header --body-size --help list show check explain" ;;
-	serve) words="--listen --mode --public-url --host --trust-user --workspace-root --secrets-strict --cloud-managed --managed-config --help" ;;
+	serve) words="--listen --mode --public-url --host --trust-user --workspace-root --local-runs --secrets-strict --cloud-managed --managed-config --help" ;;
 	access-map) words="--json --help" ;;
 	company) words="--help" ;;
 	user) words="--admin --company --role --help" ;;

@@ -37,6 +37,7 @@ struct api_config {
 	bool tcp;		   /* listens on an address, so browsers can reach it */
 	bool cloud_managed;	   /* environments with a platform marker are the platform's */
 	const char *managed_config; /* path of the platform's document (managed.h), or NULL */
+	bool local_runs;	   /* environments of driver local run commands on this host */
 	bool secrets_strict;	   /* credentials among envVars must be references */
 };
 

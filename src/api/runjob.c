@@ -10,6 +10,7 @@
 
 #include "api/runhost.h"
 #include "api/runs.h"
+#include "api/runvars.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
@@ -29,50 +30,40 @@ static uint64_t number(const json_t *config, const char *name)
 	return v > 0 ? (uint64_t)v : 0;
 }
 
-static int get_vars(json_t *vars, char ***ret, struct err *e)
-{
-	const char *name;
-	json_t *v;
-
-	json_object_foreach(vars, name, v)
-	{
-		const char *value = json_string_value(json_object_get(v, "value"));
-		_cleanup_free_ char *pair = NULL;
-
-		/* The daemon has refused those: nothing is left out here either. */
-		if (!value)
-			return err_set(e, ERR_UNAVAILABLE, "variable %s is a secret reference",
-				       name);
-		if (asprintf(&pair, "%s=%s", name, value) < 0)
-			pair = NULL;
-		if (!pair || strv_add(ret, pair) < 0)
-			return err_set(e, ERR_NOMEM, "run: out of memory");
-	}
-	return 0;
-}
-
-static int go(struct job_ctx *x, const json_t *j, struct runhost_result *ret, struct err *e)
+static int go(struct job_ctx *x, const json_t *j, struct runhost_result *ret,
+	      const char **ret_reason, struct err *e)
 {
 	const json_t *config = json_object_get(j, "config");
-	_cleanup_strv_ char **vars = NULL;
+	const struct runvars_use use = {.company_id = text(j, "companyId"),
+					.environment_id = text(j, "environmentId"),
+					.run_id = text(j, "runId"),
+					.actor = text(j, "actor")};
+	_cleanup_runvars_ char **vars = NULL;
 	_cleanup_free_ char *real = NULL;
 	struct runhost_want w = {
 	    .run_id = text(j, "runId"),
 	    .command = text(j, "command"),
-	    .image = text(config, "image"),
-	    .host_network = strcmp(text(config, "network"), "host") == 0,
-	    .review = json_is_true(json_object_get(j, "review")),
 	    .timeout_ns = number(j, "timeoutSeconds") * NS_PER_S,
-	    .memory = number(config, "memoryBytes"),
-	    .pids = number(config, "pids"),
-	    .cpu_milli = number(config, "cpuMillis"),
+	    .review = json_is_true(json_object_get(j, "review")),
+	    .local = strcmp(text(j, "driver"), "local") == 0,
 	};
-	int r = get_vars(json_object_get(j, "envVars"), &vars, e);
+	int r;
 
-	if (r < 0)
-		return r;
+	/* The configuration of driver local is the operator's own and means nothing here. */
+	if (!w.local) {
+		w.image = text(config, "image");
+		w.host_network = strcmp(text(config, "network"), "host") == 0;
+		w.memory = number(config, "memoryBytes");
+		w.pids = number(config, "pids");
+		w.cpu_milli = number(config, "cpuMillis");
+	}
+	*ret_reason = "prepare_failed";
 	if (runs_resolve(text(j, "root"), text(j, "path"), x->st->dir, &real) < 0)
 		return err_set(e, ERR_NOT_FOUND, "its workspace is not what it was");
+	r = runvars_make(x->st, x->db, &use, json_object_get(j, "envVars"), &vars, ret_reason, e);
+	if (r < 0)
+		return r;
+	*ret_reason = "prepare_failed";
 	w.workspace = real;
 	w.vars = vars;
 	return runhost_run(x->st, &w, ret, e);
@@ -100,6 +91,7 @@ json_t *job_run(struct job_ctx *x, const json_t *request)
 	struct envrun_row row = {
 	    .status = ER_FAILED, .exit_status = -1, .reason = "prepare_failed"};
 	struct runhost_result out;
+	const char *reason;
 	struct err e = ERR_INIT;
 	/* Before the row is this process's: from then on it may be told to stop. */
 	int r = runhost_prepare(&e);
@@ -112,11 +104,11 @@ json_t *job_run(struct job_ctx *x, const json_t *request)
 	if (r == 0)
 		return json_pack("{s:b}", "ok", 1); /* cancelled before its turn came */
 	row.reason[0] = '\0';
-	r = go(x, request, &out, &e);
+	r = go(x, request, &out, &reason, &e);
 	if (r == 0) {
 		judge(&out, &row);
 	} else {
-		(void)snprintf(row.reason, sizeof(row.reason), "prepare_failed");
+		(void)snprintf(row.reason, sizeof(row.reason), "%s", reason);
 		(void)fprintf(stderr, "airlockd: run %s: %s\n", row.id, e.text);
 	}
 	r = envrun_end(x->db, &row, ER_RUNNING, &e);

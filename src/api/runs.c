@@ -8,6 +8,7 @@
 
 #include "api/environments.h"
 #include "api/jobs.h"
+#include "api/runvars.h"
 #include "api/sweeper.h"
 #include "api/view.h"
 #include "base/cleanup.h"
@@ -138,36 +139,60 @@ static void log_run(struct call *c, const char *action, const struct envrun_row 
 }
 
 /* What a run cannot give is refused, never left out. NULL: nothing. */
-static const char *beyond_runs(const struct environment_row *env)
+static const char *beyond_runs(const struct call *c, const struct environment_row *env)
 {
-	json_t *vars;
-	const char *name;
-	json_t *v;
-	bool refs = false;
-
 	if (strcmp(env->status, "active") != 0)
 		return "The environment is not active.";
-	if (strcmp(env->driver, "sandbox") != 0)
-		return "Runs through the API need an environment of driver \"sandbox\" with provider \"native\".";
-	vars = json_loads(env->env_vars, 0, NULL);
-	json_object_foreach(vars, name, v) refs |= !json_is_string(json_object_get(v, "value"));
-	json_decref(vars);
-	return refs
-		   ? "Runs through the API resolve no secret references yet; this environment has some."
-		   : NULL;
+	if (strcmp(env->driver, "local") == 0) {
+		/* B-09: commands of whoever manages environments would run as the daemon's user. */
+		if (!c->api->cfg.local_runs)
+			return "Runs in a local environment have no isolation; the daemon allows them with --local-runs only.";
+		if (json_is_true(json_object_get(c->body, "review")))
+			return "A local environment works in the workspace itself, so nothing can wait for a review.";
+		return NULL;
+	}
+	return strcmp(env->driver, "sandbox") == 0
+		   ? NULL
+		   : "Runs through the API need an environment of driver \"sandbox\" with provider \"native\", or a local one.";
 }
 
-static json_t *make_request(const struct envrun_row *r, const struct api_root *root,
-			    const struct environment_row *env)
+/* Found before it is queued, and again before anything is opened; values are not looked at here. true: answered. */
+static bool vars_missing(struct call *c, const struct envrun_row *r,
+			 const struct environment_row *env)
+{
+	const struct runvars_use use = {.company_id = r->company_id, .environment_id = env->id};
+	json_t *vars = json_loads(env->env_vars, 0, NULL), *details;
+	struct err e = ERR_INIT;
+	const char *name = "";
+	int k = runvars_bound(c->api->db, &use, vars, &name, &e);
+
+	if (k == 0) {
+		details = json_pack("{s:s}", "variable", name);
+		(void)reply_coded(
+		    c, 422, "secret_binding_missing",
+		    "A variable of the environment names a secret that is not bound for this company.",
+		    details);
+	} else if (k < 0) {
+		(void)reply_failed(c, &e);
+	}
+	json_decref(vars);
+	return k <= 0;
+}
+
+static json_t *make_request(const struct call *c, const struct envrun_row *r,
+			    const struct api_root *root, const struct environment_row *env)
 {
 	json_t *config = json_loads(env->config, 0, NULL),
 	       *vars = json_loads(env->env_vars, 0, NULL);
+	char actor[UUID_LEN + 8];
 
-	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:I,s:b,s:o,s:o}", "op", "run", "runId", r->id,
-			 "root", root->path, "path", r->path, "command", r->command,
-			 "timeoutSeconds", (json_int_t)r->timeout_s, "review", (int)r->review,
-			 "config", config ? config : json_object(), "envVars",
-			 vars ? vars : json_object());
+	actor_text(&c->actor, actor, sizeof(actor));
+	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:b,s:o,s:o}", "op", "run",
+			 "runId", r->id, "companyId", r->company_id, "environmentId", env->id,
+			 "actor", actor, "driver", env->driver, "root", root->path, "path", r->path,
+			 "command", r->command, "timeoutSeconds", (json_int_t)r->timeout_s,
+			 "review", (int)r->review, "config", config ? config : json_object(),
+			 "envVars", vars ? vars : json_object());
 }
 
 /* The job writes its row itself. One that could not be started leaves it queued, and the daemon's. */
@@ -241,7 +266,7 @@ static int begin(struct call *c, struct envrun_row *r, const struct environment_
 		free(id);
 		return id ? reply_failed(c, &e) : reply_error(c, 503, "Out of memory, try again");
 	}
-	if (jobs_start(c->api, c->actor.user_id, make_request(r, root, env), run_done, id, &e) <
+	if (jobs_start(c->api, c->actor.user_id, make_request(c, r, root, env), run_done, id, &e) <
 	    0) {
 		free(id);
 		r->status = ER_FAILED;
@@ -273,7 +298,7 @@ int h_run_start(struct call *c)
 
 	if (env_find(c, &env))
 		return 0;
-	no = beyond_runs(&env);
+	no = beyond_runs(c, &env);
 	if (no)
 		return reply_error(c, strcmp(env.status, "active") != 0 ? 409 : 422, no);
 	if (run_company(c, env.id, r.company_id))
@@ -284,7 +309,7 @@ int h_run_start(struct call *c)
 	if (!r.timeout_s)
 		r.timeout_s = API_RUN_SECONDS;
 	root = run_place(c, &r);
-	if (!root)
+	if (!root || vars_missing(c, &r, &env))
 		return 0;
 	if (jobs_runs_full(c->api, c->actor.user_id))
 		return reply_errorf(

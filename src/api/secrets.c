@@ -28,7 +28,7 @@ int secret_store(struct api *a, const struct secret_new *s, char id[UUID_LEN + 1
 	return r;
 }
 
-static void note(struct api *a, const struct secret_use *u, int64_t version, const char *code)
+static void note(struct db *db, const struct secret_use *u, int64_t version, const char *code)
 {
 	char text[24];
 	struct secret_event v = {u->company_id,
@@ -42,19 +42,19 @@ static void note(struct api *a, const struct secret_use *u, int64_t version, con
 	struct err e = ERR_INIT;
 
 	(void)snprintf(text, sizeof(text), "%lld", (long long)version);
-	if (secret_event_add(a->db, &v, &e) < 0)
+	if (secret_event_add(db, &v, &e) < 0)
 		(void)fprintf(stderr, "airlockd: %s\n", e.text);
 }
 
-int secret_resolve(struct api *a, const struct secret_use *u, char **ret, const char **ret_code,
-		   struct err *e)
+int secret_resolve(struct db *db, const struct seal *keys, const struct secret_use *u, char **ret,
+		   const char **ret_code, struct err *e)
 {
 	_cleanup_free_ char *sealed = NULL;
 	char key[SECRET_KEY_ID_LEN + 1];
 	struct secret_row row = {0};
 	int64_t version = u->version;
 	const char *code = NULL;
-	int r = secret_get(a->db, u->secret_id, &row, e);
+	int r = secret_get(db, u->secret_id, &row, e);
 
 	*ret = NULL;
 	if (r < 0)
@@ -65,17 +65,17 @@ int secret_resolve(struct api *a, const struct secret_use *u, char **ret, const 
 		code = "secret_scope_invalid";
 	else if (strcmp(row.status, "active") != 0)
 		code = "secret_inactive";
-	else if ((r = binding_exists(a->db, u->company_id, u->secret_id, u->target_id, u->path,
-				     e)) == 0)
+	else if ((r = binding_exists(db, u->company_id, u->secret_id, u->target_id, u->path, e)) ==
+		 0)
 		code = "binding_missing";
 	if (!code && r > 0) {
-		r = secret_sealed(a->db, u->secret_id, u->version, key, &sealed, &version, e);
+		r = secret_sealed(db, u->secret_id, u->version, key, &sealed, &version, e);
 		if (r == 0)
 			code = "version_missing";
 		else if (r > 0)
-			r = seal_get(&a->seal, u->secret_id, version, sealed, ret, e);
+			r = seal_get(keys, u->secret_id, version, sealed, ret, e);
 	}
-	note(a, u, version, code ? code : r < 0 ? "failed" : NULL);
+	note(db, u, version, code ? code : r < 0 ? "failed" : NULL);
 	*ret_code = code;
 	if (!code)
 		return r < 0 ? r : 0;

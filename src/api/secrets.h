@@ -21,8 +21,11 @@ struct secret_use {
 	const char *company_id, *secret_id, *target_id, *path, *consumer, *actor;
 	int64_t version; /* 0: latest */
 };
-/* Heap value for seal_wipe. On failure *ret_code is the static code of api.md 2.6. */
-int secret_resolve(struct api *a, const struct secret_use *u, char **ret, const char **ret_code,
-		   struct err *e);
+/*
+ * Heap value for seal_wipe. On failure *ret_code is the static code of api.md 2.6, or NULL when it is ours. The use is written
+ * down either way. For the daemon and its jobs alike: keys are opened by whoever needs them, when they are needed.
+ */
+int secret_resolve(struct db *db, const struct seal *keys, const struct secret_use *u, char **ret,
+		   const char **ret_code, struct err *e);
 
 #endif

@@ -65,6 +65,8 @@ static const char usage[] =
     "  --workspace-root NAME=/DIRECTORY\n"
     "                       directories below it may be workspaces of runs through the API, for every\n"
     "                       company, or with COMPANY-ID/NAME for one (repeatable); none: no such runs\n"
+    "  --local-runs         environments of driver local may run commands through the API: on this host,\n"
+    "                       as the daemon's own user, without isolation\n"
     "  --secrets-strict     credentials among envVars must be secret references\n"
     "  --cloud-managed      rows with a platform marker are the platform's\n"
     "  --managed-config FILE\n"
@@ -160,6 +162,7 @@ static bool *flag_of(struct options *o, const char *a, size_t n)
 		bool *at;
 	} flags[] = {
 	    {"--secrets-strict", &o->cfg.secrets_strict},
+	    {"--local-runs", &o->cfg.local_runs},
 	    {"--cloud-managed", &o->cfg.cloud_managed},
 	    {"--openapi", &o->openapi},
 	    {"--access-map", &o->access_map},

@@ -3,6 +3,7 @@
 usage: test_runs.py PROGRAMS root|user [TEST...]
 """
 import base64
+import hashlib
 import http.client
 import json
 import os
@@ -97,6 +98,18 @@ class Runs(unittest.TestCase):
         finally:
             c.close()
 
+    def printed(self, run, word):
+        """Waits until its log has that word; it goes on."""
+        c = http.client.HTTPConnection("127.0.0.1", d.port, timeout=DEADLINE)
+        try:
+            c.request("GET", f"/api/runs/{run}/log", headers={"Authorization": "Bearer " + f.token["I"]})
+            r, lines = c.getresponse(), [b""]
+            while word not in lines[-1]:
+                lines.append(r.readline())
+                self.assertTrue(lines[-1], lines)
+        finally:
+            c.close()
+
     @staticmethod
     def text(got, kind):
         return b"".join(x for k, x, _ in got if k == kind)
@@ -152,6 +165,105 @@ class Runs(unittest.TestCase):
             self.assertNotIn(word, out)
         r = d.ask("GET", f"/api/companies/{f.c1}/environments/capabilities", token=f.token["J"])
         self.assertEqual(r.status, 403)
+
+    def test_secrets_reach_the_command_alone(self):
+        """Opened when the run starts; in no answer, log, row or argument; who used what is written down. api.md 2.6, 7.4."""
+        value = "only-the-command-5f1c\nsecond line"
+        path = f"/api/companies/{f.c1}/secrets"
+        secret, pinned = (f.ask("I", "POST", path, {"name": n, "value": v}).json["id"] for n, v in (("r-one", "old"), ("r-two", "first-9a")))
+        env = f.make("r-secret", "sandbox", NATIVE)
+        ref = {"ONE": {"type": "secret_ref", "secretId": secret}, "TWO": {"type": "secret_ref", "secretId": pinned, "version": 1}}
+        self.assertEqual(f.patch(env["id"], {"envVars": {"PLAIN": "p", **ref}}).status, 200)
+        for i, v in ((secret, value), (pinned, "second-9a")):
+            self.assertEqual(f.ask("I", "POST", f"/api/secrets/{i}/versions", {"value": v}).status, 200)
+        # The latest, or the one that is pinned; the command shows a digest, so that no value is in its output.
+        run = self.post({"command": 'printf "%s|%s|%s" "$PLAIN" "$ONE" "$TWO" | sha256sum; sleep 600'}, env=env).json["id"]
+        want = hashlib.sha256(f"p|{value}|first-9a".encode()).hexdigest().encode()
+        self.printed(run, want)
+        seen = b""
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/cmdline", "rb") as file:
+                    seen += file.read()
+                if os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("airlock"):
+                    with open(f"/proc/{pid}/environ", "rb") as file:
+                        seen += file.read()
+            except OSError:
+                continue  # gone meanwhile
+        self.assertEqual(f.ask("I", "POST", f"/api/runs/{run}/cancel", {}).status, 200)
+        self.end(run)
+        seen += repr(self.log(run)).encode() + "".join(d.log).encode()
+        for where in (f"runs/{run}", f"runs/{run}/report", f"runs/{run}/changes", f"environments/{env['id']}", f"companies/{f.c1}/activity"):
+            seen += f.ask("I", "GET", "/api/" + where).body
+        for where, _, names in os.walk(d.dir + "/airlock"):
+            for name in names:
+                if os.path.isfile(f"{where}/{name}"):
+                    with open(f"{where}/{name}", "rb") as file:
+                        seen += file.read()
+        for word in (b"only-the-command", b"second line", b"first-9a"):
+            self.assertNotIn(word, seen)
+        con = sqlite3.connect(d.dir + "/airlock/server.db", timeout=DEADLINE)
+        used = con.execute("select secret_id,path,version,outcome from secret_events where consumer=? order by path", ("run:" + run,))
+        self.assertEqual(used.fetchall(), [(secret, "env.ONE", "2", "resolved"), (pinned, "env.TWO", "1", "resolved")])
+
+    def test_secrets_that_are_not_bound(self):
+        """Refused before it waits; when its turn comes, before the first one is opened."""
+        a, b = (f.ask("I", "POST", f"/api/companies/{f.c1}/secrets", {"name": n, "value": "v"}).json["id"] for n in ("r-bound", "r-gone"))
+        env = f.make("r-unbound", "sandbox", NATIVE)
+        refs = {n: {"type": "secret_ref", "secretId": i} for n, i in (("A", a), ("B", b))}
+        self.assertEqual(f.patch(env["id"], {"envVars": refs}).status, 200)
+        r = self.post({"command": "true", "workspaceRoot": "one", "companyId": f.c2}, env=env)
+        self.assertEqual((r.status, r.json["code"], r.json["details"]["variable"]), (422, "secret_binding_missing", "A"))
+        r = self.post({"command": "echo ran >>ran"}, env=env)
+        self.assertEqual(self.end(r.json["id"])["status"], "succeeded", r)
+        con = sqlite3.connect(d.dir + "/airlock/server.db", timeout=DEADLINE)
+        self.assertEqual(f.ask("I", "DELETE", "/api/secrets/" + b).status, 200)
+        r2 = self.post({"command": "true"}, env=env)
+        self.assertEqual((r2.status, r2.json["details"]["variable"]), (422, "B"))
+        # The same run again, as a job finds one that waited while the secret went.
+        run = r.json["id"]
+        con.execute("update env_runs set status='queued', started_ns=0, ended_ns=0 where id=?", (run,))
+        con.execute("delete from secret_events")
+        con.commit()
+        with d.job({"op": "run", "runId": run, "companyId": f.c1, "environmentId": env["id"], "actor": "user:x", "driver": "sandbox",
+                    "root": top + "/all", "path": "w", "command": "echo again >>ran", "timeoutSeconds": 60, "review": False,
+                    "config": NATIVE, "envVars": refs}) as p:
+            self.assertEqual(json.load(p.stdout), {"ok": True})
+        row = self.get(run).json
+        self.assertEqual((row["status"], row["reason"], row["exitStatus"]), ("failed", "secret_binding_missing", None))
+        self.assertEqual(con.execute("select count(*) from secret_events").fetchone(), (0,))
+        self.assertEqual(self.content("ran"), b"ran\n")
+        os.unlink(f"{top}/all/w/ran")
+
+    def test_local_is_said_aloud(self):
+        """B-09: commands on this host only where the daemon was told so; in place, and its record says that nothing isolates it."""
+        env = f.ask("I", "GET", f"/api/companies/{f.c1}/environments?driver=local").json[0]
+        r = self.post({"command": "echo never >local"}, env=env)
+        self.assertEqual(r.status, 422)
+        self.assertIn("--local-runs", r.json["error"])
+        box = Daemon(PROGRAMS, "--local-runs", "--workspace-root", f"all={top}/all", uid=UID)
+        try:
+            g = Fixture(box)
+            env = g.ask("I", "GET", f"/api/companies/{g.c1}/environments?driver=local").json[0]
+            path, body = f"/api/environments/{env['id']}/runs", {"companyId": g.c1, "workspaceRoot": "all", "workspacePath": "w"}
+            for who in "NAJMVU":
+                self.assertEqual(g.ask(who, "POST", path, {**body, "command": "echo never >local"}).status, 403)
+            self.assertEqual(g.ask("I", "POST", path, {**body, "command": "true", "review": True}).status, 422)
+            run = g.ask("I", "POST", path, {**body, "command": "pwd >local; id -u >>local; exit 3"}).json["id"]
+            row = wait_for("its end", lambda: (lambda r: r if r["endedAt"] else None)(g.ask("I", "GET", "/api/runs/" + run).json))
+            self.assertEqual((row["status"], row["exitStatus"]), ("failed", 3))
+            self.assertEqual(self.content("local").decode().split(), [top + "/all/w", str(UID or os.geteuid())])
+            self.assertIs(g.ask("I", "GET", f"/api/runs/{run}/report").json["isolation"]["isolated"], False)
+            # A cancel ends its whole tree.
+            run = g.ask("I", "POST", path, {**body, "command": "sleep 600 & echo $! >local; wait"}).json["id"]
+            pid = wait_for("its child", lambda: self.content("local").strip().isdigit() and int(self.content("local")))
+            self.assertEqual(g.ask("I", "POST", f"/api/runs/{run}/cancel", {}).status, 200)
+            row = wait_for("its end", lambda: (lambda r: r if r["endedAt"] else None)(g.ask("I", "GET", "/api/runs/" + run).json))
+            self.assertEqual(row["status"], "cancelled")
+            wait_for("no child", lambda: not os.path.exists(f"/proc/{pid}"))
+        finally:
+            box.close()
+            os.unlink(f"{top}/all/w/local")
 
     def test_log_as_it_comes(self):
         """A lone watcher gets what is printed when it is, not when something else happens."""
