@@ -76,6 +76,16 @@ static int open_any_dir(int at, const char *name)
 	return open_dir(at, name);
 }
 
+/* Of a directory with a new parent the kernel rewrites "..", so its owner must be allowed to write into it. */
+static int make_movable(int at, const char *name)
+{
+	_cleanup_fd_ int fd = open_any_dir(at, name);
+
+	if (fd < 0)
+		return fd;
+	return fchmod(fd, 0700) < 0 && errno != EPERM ? -errno : 0;
+}
+
 struct removal {
 	int top; /* where too deep directories are moved */
 	int64_t until_ns;
@@ -87,13 +97,10 @@ static int remove_dir(struct removal *rm, int at, const char *name, unsigned dep
 /* -EXDEV: it lies at the top now, and the caller of all starts again with it. */
 static int move_up(struct removal *rm, int at, const char *name)
 {
-	/* Of a directory with a new parent the kernel rewrites "..", so its owner must be allowed to write into it. */
-	_cleanup_fd_ int fd = open_any_dir(at, name);
+	int r = make_movable(at, name);
 
-	if (fd < 0)
-		return fd == -ENOENT ? 0 : fd;
-	if (fchmod(fd, 0700) < 0 && errno != EPERM)
-		return -errno;
+	if (r < 0)
+		return r == -ENOENT ? 0 : r;
 	for (;;) {
 		char up[32];
 
@@ -194,8 +201,11 @@ static int move_parts(int lease, int trash, const char *id)
 		if (r < 0)
 			return r;
 		(void)snprintf(to, sizeof(to), "%.100s-%s-%s", id, parts[i].name, unique);
-		if (renameat(lease, parts[i].name, trash, to) < 0 && errno != ENOENT)
-			return -errno;
+		r = make_movable(lease, parts[i].name);
+		if (r == 0 && renameat(lease, parts[i].name, trash, to) < 0)
+			r = -errno;
+		if (r < 0 && r != -ENOENT)
+			return r;
 	}
 	return 0;
 }

@@ -228,6 +228,31 @@ static void test_budget(void **state)
 	down(&p);
 }
 
+/* The sandbox may chmod what it was given as well, not only what it made. */
+static void test_parts_without_write(void **state)
+{
+	static const char *const names[] = {"lease/upper", "lease/home", "lease/tmp"};
+	static const mode_t modes[] = {0555, 0000};
+	char lease[96], trash[96];
+	struct place p;
+
+	(void)state;
+	up(&p);
+	(void)snprintf(lease, sizeof(lease), "%s/lease", p.dir);
+	(void)snprintf(trash, sizeof(trash), "%s/trash", p.dir);
+	assert_int_equal(mkdirat(p.fd, "lease", 0700), 0);
+	assert_int_equal(mkdirat(p.fd, "trash", 0700), 0);
+	for (size_t i = 0; i < ARRAY_LEN(modes); i++) {
+		assert_int_equal(storage_make(lease, (uid_t)-1, (gid_t)-1, NULL), 0);
+		for (size_t k = 0; k < ARRAY_LEN(names); k++)
+			assert_int_equal(fchmodat(p.fd, names[k], modes[i], 0), 0);
+		assert_int_equal(storage_destroy(lease, trash, UINT_MAX, NULL), 0);
+	}
+	assert_int_equal(unlinkat(p.fd, "lease", AT_REMOVEDIR), 0);
+	assert_int_equal(unlinkat(p.fd, "trash", AT_REMOVEDIR), 0);
+	down(&p);
+}
+
 /* A used overlay work directory is replaced, the rest is kept. */
 static void test_make_again(void **state)
 {
@@ -256,6 +281,7 @@ static int run_all(const char *name)
 	    cmocka_unit_test(test_kinds),
 	    cmocka_unit_test(test_deep),
 	    cmocka_unit_test(test_deep_without_write),
+	    cmocka_unit_test(test_parts_without_write),
 	    cmocka_unit_test(test_budget),
 	    cmocka_unit_test(test_make_again),
 	    cmocka_unit_test(test_trash_that_stays), /* the last: it leaves the machine's mounts */
