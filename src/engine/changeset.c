@@ -15,6 +15,7 @@
 #include "base/path.h"
 #include "engine/history.h"
 #include "engine/interrupt.h"
+#include "engine/unpacks.h"
 #include "sync/pending.h"
 
 #define SPEC "review.json"
@@ -637,17 +638,33 @@ static void drop_copies(const struct state *st, const char *run, const char *dir
 		(void)state_remove_tree(to, NULL);
 }
 
+/* Of a run, or of a mapping of it. */
+static void drop_place(const struct state *st, const char *run, const char *dir)
+{
+	_cleanup_fd_ int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	int64_t last = fd < 0 ? 0 : unpacks_last_put(fd);
+
+	if (!last || last > (clock_real_ns() - CHANGESET_KEEP_NS) / NS_PER_S)
+		return;
+	drop_copies(st, run, dir, "conflicts");
+	drop_copies(st, run, dir, "trash");
+}
+
+/* Not while an apply, or a recovery (sync/unpack_place.h), holds the run. */
 static void drop_all_copies(const struct state *st, const char *run)
 {
 	_cleanup_free_ char *dir = state_path(st, "runs", run, NULL);
+	_cleanup_fd_ int fd = dir ? open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
 
-	for (size_t i = 0; dir && i < CHANGESET_PARTS_MAX; i++) {
-		_cleanup_free_ char *map = i ? maps_run_dir(dir, i - 1) : NULL;
+	if (fd < 0 || (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK))
+		return;
+	drop_place(st, run, dir);
+	for (size_t i = 1; i < CHANGESET_PARTS_MAX; i++) {
+		_cleanup_free_ char *map = maps_run_dir(dir, i - 1);
 
-		if (i && (!map || access(map, F_OK) < 0))
+		if (!map || access(map, F_OK) < 0)
 			return;
-		drop_copies(st, run, map ? map : dir, "conflicts");
-		drop_copies(st, run, map ? map : dir, "trash");
+		drop_place(st, run, map);
 	}
 }
 

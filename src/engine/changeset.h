@@ -101,7 +101,10 @@ bool changeset_waits(const struct changeset *c);
 int changeset_discard(struct state *st, const char *word, struct err *e);
 /* For `rm`: gives the pin back. */
 void changeset_forget(struct state *st, const char *run_id);
-/* Drops conflict copies and trash of runs that ended long ago, for CHANGESET_EXPIRE_NS at most. */
+/*
+ * Drops conflict copies and trash of runs that ended long ago and got none since (an apply, a recovery), for
+ * CHANGESET_EXPIRE_NS at most.
+ */
 void changeset_expire(struct state *st);
 
 #endif

@@ -24,25 +24,21 @@ static int discard(struct state *st, const char *id, struct err *e)
 	return r == 0 && trash ? state_remove_tree(trash, e) : r;
 }
 
-/* A recovery may put the only copy of something into a place long after it was made. */
-static int64_t last_use(int top, const char *id)
+int64_t unpacks_last_put(int dir)
 {
-	static const char *const parts[] = {"", "/trash", "/conflicts"};
-	char path[ID_LEN + sizeof("/conflicts")];
+	static const char *const parts[] = {".", "trash", "conflicts"};
 	int64_t last = 0;
 	struct stat s;
 
-	for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
-		(void)snprintf(path, sizeof(path), "%s%s", id, parts[i]);
-		if (fstatat(top, path, &s, AT_SYMLINK_NOFOLLOW) == 0 && s.st_mtim.tv_sec > last)
+	for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+		if (fstatat(dir, parts[i], &s, AT_SYMLINK_NOFOLLOW) == 0 && s.st_mtim.tv_sec > last)
 			last = s.st_mtim.tv_sec;
-	}
 	return last;
 }
 
-static bool is_old(int top, const char *id)
+static bool is_old(int dir)
 {
-	int64_t last = last_use(top, id);
+	int64_t last = unpacks_last_put(dir);
 
 	return last && last < clock_real_ns() / NS_PER_S - UNPACKS_KEEP_S;
 }
@@ -52,7 +48,7 @@ static void remove_one(struct state *st, int top, const char *id)
 {
 	_cleanup_fd_ int fd = openat(top, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
-	if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && is_old(top, id))
+	if (fd >= 0 && is_old(fd) && flock(fd, LOCK_EX | LOCK_NB) == 0 && is_old(fd))
 		(void)discard(st, id, NULL);
 }
 
@@ -64,8 +60,7 @@ static void remove_old(struct state *st)
 	struct dirent *de;
 
 	while (d && (de = readdir(d)))
-		if (strlen(de->d_name) == ID_LEN && id_is_prefix(de->d_name) &&
-		    is_old(dirfd(d), de->d_name))
+		if (strlen(de->d_name) == ID_LEN && id_is_prefix(de->d_name))
 			remove_one(st, dirfd(d), de->d_name);
 }
 

@@ -28,5 +28,10 @@ int unpacks_open(struct state *st, struct unpacks_place *ret, struct err *e);
 /* Writes record.json, or removes the place where nothing is kept. */
 int unpacks_close(struct state *st, struct unpacks_place *p, const char *record, struct err *e);
 void unpacks_done(struct unpacks_place *p);
+/*
+ * Seconds: when something was last put into the directory of a run or of an unpack. A recovery, or an apply, may put
+ * the only copy of something there long after it was made; 0: it cannot be told.
+ */
+int64_t unpacks_last_put(int dir);
 
 #endif

@@ -245,8 +245,8 @@ class Waiting(Case):
         with sqlite3.connect(b.state + "/airlock.db") as db:
             db.execute("UPDATE runs SET ended_ns=ended_ns-31*86400*1000000000")
         db.close()
-        for f in glob.glob(b.state + "/expired"):
-            os.utime(f, (0, 0))
+        for f in glob.glob(b.state + "/expired") + [trash, os.path.dirname(trash)]:
+            os.utime(f, (1, 1))
         self.do("run", "-q", "--", "true")
         self.assertFalse(os.path.exists(trash))
         self.assertEqual(self.waiting(), ("3 wait", 3))

@@ -563,10 +563,26 @@ class Applied(Case):
         with sqlite3.connect(self.state + "/airlock.db") as db:
             db.execute("UPDATE runs SET ended_ns=ended_ns-31*86400*1000000000")
         db.close()
-        for f in glob.glob(self.state + "/expired"):
-            os.utime(f, (0, 0))
-        self.airlock("run", "-q", "--", "true")
-        self.assertFalse(os.path.exists(self.dir + "/trash"), "copies run out")
+        month = time.time() - 31 * 86400
+
+        def later_run():
+            for f in glob.glob(self.state + "/expired"):
+                os.utime(f, (0, 0))
+            self.airlock("run", "-q", "--", "true")
+            return os.path.exists(self.dir + "/trash")
+        self.assertTrue(later_run(), "the run is old, what an apply took away is not")
+        for new in "", "/trash":
+            for old in {"", "/trash"} - {new}:
+                os.utime(self.dir + old, (month, month))
+            os.utime(self.dir + new)
+            self.assertTrue(later_run(), "something was put there since")
+        for old in "", "/trash":
+            os.utime(self.dir + old, (month, month))
+        lock = os.open(self.dir, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        self.assertTrue(later_run(), "a recovery is at it")
+        os.close(lock)
+        self.assertFalse(later_run(), "copies run out")
         self.assertEqual(self.letters(), {"file": "M", "d/deep": "D"}, "what waits does not")
 
     def test_kept_sandbox_each_command_has_its_own_set(self):
