@@ -454,7 +454,7 @@ static int set_up(struct guest *g)
 int serve(int sock, const struct pack_place *place)
 {
 	static LAZY_BSS _Alignas(HOLD_ALIGN) char first_stack[HOLD_STACK];
-	static struct guest g;
+	static LAZY_BSS struct guest g;
 	bool more = false;
 
 	g.place = *place;

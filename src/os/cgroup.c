@@ -385,7 +385,7 @@ int cgroup_add(const struct cgroup *cg, pid_t pid, struct err *e)
 
 uint32_t cgroup_oom_kills(const struct cgroup *cg)
 {
-	char text[4096];
+	char text[512]; /* seven short lines at most; a page more of stack costs each start */
 	ssize_t n = cg->oom_fd < 0 ? 0 : pread(cg->oom_fd, text, sizeof(text) - 1, 0);
 
 	if (n <= 0)

@@ -11,6 +11,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 
+#include "base/relro.h"
 #include "base/version.h"
 #include "guest/front.h"
 #include "guest/serve.h"
@@ -41,6 +42,7 @@ int main(int argc, char **argv)
 	struct pack_place place = {.index = -1};
 	bool remote = argc == 2 && strcmp(argv[1], REMOTE_WORD) == 0;
 
+	relro_protect();
 	if (version_asked(argc, argv, "airlock-guest", AIRLOCK_VERSION))
 		return 0;
 

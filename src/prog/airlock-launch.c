@@ -4,11 +4,13 @@
  * Started by airlock with a socket as descriptor 3; no options but --version, no environment. What it may do and
  * gives up is told in provider/native/launch.h.
  */
+#include "base/relro.h"
 #include "base/version.h"
 #include "provider/native/launch.h"
 
 int main(int argc, char **argv)
 {
+	relro_protect();
 	if (version_asked(argc, argv, "airlock-launch", AIRLOCK_VERSION))
 		return 0;
 	return launch_main();

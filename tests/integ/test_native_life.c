@@ -98,6 +98,39 @@ static void test_monitor_killed(void **state)
 	nbox_done(&b);
 }
 
+static bool has_relro(pid_t pid)
+{
+	char path[64], line[4096];
+	_cleanup_file_ FILE *f = NULL;
+	bool found = false;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+	f = fopen(path, "re");
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f)) {
+		assert_null(strstr(line, "rwx"));
+		found |= strstr(line, " r--p ") && strstr(line, "/airlock-");
+	}
+	return found;
+}
+
+/* What only start-up writes is read-only in the static programs as well, where no loader sees to that. */
+static void test_relro(void **state)
+{
+	struct nbox b;
+
+	(void)state;
+	/* They cannot be looked at by anybody else. */
+	if (geteuid() != 0)
+		skip();
+	nbox_init(&b);
+	nbox_start(&b);
+	expect(&b, "true", 0, "");
+	assert_true(has_relro(b.sb->monitor_pid));
+	assert_true(has_relro(guest_of(b.sb->monitor_pid)));
+	nbox_done(&b);
+}
+
 /*
  * A command ends the process that holds its tree before the guest has looked whether it runs: its events come in order
  * all the same, and the sandbox serves the next one.
@@ -495,6 +528,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_monitor_killed),
+	    cmocka_unit_test(test_relro),
 	    cmocka_unit_test(test_holder_killed_at_once),
 	    cmocka_unit_test(test_engine_killed),
 	    cmocka_unit_test(test_no_storage),
