@@ -19,6 +19,7 @@
 #define START_MS 30000 /* names may be slow to resolve */
 #define STOP_MS (BRIDGE_STOP_MS + 1000)
 #define CA_MAX (2 << 20)
+#define POLL_MAX 256 /* frames of one look: who sends without end is looked at again */
 
 static const char *const ca_places[] = {
     "/etc/ssl/certs/ca-certificates.crt",
@@ -318,7 +319,7 @@ void bridge_client_poll(struct bridge_client *c)
 	const struct hear ears = ear(c);
 	struct frame f;
 
-	while (c->helper.started && hear_frame(&ears, 0, &f))
+	for (int i = 0; i < POLL_MAX && c->helper.started && hear_frame(&ears, 0, &f); i++)
 		;
 }
 
@@ -358,7 +359,7 @@ void bridge_client_stop(struct bridge_client *c)
 	if (!c->helper.started)
 		return;
 	if (chan_send(&c->ch, BF_STOP, NULL, 0, NULL, 0, deadline, NULL) == 0)
-		while (!c->done && hear_frame(&ears, deadline, &f))
+		while (!c->done && clock_mono_ns() < deadline && hear_frame(&ears, deadline, &f))
 			;
 	bridge_client_kill(c);
 }

@@ -156,6 +156,32 @@ static int bring_back(struct state *st, struct lease_row *l, bool kept, const ch
 	return r;
 }
 
+/* All of it is here: from now on only its removal is left, and nothing makes it work to bring back again. */
+static int settle(struct state *st, struct lease_row *l, const char *run_id, const struct run_ui *ui,
+		  struct err *e)
+{
+	const struct provider_ops *ops = provider_find(l->provider);
+	struct err why = ERR_INIT;
+	int r;
+
+	l->state = LEASE_CLEANUP;
+	l->owner = l->monitor = (struct proc_id){0};
+	r = lease_save(st->store, l, e);
+	if (r == 0)
+		r = run_set_recovered(st->store, run_id, e);
+	if (r < 0)
+		return r;
+	r = sweep_remove_storage(st, l, &why);
+	if (r < 0 && ops && ops->elsewhere) {
+		if (ui->note)
+			ui->note(ui->arg, true, why.text);
+		return 0;
+	}
+	if (r < 0)
+		*e = why;
+	return r;
+}
+
 int recover_run(struct state *st, const char *word, const struct recover_opts *o,
 		const struct run_ui *ui, struct transfer *t, char **ret_run_dir, struct err *e)
 {
@@ -174,10 +200,8 @@ int recover_run(struct state *st, const char *word, const struct recover_opts *o
 	*ret_run_dir = state_path(st, "runs", run.id, NULL);
 	r = *ret_run_dir ? bring_back(st, &l, kept, *ret_run_dir, o, ui, t, e)
 			 : err_set(e, ERR_NOMEM, "recover: out of memory");
-	if (r == 0)
-		r = sweep_remove_storage(st, &l, e);
 	if (r == 0) {
-		r = run_set_recovered(st->store, run.id, e);
+		r = settle(st, &l, run.id, ui, e);
 	} else {
 		/* As before: nothing is lost by a failed attempt. */
 		l.state = LEASE_RECOVERABLE;

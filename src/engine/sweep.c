@@ -20,6 +20,7 @@
 #define END_WAIT_NS (10 * NS_PER_S)
 #define LOOKS_MAX 200
 #define AWAY_S 600 /* between two tries of a sweep to reach another machine */
+#define AWAY_MS 15000 /* for all of one: whoever sweeps waits for something else */
 
 static bool has_owner_state(enum lease_state s)
 {
@@ -53,9 +54,14 @@ int sweep_end_sandbox(const struct lease_row *l, const char *run_id, struct err 
 	return err_set(e, ERR_TIMEOUT, "processes of run %s do not end", run_id);
 }
 
+struct how {
+	bool give_up;
+	int64_t until_ns; /* 0: as long as it takes */
+};
+
 /* What lies elsewhere: only the row knows where, so it goes first. */
 static int forget(struct state *st, const struct lease_row *l, const struct lease_spec *spec,
-		  bool give_up, struct err *e)
+		  const struct how *how, struct err *e)
 {
 	const struct provider_ops *ops = provider_find(l->provider);
 	_cleanup_free_ char *dir = state_path(st, "leases", l->id, NULL);
@@ -68,7 +74,8 @@ static int forget(struct state *st, const struct lease_row *l, const struct leas
 	leasespec_sandbox(spec, l, dir, &s);
 	/* The first signal stops the command; what it left goes away all the same. */
 	s.cancel = interrupt_second();
-	return err_wrap(e, ops->forget(&s, give_up, e), "what run of lease %s left elsewhere",
+	s.until_ns = how->until_ns;
+	return err_wrap(e, ops->forget(&s, how->give_up, e), "what run of lease %s left elsewhere",
 			l->id);
 }
 
@@ -81,10 +88,10 @@ int sweep_give_up(struct state *st, const struct lease_row *l, struct err *e)
 	if (!ops || !ops->elsewhere)
 		return err_set(e, ERR_USAGE, "lease %s has nothing on another machine", l->id);
 	r = leasespec_get(l->spec, &spec, e);
-	return r < 0 ? r : forget(st, l, &spec, true, e);
+	return r < 0 ? r : forget(st, l, &spec, &(struct how){.give_up = true}, e);
 }
 
-int sweep_remove_storage(struct state *st, struct lease_row *l, struct err *e)
+static int remove_storage(struct state *st, struct lease_row *l, int64_t until_ns, struct err *e)
 {
 	const struct provider_ops *ops = provider_find(l->provider);
 	_cleanup_leasespec_ struct lease_spec spec = {0};
@@ -92,7 +99,7 @@ int sweep_remove_storage(struct state *st, struct lease_row *l, struct err *e)
 	int r = leasespec_get(l->spec, &spec, e);
 
 	if (r == 0)
-		r = forget(st, l, &spec, false, e);
+		r = forget(st, l, &spec, &(struct how){.until_ns = until_ns}, e);
 	if (r == 0)
 		r = state_discard(st, "leases", l->id, &trash, e);
 	if (r == 0 && trash && ops)
@@ -106,6 +113,11 @@ int sweep_remove_storage(struct state *st, struct lease_row *l, struct err *e)
 	l->state = LEASE_RELEASED;
 	l->owner = (struct proc_id){0};
 	return lease_save(st->store, l, e);
+}
+
+int sweep_remove_storage(struct state *st, struct lease_row *l, struct err *e)
+{
+	return remove_storage(st, l, 0, e);
 }
 
 int sweep_remove_runs(struct state *st, const char *lease_id, struct err *e)
@@ -211,8 +223,8 @@ static bool away(struct state *st, const struct lease_row *l)
 	return tried && stat(tried, &s) == 0 && time(NULL) - s.st_mtime < AWAY_S;
 }
 
-static int put_off(struct state *st, struct lease_row *l, const struct run_ui *ui,
-		   const struct err *why)
+/* Before the try: a sweep that is killed in it is one as well. */
+static void note_try(struct state *st, const struct lease_row *l)
 {
 	_cleanup_free_ char *tried = state_path(st, "leases", l->id, "tried");
 	_cleanup_fd_ int fd =
@@ -220,6 +232,11 @@ static int put_off(struct state *st, struct lease_row *l, const struct run_ui *u
 
 	if (fd >= 0)
 		(void)futimens(fd, NULL);
+}
+
+static int put_off(struct state *st, struct lease_row *l, const struct run_ui *ui,
+		   const struct err *why)
+{
 	if (ui && ui->note)
 		ui->note(ui->arg, true, why->text);
 	l->state = LEASE_CLEANUP;
@@ -258,7 +275,12 @@ static int sweep_one(struct state *st, struct lease_row *l, const struct run_ui 
 		l->owner = (struct proc_id){0};
 		r = lease_save(st->store, l, e);
 	} else {
-		r = sweep_remove_storage(st, l, &why);
+		bool elsewhere = ops && ops->elsewhere;
+
+		if (elsewhere)
+			note_try(st, l);
+		r = remove_storage(
+		    st, l, elsewhere ? clock_mono_ns() + AWAY_MS * NS_PER_MS : 0, &why);
 		if (r < 0 && ops && ops->elsewhere)
 			return put_off(st, l, ui, &why);
 		if (r < 0)

@@ -13,7 +13,7 @@
 #include "engine/runenv.h"
 #include "engine/ui.h"
 
-#define SAID_MAX 4096
+#define HEAR_MAX 64 /* pieces at once: one that never stops talking is no reason to stay */
 
 int tarout_start(struct tarout *t, struct sandbox *sb, int out_fd, struct err *e)
 {
@@ -36,7 +36,7 @@ int tarout_exec(struct tarout *t, struct sandbox *sb, const char *const *argv, i
 	_cleanup_fd_ int null = open("/dev/null", O_RDONLY | O_CLOEXEC), err = -1;
 	int p[2];
 
-	/* Not blocking: one that says more than anybody reads is not held up by it. */
+	/* Not blocking: one that says more than anybody reads is not held up by it here; elsewhere tarout_hear sees to that. */
 	if (null < 0 || pipe2(p, O_CLOEXEC | O_NONBLOCK) < 0)
 		return err_sys(e, errno, "create a pipe");
 	t->sb = sb;
@@ -54,15 +54,38 @@ static int fail(struct tarout *t, int r)
 	return r;
 }
 
+void tarout_hear(struct tarout *t)
+{
+	char piece[TAROUT_SAID];
+	ssize_t n;
+
+	for (int i = 0; t->said >= 0 && i < HEAR_MAX; i++) {
+		size_t drop;
+
+		n = read(t->said, piece, sizeof(piece));
+		if (n == 0)
+			cleanup_fd(&t->said);
+		if (n <= 0)
+			return;
+		drop = t->tail_len + (size_t)n > TAROUT_SAID ? t->tail_len + (size_t)n - TAROUT_SAID : 0;
+		memmove(t->tail, t->tail + drop, t->tail_len - drop);
+		t->tail_len -= drop;
+		memcpy(t->tail + t->tail_len, piece, (size_t)n);
+		t->tail_len += (size_t)n;
+	}
+}
+
 int tarout_wait(struct tarout *t, struct err *e)
 {
 	int64_t deadline = clock_mono_ns() + START_TIMEOUT_MS * NS_PER_MS;
 	struct sandbox_event ev;
 
 	while (!t->ended) {
-		struct pollfd p = {.fd = t->sb->ops->event_fd(t->sb), .events = POLLIN};
+		struct pollfd p[] = {{.fd = t->sb->ops->event_fd(t->sb), .events = POLLIN},
+				     {.fd = t->said, .events = POLLIN}};
 		int r = t->sb->ops->next_event(t->sb, &ev, &t->why);
 
+		tarout_hear(t);
 		if (r < 0) {
 			(void)fail(t, r);
 		} else if (r > 0 && ev.type == SE_ENDED) {
@@ -84,9 +107,11 @@ int tarout_wait(struct tarout *t, struct err *e)
 					      "tar inside did not end within %d s after its stream",
 					      START_TIMEOUT_MS / 1000));
 		} else if (r == 0) {
-			(void)poll(&p, 1, clock_poll_ms(deadline, clock_mono_ns()));
+			p[1].fd = t->said;
+			(void)poll(p, 2, clock_poll_ms(deadline, clock_mono_ns()));
 		}
 	}
+	tarout_hear(t);
 	if (t->fail < 0 && e)
 		*e = t->why;
 	return t->fail;
@@ -95,20 +120,18 @@ int tarout_wait(struct tarout *t, struct err *e)
 /* The last line that it printed, for a person. */
 static void put_said(struct tarout *t, struct buf *b)
 {
-	char text[SAID_MAX];
-	ssize_t n = t->said < 0 ? 0 : read(t->said, text, sizeof(text));
-	size_t end = n > 0 ? (size_t)n : 0, at;
+	size_t end = t->tail_len, at;
 
-	while (end && text[end - 1] == '\n')
+	while (end && t->tail[end - 1] == '\n')
 		end--;
-	for (at = end; at && text[at - 1] != '\n';)
+	for (at = end; at && t->tail[at - 1] != '\n';)
 		at--;
-	(void)str_printable(b, text + at, end - at);
+	(void)str_printable(b, t->tail + at, end - at);
 }
 
 bool tarout_whole(struct tarout *t, struct err *e)
 {
-	_cleanup_buf_ struct buf b = BUF_INIT(4 * SAID_MAX + 64);
+	_cleanup_buf_ struct buf b = BUF_INIT(4 * TAROUT_SAID + 64);
 
 	if (!t->code && !t->signo)
 		return true;

@@ -182,6 +182,7 @@ uint64_t transfer_device(const struct lease_spec *s, uint64_t dev)
 struct patience {
 	const struct run_ui *ui;
 	const char *run_dir;
+	struct tarout *tar; /* that says something meanwhile; NULL */
 	bool told;
 };
 
@@ -190,6 +191,8 @@ static void tell_first(void *arg)
 	struct patience *p = arg;
 	char text[320];
 
+	if (p->tar)
+		tarout_hear(p->tar);
 	if (p->told || !*interrupt_first())
 		return;
 	p->told = true;
@@ -205,7 +208,7 @@ static void tell_first(void *arg)
 /* Waits for its turn. The lock goes with the descriptor: airlock-unpack shares it until its own end. */
 static int lock_baseline(int fd, const struct transfer_job *j, struct err *e)
 {
-	struct patience first = {j->ui, j->run_dir, *interrupt_first()};
+	struct patience first = {j->ui, j->run_dir, NULL, *interrupt_first()};
 	int64_t deadline = clock_mono_ns() + LOCK_WAIT_MS * NS_PER_MS;
 	bool told = false;
 
@@ -261,7 +264,7 @@ int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e
 	const struct run_ui *ui = j->ui;
 	struct sandbox *sb = j->sb;
 	/* One that came before this was answered then. */
-	struct patience first = {ui, j->run_dir, *interrupt_first()};
+	struct patience first = {ui, j->run_dir, NULL, *interrupt_first()};
 	struct filter f = {.o = {.workspace = l->workspace,
 				 .git = s->git,
 				 .include = s->include,
@@ -304,6 +307,7 @@ int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e
 	if (s->by_tar) {
 		o.complete = tarout_complete;
 		o.complete_arg = &tar;
+		first.tar = &tar.t;
 		r = tarout_start(&tar.t, sb, p[1], e);
 	} else {
 		r = sb->ops->pack(sb, p[1], &id, e);

@@ -48,7 +48,7 @@ struct front {
 	int sigfd, worker_ctl;
 	uint32_t land_id; /* 0: the worker removes */
 	int64_t watched_ns; /* when the kernel's clock is to be wound again */
-	bool opened, ending, gone, said_fault;
+	bool opened, ending, gone, said_fault, survivors;
 	int status;
 };
 
@@ -498,12 +498,16 @@ static void end_all(struct front *f)
 	if (f->worker > 0)
 		(void)kill(f->worker, SIGKILL);
 	chan_done(&f->serve);
-	while (f->serve_pid > 0 && clock_mono_ns() < until)
+	/* serve() itself gives up after KILL_GRACE_MS on what cannot be killed. */
+	while (f->serve_pid > 0 && clock_mono_ns() < until + KILL_GRACE_MS * NS_PER_MS)
 		turn(f, 50);
-	while (reap(f)) {
+	until = clock_mono_ns() + KILL_GRACE_MS * NS_PER_MS;
+	while (reap(f) && clock_mono_ns() < until) {
 		(void)tree_signal(getpid(), NULL, SIGKILL, NULL);
 		turn(f, 10);
 	}
+	if (reap(f))
+		f->survivors = true;
 }
 
 static void last_word(struct front *f)
@@ -512,7 +516,9 @@ static void last_word(struct front *f)
 	struct buf none = BUF_INIT(0);
 
 	say_due(f);
-	put(f, RM_ENDED, &none);
+	/* "Every process has ended" is said only where it is true. */
+	if (!f->survivors)
+		put(f, RM_ENDED, &none);
 	while (!f->gone && f->mux.tx.len > f->mux.tx_off && clock_mono_ns() < until)
 		turn(f, 50);
 }

@@ -24,6 +24,7 @@
 #define RUNS "runs"
 #define NAP_MS 20
 #define NAPS 100
+#define TIDY_TRIES 20
 
 _Static_assert(sizeof(REMOTE_RUNS) == sizeof(RUNTIME "/" RUNS), "one name for one place");
 
@@ -98,7 +99,7 @@ static int runs_dir(int root, bool make, int *ret_runtime)
 {
 	int r = -ENOENT;
 
-	for (int i = 0; i < 20 && r == -ENOENT; i++) {
+	for (int i = 0; i < TIDY_TRIES && r == -ENOENT; i++) {
 		bool made;
 		int fd = own_dir(root, RUNTIME, make, &made);
 
@@ -124,7 +125,7 @@ static int open_run(struct front_place *p, int runs, const char *lease, unsigned
 	bool made;
 	int r;
 
-	p->run = own_dir(runs, lease, !(flags & RO_REMOVE), &made);
+	p->run = own_dir(runs, lease, !(flags & (RO_REMOVE | RO_RESUME)), &made);
 	if (p->run < 0)
 		return failed(what, -p->run, "make the directory of run", lease);
 	p->lock =
@@ -160,6 +161,9 @@ static int remove_run(struct front_place *p, int root, const struct rm_open *m, 
 	if (r == -ENOENT)
 		return 0;
 	if (r == 0) {
+		/* First: without it nobody takes what is left of a removal that was cut for work that deleted the rest. */
+		if ((unlinkat(p->run, "index", 0) < 0 && errno != ENOENT) || fsync(p->run) < 0)
+			return failed(what, errno, "remove the index of run", m->lease);
 		r = land_remove(runs, m->lease);
 		if (r < 0)
 			(void)failed(what, -r, "remove the directory of run", m->lease);
@@ -171,7 +175,7 @@ static int remove_run(struct front_place *p, int root, const struct rm_open *m, 
 
 int front_place_landed(struct front_place *p)
 {
-	int index = openat(p->run, "index", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	int index = openat(p->run, "index", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 
 	if (index < 0)
 		return -errno;
@@ -189,19 +193,24 @@ int front_place_landed(struct front_place *p)
 int front_place_open(struct front_place *p, const struct rm_open *m, char *what)
 {
 	_cleanup_fd_ int root = open(m->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	_cleanup_fd_ int runtime = -1, runs = -1;
-	int r;
+	int r = -ENOENT;
 
-	if (root < 0 && errno == ENOENT && (m->flags & RO_REMOVE))
-		return 0;
+	/* Not there is no proof of a removal: it may not be mounted, or this may be another machine. */
 	if (root < 0)
 		return failed(what, errno, "open the directory", m->root);
 	if (m->flags & RO_REMOVE)
 		return remove_run(p, root, m, what);
-	runs = runs_dir(root, true, &runtime);
-	if (runs < 0)
-		return failed(what, -runs, "make " REMOTE_RUNS " in", m->root);
-	r = open_run(p, runs, m->lease, m->flags, what);
+	/* Another run's end may take the directory of all runs away between the two steps. */
+	for (int i = 0; i < TIDY_TRIES && r == -ENOENT; i++) {
+		_cleanup_fd_ int runtime = -1;
+		_cleanup_fd_ int runs = runs_dir(root, !(m->flags & RO_RESUME), &runtime);
+
+		if (runs < 0 && (runs != -ENOENT || !(m->flags & RO_RESUME)))
+			return failed(what, -runs, "make " REMOTE_RUNS " in", m->root);
+		r = runs < 0 ? runs : open_run(p, runs, m->lease, m->flags, what);
+		if (r == -ENOENT && (m->flags & RO_RESUME))
+			return 0;
+	}
 	if (r == 0) {
 		r = front_place_landed(p);
 		r = r == -ENOENT ? 0 : r;
@@ -243,13 +252,15 @@ static void clean_run(int runs, const char *name, struct rm_cleaned *c)
 {
 	bool made;
 	_cleanup_fd_ int run = own_dir(runs, name, false, &made), lock = -1;
+	struct stat st;
 
 	if (run < 0)
 		return;
 	lock = openat(run, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB) < 0)
 		c->busy++;
-	else if (faccessat(run, "index", F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+	/* Only absence is nothing: old kernels, containers and file systems have other answers (no faccessat for that). */
+	else if (fstatat(run, "index", &st, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)
 		c->held++;
 	else
 		c->runs += land_remove(runs, name) == 0;

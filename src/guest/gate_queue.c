@@ -8,6 +8,7 @@
 #include <sys/inotify.h>
 #include <sys/random.h>
 #include <sys/vfs.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -92,13 +93,14 @@ static void watch_calls(struct gate_queue *q, int64_t now)
 
 	for (struct gate_call *k = q->list, *next; k; k = next) {
 		char name[GATE_QUEUE_NAME];
+		struct stat st;
 
 		next = k->next;
 		if (k->state != CALL_PUBLISHED && k->state != CALL_TAKEN)
 			continue;
 		gate_queuecall_name(k->id, name);
 		if (k->state == CALL_PUBLISHED &&
-		    faccessat(q->requests, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0) {
+		    fstatat(q->requests, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
 			k->state = CALL_TAKEN;
 			k->alive_ns = now;
 		}

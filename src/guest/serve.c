@@ -417,12 +417,16 @@ static void turn(struct guest *g, bool *more)
 		begin_end(g);
 }
 
-/* Reaps until there is no child, killing what is left again and again. */
+/*
+ * Reaps until there is no child, killing what is left again and again. On another machine there may be one that cannot be killed
+ * (it has changed its user, or hangs in the kernel): it does not hold the run for ever.
+ */
 static void end_all(struct guest *g)
 {
 	struct pollfd p = {.fd = g->sigfd, .events = POLLIN};
+	int64_t until = getpid() == 1 ? INT64_MAX : after_ms(KILL_GRACE_MS);
 
-	while (reap(g)) {
+	while (reap(g) && clock_mono_ns() < until) {
 		kill_everything();
 		/* A child that ends while this runs has left its signal behind. */
 		(void)poll(&p, 1, SWEEP_MS);

@@ -355,6 +355,9 @@ static int read_channel(struct mux *m, struct mux_chan *c)
 		return tell(m, MX_EOF, id, NULL);
 	}
 	c->room -= (uint32_t)k;
+	for (size_t i = 0; i < MUX_CHANNELS; i++)
+		if (m->last[i].used && m->last[i].group == c->group)
+			m->last[i].late += (uint64_t)k;
 	return mux_put(m, MX_DATA, chunk, 4 + (size_t)k);
 }
 
@@ -415,6 +418,21 @@ static bool moving(const struct mux *m, uint32_t group)
 	return false;
 }
 
+int mux_no_more(struct mux *m, uint32_t group)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < MUX_CHANNELS; i++) {
+		struct mux_chan *c = &m->chan[i];
+
+		if (c->fd < 0 || c->group != group || !c->awaited || c->reads)
+			continue;
+		c->last = true;
+		r = pass_on(m, c);
+	}
+	return r;
+}
+
 int mux_hold(struct mux *m, uint32_t group, uint8_t type, struct view payload, int64_t until_ns)
 {
 	for (size_t i = 0; i < MUX_CHANNELS; i++) {
@@ -437,7 +455,7 @@ bool mux_due(struct mux *m, int64_t now_ns, uint8_t *ret_type, struct buf *ret_p
 
 		if (!l->used || (now_ns < l->until_ns && busy(m, l->group)))
 			continue;
-		if (now_ns >= l->until_ns && moving(m, l->group)) {
+		if (now_ns >= l->until_ns && l->late <= MUX_LATE && moving(m, l->group)) {
 			l->until_ns = now_ns + DRAIN_GRACE_MS * NS_PER_MS;
 			continue;
 		}

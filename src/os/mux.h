@@ -24,6 +24,7 @@
 
 #define MUX_CHANNELS 96
 #define MUX_WINDOW (256u << 10)
+#define MUX_LATE (2u << 20) /* as much as the pipes of a command may hold */
 #define MUX_FDS (MUX_CHANNELS + 2) /* entries that mux_poll may add */
 
 enum mux_flags {
@@ -48,6 +49,7 @@ struct mux_last {
 	uint32_t group;
 	uint8_t type;
 	int64_t until_ns;
+	uint64_t late; /* bytes read for the group since then */
 	struct buf payload;
 };
 
@@ -82,7 +84,12 @@ size_t mux_poll(struct mux *m, struct pollfd *v);
 int mux_run(struct mux *m, const struct pollfd *v, size_t n);
 /* The next message that is none of a channel's. 1; 0: none now; -EPROTO. It is valid until the next call. */
 int mux_next(struct mux *m, struct frame *ret);
-/* Holds back a group's last message until its awaited channels have ended, or until that time if nothing moves in them. 0, -ENOMEM, -EAGAIN. */
+/* The other side has said a group's last message: what it has not sent of the awaited channels does not come any more. */
+int mux_no_more(struct mux *m, uint32_t group);
+/*
+ * Holds back a group's last message until its awaited channels have ended, or until that time if nothing moves in them, and in no
+ * case for more than MUX_LATE bytes that are read meanwhile: somebody who still prints is not waited for. 0, -ENOMEM, -EAGAIN.
+ */
 int mux_hold(struct mux *m, uint32_t group, uint8_t type, struct view payload, int64_t until_ns);
 /* One whose time has come, if any; the group's channels are ended. The payload is the caller's to free. */
 bool mux_due(struct mux *m, int64_t now_ns, uint8_t *ret_type, struct buf *ret_payload);

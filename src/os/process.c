@@ -165,15 +165,21 @@ static void close_all(struct process *p)
 	close_fd(&p->pidfd);
 }
 
-void process_kill(struct process *p)
+void process_kill_one(struct process *p)
 {
 	if (p->pid > 0) {
-		/* Not reaped yet, so the number is still this child's group. */
-		(void)kill(-p->pid, SIGKILL);
 		(void)kill(p->pid, SIGKILL);
 		(void)reap(p);
 	}
 	close_all(p);
+}
+
+void process_kill(struct process *p)
+{
+	/* Not reaped yet, so the number is still this child's group. */
+	if (p->pid > 0)
+		(void)kill(-p->pid, SIGKILL);
+	process_kill_one(p);
 }
 
 static int feed(struct process *p, const struct process_opts *o)

@@ -62,6 +62,8 @@ int process_start(struct process *p, const struct process_opts *o, struct err *e
 int process_wait(struct process *p, const struct process_opts *o, int *ret_status, struct err *e);
 /* Kills the group and reaps; for one that was started and not waited for. */
 void process_kill(struct process *p);
+/* The same, for one whose group goes on without it. */
+void process_kill_one(struct process *p);
 /* start + wait. tail (PROCESS_TAIL_MAX + 1 bytes) may be NULL. */
 int process_run(const struct process_opts *o, int *ret_status, char *tail, struct err *e);
 

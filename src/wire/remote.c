@@ -20,7 +20,7 @@ static bool name_fits(const char *s)
 
 static bool open_fits(const struct rm_open *m)
 {
-	return !(m->flags & ~(RO_REMOVE | RO_SHARED | RO_CLEAN)) &&
+	return !(m->flags & ~(RO_REMOVE | RO_SHARED | RO_CLEAN | RO_RESUME)) &&
 	       strlen(m->root) < PATH_MEMBER_MAX / 2 && path_is_absolute_normal(m->root) &&
 	       name_fits(m->lease);
 }

@@ -64,6 +64,7 @@ enum link_end {
 #define RO_SHARED 2u /* of a kept lease: beside other sessions of it */
 #define RO_CLEAN \
 	4u /* with RO_REMOVE: no run's; our programs, and directories of runs that hold nothing */
+#define RO_RESUME 8u /* make nothing: RM_OPENED 0, if the run's directory is not there */
 
 struct rm_open {
 	uint32_t flags;

@@ -172,7 +172,7 @@ while True:
             os.write(1, b"\xff" * 64)
         elif MODE == "event":
             put(EXITED, u32(i, 9999, 0, 0) + b"\0" * 16)
-        for k in 0, 1:
+        for k in () if MODE == "held" else (0, 1):
             put(EOF, u32(mine(i, k)))
         put(EXITED, u32(i, 0, 0, 0) + b"\0" * 16)
     elif t == PACK:

@@ -226,6 +226,17 @@ class Ssh(unittest.TestCase):
         self.r.words[-1] = "127.0.0.1:%d,127.0.0.1:%d" % (jump.port, jump.port)
         self.assertEqual(self.ok("-q", "--", "echo mine").stdout, b"mine\n")
 
+    def test_the_end_of_one_run_cuts_no_other_one_off_behind_a_jump_host(self):
+        words = ["--ssh-jump", "127.0.0.1:%d" % self.r.sshd.port]
+        first = self.r.start(*words, "-q", "--", "echo up; read x", stdin=subprocess.PIPE)
+        self.assertEqual(first.stdout.readline(), b"up\n")
+        second = self.r.start(*words, "-q", "--", "echo up; read x; echo end >end", stdin=subprocess.PIPE)
+        self.assertEqual(second.stdout.readline(), b"up\n")
+        first.communicate(b"\n", timeout=DEADLINE)
+        self.assertEqual(first.returncode, 0)
+        _, text = second.communicate(b"\n", timeout=DEADLINE)
+        self.assertEqual((second.returncode, self.r.read("end")), (0, b"end\n"), text)
+
     def test_a_key_that_others_may_read_is_refused_before_anything(self):
         os.chmod(self.r.sshd.top + "/id", 0o644)
         self.fails("chmod 600", "--", "true")
@@ -406,17 +417,12 @@ class Ssh(unittest.TestCase):
     def test_programs_that_go_away_before_they_are_started_are_sent_again(self):
         self.ok("-q", "--", "true")
         place = self.r.sshd.home + "/.cache/airlock"
-        for once, status, text in (True, 0, b""), (False, 125, b"again and again"):
-            seen = self.r.sshd.top + "/seen"
-            gone = 'test -e "%s" || { %s rm -f "$g"; }; read -r a' % (seen, 'touch "%s";' % seen if once else "")
-            self.r.sshd.shell("c=$(printf %%s \"$SSH_ORIGINAL_COMMAND\" | sed 's#read -r a#%s#'); exec /bin/sh -c \"$c\"" % gone)
-            p = self.r.run("-q", "--", "true")
-            self.assertEqual(p.returncode, status, p.stderr)
-            self.assertIn(text, p.stderr)
-            if once:
-                self.assertTrue(os.path.exists(seen))
-                os.remove(seen)
-                self.assertEqual(len(os.listdir(place)), 1)
+        seen = self.r.sshd.top + "/seen"
+        gone = 'test -e "%s" || { touch "%s"; rm -f "$g"; }; read -r a' % (seen, seen)
+        self.r.sshd.shell("c=$(printf %%s \"$SSH_ORIGINAL_COMMAND\" | sed 's#read -r a#%s#'); exec /bin/sh -c \"$c\"" % gone)
+        self.ok("-q", "--", "true")
+        self.assertTrue(os.path.exists(seen))
+        self.assertEqual(len(os.listdir(place)), 1)
 
     # The bridge. ----------------------------------------------------------------------------
 
@@ -528,6 +534,45 @@ for line in open("/dev/fd/3"):
                 self.assertEqual(p.returncode, 125, p.stderr)
                 self.assertEqual(snapshot(self.r.ws), before)
                 until("the helper has ended", lambda: not self.helper("airlock-remote"))
+
+    def test_a_pipe_that_is_held_open_there_holds_up_no_end(self):
+        lie(self.r, "held", member(b"new", data=b"x") + END)
+        p = self.r.run("-q", "--", "true")
+        self.assertEqual((p.returncode, self.r.read("new")), (0, b"x"), p.stderr)
+
+    def test_a_tar_that_says_much_is_read(self):
+        """More than every pipe and window on the way."""
+        p = self.ok("-q", "--sync-out", "tar", "--", "python3 -c 'import os, stat\nfor i in range(2500): "
+                    "os.mknod(\"s%d\" % i + \"x\" * 200, stat.S_IFSOCK | 0o600)'; echo new >new")
+        self.assertEqual(self.r.read("new"), b"new\n", p.stderr)
+
+    @unittest.skipIf(os.geteuid(), "only root can mount what cannot be removed")
+    def test_a_removal_that_is_cut_makes_no_deletions(self):
+        self.r.write("keep", b"kept")
+        p = self.r.start("--", "echo x >new; echo up; sleep 31337.9")
+        self.assertEqual(p.stdout.readline(), b"up\n")
+        os.kill(p.pid, signal.SIGKILL)
+        p.communicate(timeout=DEADLINE)
+        run = self.r.rows()[0]["run"]
+        until("the tree has ended", lambda: not marked("31337.9"))
+        # It hangs in the middle of the removal: a directory that cannot be taken away, and then no connection.
+        top = self.r.there + "/.airlock-runtime/runs"
+        place = top + "/" + os.listdir(top)[0]
+        os.makedirs(place + "/workspace/busy")
+        subprocess.run(["mount", "-t", "tmpfs", "none", place + "/workspace/busy"], check=True)
+        try:
+            q = self.r.airlock("recover", run)
+            self.assertEqual(self.r.read("new"), b"x\n", q.stderr)
+            self.assertEqual(q.returncode, 0, q.stderr)
+            self.assertIn(b"remove the directory of run", q.stderr)
+            self.assertFalse(os.path.exists(place + "/index"))
+            q = self.r.airlock("recover", run)
+            self.assertIn(b"keeps no work", q.stderr)
+            self.assertEqual(self.r.read("keep"), b"kept")
+        finally:
+            subprocess.run(["umount", place + "/workspace/busy"], check=True)
+        self.assertEqual(self.r.airlock("rm", run).returncode, 0)
+        self.assertEqual(os.listdir(self.r.there), [])
 
     # Where it cannot be reached any more. ---------------------------------------------------
 

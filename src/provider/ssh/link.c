@@ -441,7 +441,10 @@ static int on_event(struct link *l, const struct frame *f)
 	cursor_init(&c, f->payload.p, f->payload.n);
 	if (f->type == GM_EXITED || f->type == GM_FAILED || f->type == GM_PACKED) {
 		id = cursor_u32(&c);
-		return c.failed ? -EPROTO : mux_hold(&l->mux, id, f->type, f->payload, INT64_MAX);
+		/* A pipe that something there still holds open was given up by the guest: no MX_EOF comes for it. */
+		if (c.failed || mux_no_more(&l->mux, id) < 0)
+			return -EPROTO;
+		return mux_hold(&l->mux, id, f->type, f->payload, INT64_MAX);
 	}
 	say_up(l, f->type, f->payload.p, f->payload.n);
 	return 0;

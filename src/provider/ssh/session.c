@@ -229,17 +229,23 @@ int session_await(struct ssh_session *x, uint8_t type, const volatile int *cance
 {
 	const struct awaited *w = awaited_of(type);
 	int64_t until = clock_mono_ns() + w->ms * NS_PER_MS;
+	bool hurry = x->until_ns && x->until_ns < until;
 	struct rm_fault fault;
 	struct frame f;
 	int r;
 
+	if (hurry)
+		until = x->until_ns;
 	do {
 		r = chan_recv(&x->link.ch, clock_mono_ns() + LOOK_MS * NS_PER_MS, &f, NULL, e);
 		if (r == -EAGAIN && cancel && *cancel)
 			return err_set(e, ERR_CANCELLED, "stopped while %s was being waited for",
 				       x->target.label);
 		if (r == -EAGAIN && clock_mono_ns() > until)
-			return overdue(x, w, e);
+			return hurry ? err_set(e, ERR_TIMEOUT,
+					       "ssh %s: %s is not done yet; it is gone on with later",
+					       x->target.label, w->what)
+				     : overdue(x, w, e);
 	} while (r == -EAGAIN);
 	if (r < 0)
 		return r;
@@ -305,6 +311,7 @@ int session_start(const struct sandbox_spec *s, struct ssh_session **ret, struct
 		return err_set(e, ERR_NOMEM, "ssh: out of memory");
 	x->link.ch.fd = -1;
 	x->link.ended = true;
+	x->until_ns = s->until_ns;
 	x->ssh = (struct process){.pid = -1, .pidfd = -1, .in = -1, .out = -1, .err = -1};
 	r = ssh_target_parse(s->remote, &x->target, e);
 	if (r == 0 && asprintf(&x->inside, "%s/" REMOTE_RUNS "/%s/workspace", x->target.path,
@@ -348,7 +355,8 @@ void session_end(struct ssh_session *x)
 	helper_kill(&x->helper);
 	if (p.fd >= 0 && x->up)
 		(void)poll(&p, 1, SSH_END_MS);
-	process_kill(&x->ssh);
+	/* Its group has the way through a jump host in it, and that belongs to the shared connection: other sessions need it. */
+	process_kill_one(&x->ssh);
 	ssh_target_done(&x->target);
 	strv_free(x->gateway);
 	free(x->inside);
