@@ -395,6 +395,14 @@ _airlock() {
 	serve:--mode)
 		return
 		;;
+	serve:--tls-cert)
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
+	serve:--tls-key)
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
 	serve:--public-url)
 		return
 		;;
@@ -481,7 +489,7 @@ _airlock() {
 	env) words="--force --help create list show rm clean" ;;
 	bridge) words="--upstream --credential-file --policy --listen --transport --token-file --run-id --quiet --help" ;;
 	policy) words="--policy --header --body-size --help list show check explain" ;;
-	serve) words="--listen --mode --public-url --host --trust-user --workspace-root --local-runs --secrets-strict --cloud-managed --managed-config --help" ;;
+	serve) words="--listen --mode --tls-cert --tls-key --public-url --host --trust-user --workspace-root --local-runs --secrets-strict --cloud-managed --managed-config --help" ;;
 	access-map) words="--json --help" ;;
 	company) words="--help" ;;
 	user) words="--admin --company --role --help" ;;

@@ -1,8 +1,8 @@
 /*
  * listen.c: where the daemon listens.
  *
- * Policy: loopback addresses and unix sockets only. Another host reaches the daemon through a proxy that speaks TLS;
- * an address that is not loopback is refused, whatever the mode. A unix socket is made with mode 0600 under a name
+ * Policy: loopback addresses and unix sockets, unless the daemon itself speaks TLS and every request must prove an actor
+ * (tls.h). Else another host reaches the daemon through a proxy that speaks TLS. A unix socket is made with mode 0600 under a name
  * of its own and renamed into place, so it is never there with another mode.
  */
 #include <arpa/inet.h>
@@ -59,53 +59,6 @@ static int listen_unix(const char *path, struct listen_at *ret, struct err *e)
 	return 0;
 }
 
-static int listen_tcp(const char *where, struct listen_at *ret, struct err *e)
-{
-	const char *colon = strrchr(where, ':');
-	size_t n = colon ? (size_t)(colon - where) : 0;
-	bool v6 = n == 5 && strncmp(where, "[::1]", 5) == 0,
-	     v4 = (n == 9 && strncmp(where, "127.0.0.1", 9) == 0) ||
-		  (n == 9 && strncmp(where, "localhost", 9) == 0);
-	struct sockaddr_in a4 = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	struct sockaddr_in6 a6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
-	_cleanup_fd_ int fd = -1;
-	socklen_t len = sizeof(a4);
-	uint64_t port;
-	int one = 1;
-
-	if ((!v4 && !v6) || str_to_u64(colon + 1, 65535, &port) < 0)
-		return err_set(
-		    e, ERR_INVALID,
-		    "--listen %.80s: give 127.0.0.1:PORT, [::1]:PORT or unix:/PATH. Other addresses are "
-		    "refused: put a proxy that speaks TLS in front",
-		    where);
-	a4.sin_port = a6.sin6_port = htons((uint16_t)port);
-	fd = socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
-	    bind(fd, v6 ? (struct sockaddr *)&a6 : (struct sockaddr *)&a4,
-		 v6 ? sizeof(a6) : sizeof(a4)) < 0 ||
-	    listen(fd, BACKLOG) < 0)
-		return err_sys(e, errno, "listen at %s", where);
-	if (v4 && getsockname(fd, (struct sockaddr *)&a4, &len) == 0)
-		port = ntohs(a4.sin_port);
-	len = sizeof(a6);
-	if (v6 && getsockname(fd, (struct sockaddr *)&a6, &len) == 0)
-		port = ntohs(a6.sin6_port);
-	(void)snprintf(ret->text, sizeof(ret->text), "http://%.*s:%u", (int)n, where,
-		       (unsigned)port);
-	ret->tcp = true;
-	ret->fd = TAKE_FD(fd);
-	return 0;
-}
-
-int listen_open(const char *where, struct listen_at *ret, struct err *e)
-{
-	*ret = (struct listen_at){.fd = -1};
-	if (str_starts(where, "unix:"))
-		return listen_unix(where + 5, ret, e);
-	return listen_tcp(where, ret, e);
-}
-
 static bool is_loopback(const struct sockaddr_storage *sa)
 {
 	const struct sockaddr_in *a4 = (const struct sockaddr_in *)sa;
@@ -116,7 +69,89 @@ static bool is_loopback(const struct sockaddr_storage *sa)
 	return sa->ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&a6->sin6_addr);
 }
 
-int listen_inherited(struct listen_at *ret, struct err *e)
+/* Numbers only: what a name stands for is somebody else's to say. The length, or 0. */
+static socklen_t parse_tcp(const char *where, struct sockaddr_storage *ret)
+{
+	struct sockaddr_in *a4 = (struct sockaddr_in *)ret;
+	struct sockaddr_in6 *a6 = (struct sockaddr_in6 *)ret;
+	const char *colon = strrchr(where, ':');
+	size_t n = colon ? (size_t)(colon - where) : 0;
+	char text[INET6_ADDRSTRLEN];
+	bool v6 = n > 2 && where[0] == '[' && where[n - 1] == ']';
+	uint64_t port;
+
+	if (n == 0 || n - 2 * v6 >= sizeof(text) || str_to_u64(colon + 1, 65535, &port) < 0)
+		return 0;
+	(void)snprintf(text, sizeof(text), "%.*s", (int)(n - 2 * v6), where + v6);
+	*ret = (struct sockaddr_storage){0};
+	if (v6) {
+		a6->sin6_family = AF_INET6;
+		a6->sin6_port = htons((uint16_t)port);
+		return inet_pton(AF_INET6, text, &a6->sin6_addr) == 1 ? sizeof(*a6) : 0;
+	}
+	a4->sin_family = AF_INET;
+	a4->sin_port = htons((uint16_t)port);
+	return inet_pton(AF_INET, strcmp(text, "localhost") == 0 ? "127.0.0.1" : text,
+			 &a4->sin_addr) == 1
+		   ? sizeof(*a4)
+		   : 0;
+}
+
+static unsigned port_of(int fd)
+{
+	struct sockaddr_storage sa = {0};
+	socklen_t len = sizeof(sa);
+
+	if (getsockname(fd, (struct sockaddr *)&sa, &len) < 0)
+		return 0;
+	return ntohs(sa.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&sa)->sin6_port
+					      : ((struct sockaddr_in *)&sa)->sin_port);
+}
+
+static int listen_tcp(const char *where, enum listen_how how, struct listen_at *ret, struct err *e)
+{
+	struct sockaddr_storage sa;
+	socklen_t len = parse_tcp(where, &sa);
+	_cleanup_fd_ int fd = -1;
+	int one = 1;
+
+	if (!len)
+		return err_set(
+		    e, ERR_INVALID,
+		    "--listen %.80s: give 127.0.0.1:PORT, [::1]:PORT or another address as numbers, or "
+		    "unix:/PATH",
+		    where);
+	if (how != LISTEN_FAR && !is_loopback(&sa))
+		return err_set(
+		    e, ERR_INVALID,
+		    "--listen %.80s: other hosts could come that way, so it takes --tls-cert, --tls-key and "
+		    "--mode authenticated; or listen at 127.0.0.1 and put a proxy that speaks TLS in front",
+		    where);
+	fd = socket(sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
+	    bind(fd, (struct sockaddr *)&sa, len) < 0 || listen(fd, BACKLOG) < 0)
+		return err_sys(e, errno, "listen at %s", where);
+	(void)snprintf(ret->text, sizeof(ret->text), "http%s://%.*s:%u",
+		       how == LISTEN_PLAIN ? "" : "s", (int)(strrchr(where, ':') - where), where,
+		       port_of(fd));
+	ret->tcp = true;
+	ret->loopback = is_loopback(&sa);
+	ret->fd = TAKE_FD(fd);
+	return 0;
+}
+
+int listen_open(const char *where, enum listen_how how, struct listen_at *ret, struct err *e)
+{
+	*ret = (struct listen_at){.fd = -1, .loopback = true};
+	if (str_starts(where, "unix:") && how != LISTEN_PLAIN)
+		return err_set(e, ERR_USAGE,
+			       "--tls-cert belongs to an address, not to a unix socket");
+	if (str_starts(where, "unix:"))
+		return listen_unix(where + 5, ret, e);
+	return listen_tcp(where, how, ret, e);
+}
+
+int listen_inherited(enum listen_how how, struct listen_at *ret, struct err *e)
 {
 	const char *pid = getenv("LISTEN_PID"), *fds = getenv("LISTEN_FDS");
 	struct sockaddr_storage sa = {0};
@@ -141,14 +176,17 @@ int listen_inherited(struct listen_at *ret, struct err *e)
 	len = sizeof(sa);
 	if (getsockname(LISTEN_FD, (struct sockaddr *)&sa, &len) < 0)
 		return err_sys(e, errno, "look at the inherited socket");
-	if (sa.ss_family != AF_UNIX && !is_loopback(&sa))
-		return err_set(e, ERR_PERMISSION,
-			       "the inherited socket listens on an address that is not loopback: "
-			       "change ListenStream= of the socket unit");
+	if (sa.ss_family != AF_UNIX && how != LISTEN_FAR && !is_loopback(&sa))
+		return err_set(
+		    e, ERR_PERMISSION,
+		    "the inherited socket listens on an address that is not loopback: "
+		    "change ListenStream= of the socket unit, or give --tls-cert, --tls-key "
+		    "and --mode authenticated");
 	if (fcntl(LISTEN_FD, F_SETFD, FD_CLOEXEC) < 0 || fcntl(LISTEN_FD, F_SETFL, O_NONBLOCK) < 0)
 		return err_sys(e, errno, "set up the inherited socket");
 	ret->fd = LISTEN_FD;
 	ret->tcp = sa.ss_family != AF_UNIX;
+	ret->loopback = !ret->tcp || is_loopback(&sa);
 	(void)snprintf(ret->text, sizeof(ret->text), "the socket of systemd");
 	return 1;
 }

@@ -483,28 +483,34 @@ static void quiet(void *cls, const char *fmt, va_list ap)
 	(void)ap;
 }
 
-int server_start(struct api *a, int fd, struct err *e)
+int server_start(struct api *a, int fd, const struct tls_pair *tls, struct err *e)
 {
 	struct api_server *s = calloc(1, sizeof(*s));
 	const union MHD_DaemonInfo *info;
+	const struct MHD_OptionItem with_tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, tls->cert},
+						  {MHD_OPTION_HTTPS_MEM_KEY, 0, tls->key},
+						  {MHD_OPTION_HTTPS_PRIORITIES, 0,
+						   (char *)(uintptr_t)TLS_PRIORITIES},
+						  {MHD_OPTION_END, 0, NULL}};
+	const struct MHD_OptionItem *more = tls->cert ? with_tls : with_tls + 3;
 	int r;
 
 	if (!s)
 		return err_set(e, ERR_NOMEM, "server: out of memory");
 	a->server = s;
-	s->mhd =
-	    MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_TURBO | MHD_USE_SUSPEND_RESUME |
-				 MHD_USE_ERROR_LOG | MHD_USE_PEDANTIC_CHECKS,
-			     0, NULL, NULL, step, a, MHD_OPTION_EXTERNAL_LOGGER, quiet, NULL,
-			     MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
-			     (unsigned)API_CONNECTIONS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-			     (size_t)API_HEADER_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
-			     (unsigned)API_SILENT_S, MHD_OPTION_URI_LOG_CALLBACK, begin, a,
-			     MHD_OPTION_NOTIFY_COMPLETED, ended, a, MHD_OPTION_NOTIFY_CONNECTION,
-			     notify, a, MHD_OPTION_UNESCAPE_CALLBACK, as_it_is, NULL,
-			     MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+	s->mhd = MHD_start_daemon(
+	    MHD_USE_EPOLL | MHD_USE_TURBO | MHD_USE_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
+		MHD_USE_PEDANTIC_CHECKS | (tls->cert ? MHD_USE_TLS : MHD_NO_FLAG),
+	    0, NULL, NULL, step, a, MHD_OPTION_EXTERNAL_LOGGER, quiet, NULL,
+	    MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
+	    (unsigned)API_CONNECTIONS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+	    (size_t)API_HEADER_MAX, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)API_SILENT_S,
+	    MHD_OPTION_URI_LOG_CALLBACK, begin, a, MHD_OPTION_NOTIFY_COMPLETED, ended, a,
+	    MHD_OPTION_NOTIFY_CONNECTION, notify, a, MHD_OPTION_UNESCAPE_CALLBACK, as_it_is, NULL,
+	    MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, more, MHD_OPTION_END);
 	if (!s->mhd)
-		return err_set(e, ERR_UNAVAILABLE, "the HTTP library does not start");
+		return err_set(e, ERR_UNAVAILABLE, "the HTTP library does not start%s",
+			       tls->cert ? ": does the key belong to the certificate?" : "");
 	info = MHD_get_daemon_info(s->mhd, MHD_DAEMON_INFO_EPOLL_FD);
 	if (!info)
 		return err_set(e, ERR_UNAVAILABLE, "the HTTP library has no epoll descriptor");

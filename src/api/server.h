@@ -14,9 +14,10 @@
 #define AIRLOCK_API_SERVER_H
 
 #include "api/api.h"
+#include "api/tls.h"
 
-/* fd: a listening socket; taken over. */
-int server_start(struct api *a, int fd, struct err *e);
+/* fd: a listening socket; taken over. tls: read by the library before this returns. */
+int server_start(struct api *a, int fd, const struct tls_pair *tls, struct err *e);
 /* No new connections; requests under way go on. */
 void server_quiesce(struct api *a);
 /* Requests under way. */
@@ -25,16 +26,22 @@ void server_stop(struct api *a);
 /* After each turn of the loop; the deadline of the next one. */
 int64_t server_tick(struct api *a, int64_t now_ns);
 
-/* listen.c: "127.0.0.1:PORT", "[::1]:PORT", "localhost:PORT", "unix:PATH"; loopback only. */
+/* listen.c: "ADDRESS:PORT" with an address of this host as numbers ("[::1]"), or localhost; "unix:PATH". */
 struct listen_at {
 	bool tcp;
+	bool loopback;	/* or a unix socket: nobody of another host comes by it */
 	int fd;		/* owned */
 	char text[200]; /* for people: where it listens */
 	char path[108]; /* unix: to be removed at the end; "" */
 };
-int listen_open(const char *where, struct listen_at *ret, struct err *e);
+enum listen_how {
+	LISTEN_PLAIN,
+	LISTEN_TLS, /* loopback all the same */
+	LISTEN_FAR  /* TLS, and what tls.h asks for: any address */
+};
+int listen_open(const char *where, enum listen_how how, struct listen_at *ret, struct err *e);
 /* The socket that systemd handed over: 1, 0 there is none, negative: several, or not a stream socket. */
-int listen_inherited(struct listen_at *ret, struct err *e);
+int listen_inherited(enum listen_how how, struct listen_at *ret, struct err *e);
 /* One line to the service manager's socket; a failure is nobody's. */
 void listen_notify(const char *path, const char *text);
 

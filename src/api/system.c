@@ -158,8 +158,9 @@ int h_whoami(struct call *c)
 /* Where browsers come by TLS, the cookie never travels without it. */
 static const char *secure_cookie(const struct api *a)
 {
-	return a->cfg.public_url && strncasecmp(a->cfg.public_url, "https:", 6) == 0 ? "; Secure"
-										     : "";
+	bool by_url = a->cfg.public_url && strncasecmp(a->cfg.public_url, "https:", 6) == 0;
+
+	return by_url || a->cfg.tls_cert ? "; Secure" : "";
 }
 
 /*

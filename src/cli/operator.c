@@ -33,6 +33,8 @@ enum {
 const struct opt opts_serve[] = {
     {"listen", 0, "ADDRESS", "127.0.0.1:PORT, [::1]:PORT or unix:/PATH (127.0.0.1:3100)", 1},
     {"mode", 0, "MODE", "local_trusted (default) or authenticated", 2},
+    {"tls-cert", 0, "FILE", "speak TLS with this chain of certificates (PEM)", 11},
+    {"tls-key", 0, "FILE", "and this key", 12},
     {"public-url", 0, "URL", "origin under which browsers reach the daemon", 3},
     {"host", 0, "NAME", "further name that a Host header may have (repeatable)", 4},
     {"trust-user", 0, "USER", "further user who is the local board over TCP (repeatable)", 5},

@@ -58,6 +58,9 @@ static const char usage[] =
     "  --mode MODE          local_trusted (default): the daemon's own user and root are the local\n"
     "                       board, over a unix socket whoever can connect;\n"
     "                       authenticated: every request needs a key, a session or a run token\n"
+    "  --tls-cert FILE, --tls-key FILE\n"
+    "                       speak TLS with this chain and key (PEM, read at the start); with --mode\n"
+    "                       authenticated --listen may then be any ADDRESS:PORT of this host\n"
     "  --public-url URL     origin under which browsers reach the daemon\n"
     "  --host NAME          further name that a Host header may have (local_trusted; repeatable)\n"
     "  --trust-user USER    name or number of a further user whose processes are the local board\n"
@@ -137,6 +140,20 @@ static int add_root(struct options *o, const char *v, struct err *e)
 	return runs_add_root(&o->cfg, v, e);
 }
 
+static int set_cert(struct options *o, const char *v, struct err *e)
+{
+	(void)e;
+	o->cfg.tls_cert = v;
+	return 0;
+}
+
+static int set_key(struct options *o, const char *v, struct err *e)
+{
+	(void)e;
+	o->cfg.tls_key = v;
+	return 0;
+}
+
 static int set_managed(struct options *o, const char *v, struct err *e)
 {
 	o->cfg.managed_config = v;
@@ -148,10 +165,15 @@ static const struct {
 	const char *name;
 	int (*set)(struct options *o, const char *v, struct err *e);
 } valued[] = {
-    {"--listen", set_listen},	       {"--mode", set_mode},
-    {"--public-url", set_public},      {"--host", add_host},
-    {"--trust-user", add_trusted},     {"--workspace-root", add_root},
+    {"--listen", set_listen},
+    {"--mode", set_mode},
+    {"--public-url", set_public},
+    {"--host", add_host},
+    {"--trust-user", add_trusted},
+    {"--workspace-root", add_root},
     {"--managed-config", set_managed},
+    {"--tls-cert", set_cert},
+    {"--tls-key", set_key},
 };
 
 /* The flag of that name, or NULL. */
@@ -297,7 +319,7 @@ static void tell_where(const struct api *a, const char *text, bool here)
 		(void)fprintf(stderr, "airlockd: %s: %s\n", path, strerror(errno));
 }
 
-static int serve(struct daemon *d, struct listen_at *at, struct err *e)
+static int serve(struct daemon *d, struct listen_at *at, struct tls_pair *tls, struct err *e)
 {
 	struct api *a = &d->api;
 	int r = loop_init(&a->loop, e);
@@ -309,7 +331,8 @@ static int serve(struct daemon *d, struct listen_at *at, struct err *e)
 	if (r == 0)
 		jobs_adopt(a);
 	if (r == 0)
-		r = server_start(a, TAKE_FD(at->fd), e);
+		r = server_start(a, TAKE_FD(at->fd), tls, e);
+	tls_done(tls);
 	if (r < 0)
 		return r;
 	a->ready = true;
@@ -329,14 +352,21 @@ static int run(struct options *o, struct err *e)
 {
 	struct daemon d = {.stop_by_ns = INT64_MAX};
 	struct rlimit l;
-	struct listen_at at;
-	int r = listen_inherited(&at, e);
+	struct listen_at at = {.fd = -1};
+	_cleanup_tls_ struct tls_pair tls;
+	int r = tls_read(o->cfg.tls_cert, o->cfg.tls_key, &tls, e);
+	enum listen_how how = !tls.cert				  ? LISTEN_PLAIN
+			      : o->cfg.mode == MODE_AUTHENTICATED ? LISTEN_FAR
+								  : LISTEN_TLS;
+
+	if (r == 0)
+		r = listen_inherited(how, &at, e);
 
 	/* Fixed: else glibc takes the size of the first large body as a hint to keep that much for ever. */
 	(void)mallopt(M_MMAP_THRESHOLD, 256 << 10);
 	(void)mallopt(M_TRIM_THRESHOLD, 512 << 10);
 	if (r == 0)
-		r = listen_open(o->listen ? o->listen : DEFAULT_LISTEN, &at, e);
+		r = listen_open(o->listen ? o->listen : DEFAULT_LISTEN, how, &at, e);
 	if (r < 0)
 		return r;
 	if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur < FILES_WANTED) {
@@ -347,7 +377,7 @@ static int run(struct options *o, struct err *e)
 	o->cfg.tcp = at.tcp;
 	r = api_open(&d.api, &o->cfg, e);
 	if (r == 0) {
-		r = serve(&d, &at, e);
+		r = serve(&d, &at, &tls, e);
 		jobs_free(&d.api);
 		server_stop(&d.api);
 		api_done(&d.api);

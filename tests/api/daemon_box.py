@@ -84,7 +84,7 @@ class Daemon:
         self.port = None
         for line in self.process.stderr:
             self.log.append(line)
-            m = re.search(r"listening at (?:http://[^ ]*:(\d+)|unix:(\S+)|the socket of systemd)", line)
+            m = re.search(r"listening at (?:https?://[^ ]*:(\d+)|unix:(\S+)|the socket of systemd)", line)
             if m:
                 self.port = int(m.group(1)) if m.group(1) else None
                 break

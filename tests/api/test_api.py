@@ -6,6 +6,7 @@ usage: test_api.py DIRECTORY_OF_PROGRAMS
 import base64
 import hashlib
 import hmac
+import http.client
 import json
 import os
 import re
@@ -14,11 +15,13 @@ import signal
 import shutil
 import socket
 import sqlite3
+import ssl
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+import warnings
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 import verdicts  # noqa: E402
@@ -1210,6 +1213,92 @@ class Modes(Case):
             s.close()
             self.assertEqual(box.stop(), 0)
             self.assertFalse(os.path.exists(path))
+        finally:
+            box.close()
+
+    def test_tls(self):
+        """Another address than loopback takes TLS and proved actors; the same server behind it."""
+        box = Daemon(PROGRAMS, start=False)
+        cert, key = box.dir + "/cert.pem", box.dir + "/key.pem"
+        for c, k in ((cert, key), (cert + "2", key + "2")):
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+                            "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-out", c, "-keyout", k],
+                           check=True, capture_output=True)
+        both = ["--tls-cert", cert, "--tls-key", key]
+
+        def refused(where, *options, mode="authenticated"):
+            box.options, box.mode = list(options), mode
+            with self.assertRaises(AssertionError):
+                box.start(where)
+            box.process.wait(timeout=DEADLINE)
+            box.process.stderr.close()
+            box.process = None
+            return "".join(box.log)
+
+        try:
+            os.chmod(key, 0o644)
+            self.assertIn("chmod 600", refused("127.0.0.1:0", *both))
+            os.chmod(key, 0o600)
+            self.assertIn("--tls-cert", refused("0.0.0.0:0"))
+            refused("0.0.0.0:0", *both, mode="local_trusted")
+            refused("0.0.0.0:0", "--tls-cert", cert)
+            refused("127.0.0.1:0", "--tls-cert", key, "--tls-key", cert)
+            self.assertIn("belong", refused("127.0.0.1:0", "--tls-cert", cert, "--tls-key", key + "2"))
+            refused("unix:" + box.dir + "/s", *both)
+            refused("localhost.example:0", *both)
+            box.options, box.mode = both, "authenticated"
+            box.start("0.0.0.0:0")
+            g = Fixture(box)
+            trust = ssl.create_default_context(cafile=cert)
+
+            def dial(context=trust):
+                return context.wrap_socket(socket.create_connection(("127.0.0.1", box.port), timeout=DEADLINE), server_hostname="localhost")
+
+            def ask(method, path, who=None, body=None):
+                c = http.client.HTTPSConnection("127.0.0.1", box.port, timeout=DEADLINE, context=trust)
+                try:
+                    c.request(method, path, None if body is None else json.dumps(body),
+                              {"Content-Type": "application/json"} | ({"Authorization": "Bearer " + g.token[who]} if who else {}))
+                    r = c.getresponse()
+                    return r.status, dict(r.getheaders()), r.read()
+                finally:
+                    c.close()
+
+            # Those who never finish a handshake, or speak plain HTTP, hold up nobody and hear nothing.
+            idle = [socket.create_connection(("127.0.0.1", box.port), timeout=DEADLINE) for _ in range(20)]
+            idle[0].sendall(b"\x16\x03\x01\x02\x00\x01")
+            self.assertNotIn(b"status", box.raw(b"GET /api/health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", half_close=True))
+            self.assertEqual(ask("GET", "/api/health")[0], 200)
+            old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
+            old.set_ciphers("ALL:@SECLEVEL=0")
+            with self.assertRaises(OSError):
+                dial(old).close()
+            path = f"/api/companies/{g.c1}/environments"
+            self.assertEqual(ask("GET", path)[0], 403)
+            # Bodies and answers of many records, both ways; a cookie never travels without TLS again.
+            for i in range(6):
+                big = {"name": f"n{i}", "driver": "ssh", "config": SSH, "metadata": {"x": "y" * 60000}}
+                self.assertEqual(ask("POST", path, "I", big)[0], 201)
+            self.assertGreater(len(ask("GET", path, "I")[2]), 360000)
+            self.assertIn("; Secure", ask("POST", "/api/sessions", "I", {})[1]["Set-Cookie"])
+            # What comes bit by bit comes.
+            with dial() as s:
+                s.sendall(f"GET /api/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {g.token['I']}\r\n\r\n".encode())
+                got = b""
+                while b"\n:" not in got and b"data:" not in got:
+                    piece = s.recv(65536)
+                    self.assertTrue(piece, got)
+                    got += piece
+                # The command line has no TLS: it says so, and does not go on without the daemon.
+                r = box.cli("run", "--env", "n", "--", "true", ok=False)
+                self.assertNotEqual(r.returncode, 0)
+                self.assertEqual(box.stop(), 0)
+            for s in idle:
+                s.close()
         finally:
             box.close()
 
