@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,7 +27,7 @@ static void expect(struct nbox *b, const char *script, int code, const char *out
 }
 
 /* L1, FR-B050, FR-B080, RT: one sandbox, many looks. */
-static void test_inside(void **state)
+static void look_inside(void)
 {
 	static const struct {
 		const char *script, *out;
@@ -78,12 +79,34 @@ static void test_inside(void **state)
 	};
 	struct nbox b;
 
-	(void)state;
 	nbox_init(&b);
 	nbox_start(&b);
 	for (size_t i = 0; i < ARRAY_LEN(looks); i++)
 		expect(&b, looks[i].script, 0, looks[i].out);
 	nbox_done(&b);
+}
+
+static void test_inside(void **state)
+{
+	(void)state;
+	look_inside();
+}
+
+/* With one processor the start has no second task (beside.h): the same sandbox comes out of it. */
+static void test_inside_one_processor(void **state)
+{
+	cpu_set_t all, one;
+	int cpu = 0;
+
+	(void)state;
+	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+	while (!CPU_ISSET(cpu, &all))
+		cpu++;
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+	look_inside();
+	assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
 }
 
 /* Exit codes and failures of a command are told apart. */
@@ -106,6 +129,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_inside),
+	    cmocka_unit_test(test_inside_one_processor),
 	    cmocka_unit_test(test_exits),
 	};
 

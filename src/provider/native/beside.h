@@ -4,6 +4,7 @@
  * A network namespace with its loopback is half of what all namespaces cost, and a root that is detached waits for a
  * grace period (0.3 ms, on a busy machine ten times that). Both are the work of a second task that shares the child's
  * memory, descriptors and directories; the child meanwhile builds the tree, then sets its limits and loads its filter.
+ * On a machine with more work than processors there is no second task, and the child does all itself.
  * errno is shared as well: no call of the second task is expected to fail.
  */
 #ifndef AIRLOCK_PROVIDER_NATIVE_BESIDE_H
@@ -16,6 +17,7 @@
 
 struct beside {
 	bool wants_net;
+	bool alone; /* no second task: the child does it itself */
 	int made, pivoted; /* events; like net close-on-exec, and never closed before */
 	int net;	   /* the namespace */
 	pid_t pid;
