@@ -6,6 +6,7 @@
  * sandbox is passed on.
  */
 #include <errno.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include "api/runs.h"
 #include "base/cleanup.h"
 #include "base/limits.h"
+#include "base/path.h"
 #include "base/str.h"
 #include "engine/changes_show.h"
 #include "engine/record.h"
@@ -26,6 +28,23 @@ static const char *text(const json_t *j, const char *name)
 	const char *v = json_string_value(json_object_get(j, name));
 
 	return v ? v : "";
+}
+
+char *changesets_path64(const char *b64)
+{
+	size_t n = strlen(b64), got = 0;
+	char *path = n ? malloc(n + 1) : NULL;
+	const char *end = NULL;
+
+	if (path &&
+	    sodium_base642bin((unsigned char *)path, n, b64, n, NULL, &got, &end,
+			      sodium_base64_VARIANT_ORIGINAL) == 0 &&
+	    end == b64 + n && path_is_member(path, got)) {
+		path[got] = '\0';
+		return path;
+	}
+	free(path);
+	return NULL;
 }
 
 static json_t *failed(const struct err *e)
@@ -71,7 +90,9 @@ static bool match_prefix(void *arg, size_t part, const char *path)
 static int load(struct job_ctx *x, const json_t *j, struct changeset *set, struct changes *c,
 		struct err *e)
 {
-	const struct changes_filter f = {match_prefix, (char *)(uintptr_t)text(j, "prefix")};
+	_cleanup_free_ char *odd = changesets_path64(text(j, "prefix64"));
+	const struct changes_filter f = {match_prefix,
+					 odd ? odd : (char *)(uintptr_t)text(j, "prefix")};
 	int r = open_set(x, j, true, set, e);
 
 	return r < 0 ? r : changes_load(c, set, 0, &f, e);
@@ -157,20 +178,58 @@ json_t *job_diff(struct job_ctx *x, const json_t *request)
 /* --- apply, discard ----------------------------------------------------------------------- */
 
 struct chosen {
-	const json_t *paths;
-	bool *hit; /* owned */
+	char **paths;	/* owned, as bytes: those of "paths", then those of "pathsBase64" */
+	size_t n, text; /* text: how many of them came as text */
+	bool *hit;	/* owned */
 };
+
+static void chosen_done(struct chosen *k)
+{
+	strv_free(k->paths);
+	free(k->hit);
+	*k = (struct chosen){0};
+}
+#define _cleanup_chosen_ __attribute__((cleanup(chosen_done)))
+
+static int add_path(struct chosen *k, const char *path)
+{
+	int r = path ? strv_add(&k->paths, path) : -EINVAL;
+
+	k->n += r == 0;
+	return r;
+}
+
+/* The daemon has judged each of them. */
+static int choose(struct chosen *k, const json_t *request, struct err *e)
+{
+	json_t *v;
+	size_t i;
+	int r = 0;
+
+	json_array_foreach(json_object_get(request, "paths"), i, v)
+	{
+		if (r == 0)
+			r = add_path(k, json_string_value(v));
+	}
+	k->text = k->n;
+	json_array_foreach(json_object_get(request, "pathsBase64"), i, v)
+	{
+		_cleanup_free_ char *path = changesets_path64(json_string_value(v));
+
+		if (r == 0)
+			r = add_path(k, path);
+	}
+	k->hit = calloc(k->n + 1, sizeof(*k->hit));
+	return r < 0 || !k->hit ? err_set(e, ERR_NOMEM, "apply: out of memory") : 0;
+}
 
 static bool match_paths(void *arg, size_t part, const char *path)
 {
 	struct chosen *k = arg;
 	bool any = false;
-	json_t *v;
-	size_t i;
 
-	json_array_foreach(k->paths, i, v)
-	{
-		bool is = part == 0 && is_below(json_string_value(v), path);
+	for (size_t i = 0; i < k->n; i++) {
+		bool is = part == 0 && is_below(k->paths[i], path);
 
 		k->hit[i] |= is;
 		any |= is;
@@ -188,9 +247,10 @@ static int all_hit(void *arg, struct err *e)
 {
 	const struct chosen *k = arg;
 
-	for (size_t i = 0; i < json_array_size(k->paths); i++)
+	for (size_t i = 0; i < k->n; i++)
 		if (!k->hit[i])
-			return err_set(e, ERR_USAGE, "paths[%zu] names nothing that waits", i);
+			return err_set(e, ERR_USAGE, "paths%s[%zu] names nothing that waits",
+				       i < k->text ? "" : "Base64", i < k->text ? i : i - k->text);
 	return 0;
 }
 
@@ -205,7 +265,7 @@ static json_t *applied(const struct apply_result *a)
 
 json_t *job_apply(struct job_ctx *x, const json_t *request)
 {
-	struct chosen k = {.paths = json_object_get(request, "paths")};
+	_cleanup_chosen_ struct chosen k = {0};
 	const char *how = text(request, "onConflict");
 	struct apply_opts o = {.dry_run = json_is_true(json_object_get(request, "dryRun")),
 			       .on_conflict = strcmp(how, "take-sandbox") == 0
@@ -220,13 +280,12 @@ json_t *job_apply(struct job_ctx *x, const json_t *request)
 	json_t *answer;
 	int r = open_set(x, request, true, &set, &e);
 
-	if (r == 0 && json_is_array(k.paths)) {
+	if (r == 0)
+		r = choose(&k, request, &e);
+	if (k.n) {
 		o.match = match_paths;
 		o.touches = touches;
 		o.check = all_hit;
-		k.hit = calloc(json_array_size(k.paths) + 1, sizeof(*k.hit));
-		if (!k.hit)
-			r = err_set(&e, ERR_NOMEM, "apply: out of memory");
 	}
 	if (r == 0)
 		r = changeset_apply(x->st, set.run.id, &o, &ui, &a, &e);
@@ -234,7 +293,6 @@ json_t *job_apply(struct job_ctx *x, const json_t *request)
 		e.code = ERR_INVALID;
 	answer = r < 0 ? failed(&e) : applied(&a);
 	transfer_done(&a.t);
-	free(k.hit);
 	return answer;
 }
 

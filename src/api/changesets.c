@@ -131,13 +131,21 @@ static int later(struct call *c, struct wait what, const char *op, json_t *reque
 /* The path that a read is about, "" all; false: answered. */
 static bool prefix(struct call *c, json_t *request)
 {
-	const char *path = call_query(c, "path");
+	const char *path = call_query(c, "path"), *b64 = call_query(c, "pathBase64");
+	_cleanup_free_ char *odd = b64 ? changesets_path64(b64) : NULL;
 
-	if (path && path[0] && !path_is_member(path, strlen(path))) {
-		(void)reply_error(c, 400, "path is relative to the workspace, without . and ..");
+	if ((path && path[0] && !path_is_member(path, strlen(path))) || (b64 && !odd) ||
+	    (path && b64)) {
+		(void)reply_error(
+		    c, 400,
+		    "path, or pathBase64 and then no path, is relative to the workspace, "
+		    "without . and ..");
 		return false;
 	}
-	return json_object_set_new(request, "prefix", json_string(path ? path : "")) == 0;
+	return json_object_set_new(request, b64 ? "prefix64" : "prefix",
+				   json_string(b64    ? b64
+					       : path ? path
+						      : "")) == 0;
 }
 
 int h_run_changes(struct call *c)
@@ -176,17 +184,29 @@ int h_run_diff(struct call *c)
 }
 
 /* Each of them a member path; 0, or 1: answered. */
-static int judge_paths(struct call *c, json_t *paths)
+static int judge_paths(struct call *c)
 {
 	json_t *v;
 	size_t i;
 
-	json_array_foreach(paths, i, v)
+	json_array_foreach(json_object_get(c->body, "paths"), i, v)
 	{
 		if (!path_is_member(json_string_value(v), json_string_length(v)))
 			return reply_errorf(
 				   c, 400,
 				   "paths[%zu] is relative to the workspace, without . and ..", i),
+			       1;
+	}
+	json_array_foreach(json_object_get(c->body, "pathsBase64"), i, v)
+	{
+		_cleanup_free_ char *path = changesets_path64(json_string_value(v));
+
+		if (!path)
+			return reply_errorf(
+				   c, 400,
+				   "pathsBase64[%zu] is the base64 of a path, relative to the "
+				   "workspace, without . and ..",
+				   i),
 			       1;
 	}
 	return 0;
@@ -196,14 +216,16 @@ int h_run_apply(struct call *c)
 {
 	struct wait w = {.call = c, .action = "environment.run_changes_applied"};
 	json_t *request, *paths = json_object_get(c->body, "paths"),
+			 *odd = json_object_get(c->body, "pathsBase64"),
 			 *how = json_object_get(c->body, "onConflict"),
 			 *dry = json_object_get(c->body, "dryRun");
 
-	if (judge_paths(c, paths) || find(c, true, &w.run, &request)) {
+	if (judge_paths(c) || find(c, true, &w.run, &request)) {
 		envrun_row_done(&w.run);
 		return 0;
 	}
 	(void)json_object_set(request, "paths", paths ? paths : json_null());
+	(void)json_object_set(request, "pathsBase64", odd ? odd : json_null());
 	(void)json_object_set(request, "onConflict", how ? how : json_null());
 	(void)json_object_set(request, "dryRun", dry ? dry : json_false());
 	if (json_is_true(dry))

@@ -11,6 +11,12 @@
 
 #include "api/leases.h"
 
+/*
+ * Names that are no UTF-8 travel as base64, as in the lists (path_b64). Heap path that is a member of the workspace, or NULL: no
+ * base64, or a path that leaves it.
+ */
+char *changesets_path64(const char *b64);
+
 /* Job side. Each answers {ok: true, ...} or {ok: false, code, error}. */
 json_t *job_changes(struct job_ctx *x, const json_t *request);
 json_t *job_diff(struct job_ctx *x, const json_t *request);

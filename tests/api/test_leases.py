@@ -417,7 +417,7 @@ class Races(Case):
         self.assertNotIn(lease["providerLeaseId"], storage())
 
     def test_stranded(self):
-        """Under served/ and no row may have it: the sweep finds it there."""
+        """Under served/ and no row may have it: the sweep finds it there. What api.md 7.8 spools the storage itself says."""
         env = f.make("r-lost", "sandbox", NATIVE)
         lost, ended, kept = (self.acquire(env, leasePolicy="reuse_by_environment") for _ in range(3))
         self.con.execute("delete from env_leases where id=?", (lost["id"],))

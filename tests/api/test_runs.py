@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import urllib.parse
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 import verdicts  # noqa: E402
@@ -416,6 +417,40 @@ class Runs(unittest.TestCase):
             out.write(b"before\n")
         said = [x["action"] for x in f.ask("I", "GET", f"/api/companies/{f.c1}/activity?limit=50").json if x["entityId"] == run]
         self.assertEqual(said, ["environment.run_changes_applied"] * 3 + ["environment.run_started"])
+
+    def test_results_whose_names_are_no_text(self):
+        """Names are bytes: listed, shown and taken as base64, alone or with others; what is no member path is refused."""
+        run = self.start(r"""printf 'odd\n' >"$(printf 'odd-\377')"; mkdir "$(printf 'd\376')"; echo in >"$(printf 'd\376/x')"; echo 1 >plain""", review=True)
+        self.assertEqual(self.end(run)["status"], "succeeded")
+        where = os.fsencode(f"{top}/all/w/")
+
+        def b64(name):
+            return base64.b64encode(name).decode()
+
+        waits = {x.get("path_b64") or x["path"] for x in self.results(run, "changes").json["changes"]}
+        self.assertLessEqual({b64(b"odd-\xff"), b64(b"d\xfe/x"), "plain"}, waits)
+        ask = "?pathBase64=" + urllib.parse.quote(b64(b"d\xfe"), safe="")
+        self.assertEqual({x["path_b64"] for x in self.results(run, "changes", query=ask).json["changes"] if x["new_mode"] != "040000"},
+                         {b64(b"d\xfe/x")})
+        self.assertIn(b"+in\n", self.results(run, "diff", query=ask).body)
+        for bad in (b"../outside/w/file", b"/etc/passwd", b"", b"a\0b", b"\xff/../../file"):
+            self.assertEqual(self.results(run, "apply", {"pathsBase64": [b64(bad)]}).status, 400, bad)
+        for bad in ("x", "%%%", b64(b"odd-\xff") + "!", b64(b"odd-\xff") + "\n"):
+            self.assertEqual(self.results(run, "apply", {"pathsBase64": [bad]}).status, 400, bad)
+        self.assertEqual(self.results(run, "changes", query=ask + "&path=d").status, 400)
+        r = self.results(run, "apply", {"paths": ["plain"], "pathsBase64": [b64(b"odd-\xff"), b64(b"odd-\xfe")]})
+        self.assertEqual((r.status, r.json["error"]), (422, "pathsBase64[1] names nothing that waits"))
+        self.assertFalse(os.path.exists(where + b"plain"))
+        self.assertEqual(self.results(run, "apply", {"paths": ["plain"], "pathsBase64": [b64(b"odd-\xff")]}).status, 200)
+        with open(where + b"odd-\xff", "rb") as got:
+            self.assertEqual(got.read(), b"odd\n")
+        self.assertTrue(os.path.exists(where + b"plain"))
+        self.assertFalse(os.path.exists(where + b"d\xfe"))
+        self.assertEqual(self.results(run, "apply", {}).json["left"], 0)
+        self.assertTrue(os.path.exists(where + b"d\xfe/x"))
+        for name in (b"odd-\xff", b"plain"):
+            os.unlink(where + name)
+        shutil.rmtree(where + b"d\xfe")
 
     def test_results_that_are_dropped_or_out_of_reach(self):
         run = self.start("echo x >dropped", review=True)
