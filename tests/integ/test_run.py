@@ -1039,6 +1039,27 @@ class State(Case):
         finally:
             subprocess.run(["umount", "-l", d], check=True)
 
+    @unittest.skipUnless(os.geteuid() == 0, "mounting a small file system needs root")
+    @native_only("works in place")
+    def test_full_log_disk_alone_loses_no_result(self):
+        """Log, record and trash of the runs on a full disk of their own: what the command made comes back all the same."""
+        self.write("edited", "one\n")
+        self.write("deleted", "g\n")
+        self.assertEqual(self.run_cmd("true").returncode, 0)
+        d = self.top + "/state/airlock/runs"
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", d], check=True)
+        try:
+            r = self.run_cmd("echo two >>edited; rm deleted; head -c 300000 /dev/zero >big; head -c 6000000 /dev/zero; exit 3")
+            self.assertEqual((r.returncode, len(r.stdout)), (3, 6000000), r.stderr)
+            for word in b"the run log is not whole", b"No space left on device", b"bytes of output are missing":
+                self.assertIn(word, r.stderr)
+            self.assertEqual((self.read("edited"), self.read("big")), (b"one\ntwo\n", bytes(300000)))
+            self.assertFalse(os.path.exists(self.ws + "/deleted"))
+            row = json.loads(self.airlock("ps", "-a", "--json").stdout)[0]
+            self.assertEqual((row["state"], row["lease_state"], row["exit_status"]), ("finished", "released", 3))
+        finally:
+            subprocess.run(["umount", "-l", d], check=True)
+
     @unittest.skipUnless(os.geteuid() == 0, "needs another user")
     @native_only("works in place")
     def test_read_only_workspace(self):
