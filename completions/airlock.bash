@@ -2,6 +2,9 @@
 
 _airlock_runs() { airlock ps -a 2>/dev/null | awk 'NR > 1 { print $1 }'; }
 _airlock_envs() { airlock env list 2>/dev/null | awk '{ print $1 }'; }
+_airlock_images() { airlock image list 2>/dev/null | awk 'NR > 1 { print $1; for (i = 6; i <= NF; i++) print $i }'; }
+_airlock_policies() { airlock policy list 2>/dev/null | awk '{ print $1 }'; }
+_airlock_presets() { airlock preset list 2>/dev/null | awk '{ print $1 }'; }
 
 _airlock() {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} verb=${COMP_WORDS[1]} i words=
@@ -17,6 +20,8 @@ _airlock() {
 			return
 		fi
 	done
+	# An environment is made of the options of run.
+	if [ "$verb:${COMP_WORDS[2]}" = env:create ] && [ "$COMP_CWORD" -gt 3 ]; then verb=run; fi
 	case $verb:$prev in
 	run:--workspace | run:-w)
 		mapfile -t COMPREPLY < <(compgen -d -- "$cur")
@@ -31,7 +36,7 @@ _airlock() {
 		return
 		;;
 	run:--image)
-		mapfile -t COMPREPLY < <(compgen -W 'NAME DIGEST' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W "$(_airlock_images)" -- "$cur")
 		return
 		;;
 	run:--ssh)
@@ -53,7 +58,8 @@ _airlock() {
 		return
 		;;
 	run:--net)
-		mapfile -t COMPREPLY < <(compgen -W 'none host allow=HOST[:PORT],...' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W 'none host allow=' -- "$cur")
+		[ "${COMPREPLY[*]}" != allow= ] || compopt -o nospace 2>/dev/null
 		return
 		;;
 	run:--resolve)
@@ -67,7 +73,7 @@ _airlock() {
 		return
 		;;
 	run:--map)
-		mapfile -t COMPREPLY < <(compgen -W 'SRC:DST[:file dir]' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return
 		;;
 	run:--sync-out)
@@ -137,7 +143,7 @@ _airlock() {
 		return
 		;;
 	run:--policy)
-		mapfile -t COMPREPLY < <(compgen -W 'NAME FILE' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -f -W "$(_airlock_policies)" -- "$cur")
 		return
 		;;
 	run:--upstream)
@@ -182,7 +188,7 @@ _airlock() {
 		return
 		;;
 	exec:--policy)
-		mapfile -t COMPREPLY < <(compgen -W 'NAME FILE' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -f -W "$(_airlock_policies)" -- "$cur")
 		return
 		;;
 	exec:--upstream)
@@ -204,7 +210,7 @@ _airlock() {
 		return
 		;;
 	shell:--image)
-		mapfile -t COMPREPLY < <(compgen -W 'NAME DIGEST' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W "$(_airlock_images)" -- "$cur")
 		return
 		;;
 	shell:--ssh)
@@ -226,7 +232,8 @@ _airlock() {
 		return
 		;;
 	shell:--net)
-		mapfile -t COMPREPLY < <(compgen -W 'none host allow=HOST[:PORT],...' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W 'none host allow=' -- "$cur")
+		[ "${COMPREPLY[*]}" != allow= ] || compopt -o nospace 2>/dev/null
 		return
 		;;
 	shell:--resolve)
@@ -240,7 +247,7 @@ _airlock() {
 		return
 		;;
 	shell:--map)
-		mapfile -t COMPREPLY < <(compgen -W 'SRC:DST[:file dir]' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return
 		;;
 	shell:--sync-out)
@@ -310,7 +317,7 @@ _airlock() {
 		return
 		;;
 	shell:--policy)
-		mapfile -t COMPREPLY < <(compgen -W 'NAME FILE' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -f -W "$(_airlock_policies)" -- "$cur")
 		return
 		;;
 	shell:--upstream)
@@ -363,7 +370,7 @@ _airlock() {
 		return
 		;;
 	bridge:--policy)
-		mapfile -t COMPREPLY < <(compgen -W 'NAME FILE' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -f -W "$(_airlock_policies)" -- "$cur")
 		return
 		;;
 	bridge:--listen)
@@ -381,6 +388,7 @@ _airlock() {
 		return
 		;;
 	policy:--policy)
+		mapfile -t COMPREPLY < <(compgen -f -W "$(_airlock_policies)" -- "$cur")
 		return
 		;;
 	policy:--header)
@@ -465,7 +473,7 @@ _airlock() {
 		return
 		;;
 	image:--without)
-		mapfile -t COMPREPLY < <(compgen -W 'cgroup landlock seccomp overlay' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W 'landlock' -- "$cur")
 		return
 		;;
 	esac
@@ -486,22 +494,72 @@ _airlock() {
 	prune) words="--older-than --dry-run --yes --json --help" ;;
 	unpack) words="--into --file --baseline --no-delete --strict --on-conflict --dry-run --limits --verbose --help" ;;
 	manifest) words="--output --quiet --help" ;;
-	env) words="--force --help create list show rm clean" ;;
+	env)
+		case $COMP_CWORD:${COMP_WORDS[2]} in
+		2:*) words="create list show rm clean --force --help" ;;
+		*) words="--force --help $(_airlock_envs)" ;;
+		esac
+		;;
 	bridge) words="--upstream --credential-file --policy --listen --transport --token-file --run-id --quiet --help" ;;
-	policy) words="--policy --header --body-size --help list show check explain" ;;
+	policy)
+		case $COMP_CWORD:${COMP_WORDS[2]} in
+		2:*) words="list show check explain --policy --header --body-size --help" ;;
+		*:check) mapfile -t COMPREPLY < <(compgen -f -W '--policy --header --body-size --help' -- "$cur") && return ;;
+		*) words="--policy --header --body-size --help $(_airlock_policies)" ;;
+		esac
+		;;
 	serve) words="--listen --mode --tls-cert --tls-key --public-url --host --trust-user --workspace-root --local-runs --secrets-strict --cloud-managed --managed-config --help" ;;
 	access-map) words="--json --help" ;;
-	company) words="--help" ;;
-	user) words="--admin --company --role --help" ;;
-	agent) words="--company --adapter --user --configure --status --help" ;;
-	project) words="--company --help" ;;
-	token) words="--user --agent --company --expires --label --run --help" ;;
-	preset) words="--help" ;;
-	image) words="--name --ref --without --json --help" ;;
+	company)
+		case $COMP_CWORD:${COMP_WORDS[2]} in
+		2:*) words="add list rm --help" ;;
+		*) words="--help" ;;
+		esac
+		;;
+	user)
+		case $COMP_CWORD:${COMP_WORDS[2]} in
+		2:*) words="add list join leave promote demote rm --admin --company --role --help" ;;
+		*) words="--admin --company --role --help" ;;
+		esac
+		;;
+	agent)
+		case $COMP_CWORD:${COMP_WORDS[2]} in
+		2:*) words="add list set --company --adapter --user --configure --status --help" ;;
+		*) words="--company --adapter --user --configure --status --help" ;;
+		esac
+		;;
+	project)
+		case $COMP_CWORD:${COMP_WORDS[2]} in
+		2:*) words="add list --company --help" ;;
+		*) words="--company --help" ;;
+		esac
+		;;
+	token)
+		case $COMP_CWORD:${COMP_WORDS[2]} in
+		2:*) words="create run list revoke rotate-seal --user --agent --company --expires --label --run --help" ;;
+		*) words="--user --agent --company --expires --label --run --help" ;;
+		esac
+		;;
+	preset)
+		case $COMP_CWORD:${COMP_WORDS[2]} in
+		2:*) words="list show --help" ;;
+		*) words="--help $(_airlock_presets)" ;;
+		esac
+		;;
+	image)
+		case $COMP_CWORD:${COMP_WORDS[2]} in
+		2:*) words="import list show verify name rm --name --ref --without --json --help" ;;
+		*:import) mapfile -t COMPREPLY < <(compgen -f -W '--name --ref --without --json --help' -- "$cur") && return ;;
+		*) words="--name --ref --without --json --help $(_airlock_images)" ;;
+		esac
+		;;
 	doctor) words="--quick --json --help" ;;
 	version) words="--help" ;;
 	help) words="--dump-options --help run exec shell ps logs stop runs diff apply discard recover audit rm prune unpack manifest env bridge policy serve access-map company user agent project token preset image doctor version help" ;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
+	case $verb in
+	recover | manifest) mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -d -- "$cur") ;;
+	esac
 }
 complete -F _airlock airlock
