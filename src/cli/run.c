@@ -109,7 +109,7 @@ static int report(struct runopts *o, struct recording *rec, struct run_outcome *
 	if (!o->quiet)
 		summary_print(&o->req, out);
 	else
-		summary_losses(out);
+		summary_losses(&o->req, out);
 	if (r < 0) {
 		cli_say("the record could not be written to %s: %s",
 			rec->name ? rec->name : "stdout", strerror(-r));

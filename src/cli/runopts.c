@@ -139,7 +139,7 @@ const struct opt opts_exec[] = {
     {"json", 0, "=FILE",
      "write the run's record as JSON to FILE, or to stdout (the command's stdout then goes to stderr)",
      O_JSON},
-    {"quiet", 'q', NULL, "only errors, and what did not come back", O_QUIET},
+    {"quiet", 'q', NULL, "only errors, limits that ended the command, and what did not come back", O_QUIET},
     {"help", 'h', NULL, "this text", O_HELP},
     {NULL, 0, NULL, NULL, 0},
 };

@@ -544,10 +544,27 @@ void summary_print(const struct request *q, const struct run_outcome *o)
 	where(o);
 }
 
-void summary_losses(const struct run_outcome *o)
+/* What Airlock itself did to the command: its status alone could be the command's own. */
+static void limits_hit(const struct request *q, const struct run_outcome *o)
+{
+	char t[48];
+
+	if (o->cmd.end == END_TIMEOUT) {
+		clock_human((int64_t)q->timeout.v, t, sizeof(t));
+		cli_say("limit time: the command was ended after %s (set by %s)", t,
+			q->timeout.source);
+	}
+	if (o->cmd.oom_kills)
+		cli_say("limit memory: %u process%s killed at the limit (set by %s)",
+			o->cmd.oom_kills, o->cmd.oom_kills == 1 ? " was" : "es were",
+			q->memory.source);
+}
+
+void summary_losses(const struct request *q, const struct run_outcome *o)
 {
 	const struct transfer *t = &o->xfer;
 
+	limits_hit(q, o);
 	if (t->out_done && t->out.rejected)
 		summary_results(t, o->run_dir ? o->run_dir : "");
 	else if (t->out_done)

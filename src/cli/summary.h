@@ -7,8 +7,8 @@
 #define SUMMARY_NAMES 20 /* names of each kind that are printed */
 
 void summary_print(const struct request *q, const struct run_outcome *o);
-/* With --quiet: only what did not come back, and where it is. */
-void summary_losses(const struct run_outcome *o);
+/* With --quiet: only the limit that ended the command, what did not come back, and where it is. */
+void summary_losses(const struct request *q, const struct run_outcome *o);
 /* Only the results' part; for recover. */
 void summary_results(const struct transfer *t, const char *run_dir);
 /* A stable rule word of door 1 in plain words; an unknown one as it is. */

@@ -446,6 +446,11 @@ class Limits(Case):
         self.assertEqual(r.stdout, b"begun\n")
         self.assertIn(b"limit time: 1", self.airlock("logs", "last").stderr)
 
+    def test_B036_quiet_still_says_that_the_time_was_up(self):
+        r = self.run_cmd("sleep 100", opts=["-q", "--timeout", "1"])
+        self.assertEqual(r.returncode, 124)
+        self.assertEqual(r.stderr, b"airlock: limit time: the command was ended after 1.00 s (set by option --timeout)\n")
+
     def test_B001_time_limit_ends_the_whole_tree(self):
         r = self.run_cmd("sleep 60601 & (setsid sleep 60602 &) ; sh -c 'sleep 60603 & wait' & sleep 60604", opts=["--timeout", "1"])
         self.assertEqual(r.returncode, 124, r.stderr)
