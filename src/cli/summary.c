@@ -45,6 +45,7 @@ static const struct word rules[] = {
     /* failures */
     {"permission_denied", "you may not write it here"},
     {"other_filesystem", "lies on another file system than the workspace"},
+    {"not_supported", "the file system here cannot keep that"},
     {"no_space", "the disk or the quota is full"},
     {"busy", "is in use here"},
     {"io_error", "the system reported an error"},

@@ -74,7 +74,9 @@ static int check_dir(const char *dir, struct err *e)
 	if ((st.st_mode & 022) != 0)
 		return err_set(
 		    e, ERR_PERMISSION,
-		    "others can write the state directory %s: 'chmod 700 %s' after a look inside",
+		    "others can write the state directory %s: 'chmod 700 %s' after a look inside; "
+		    "where that changes nothing (vfat, drvfs), set XDG_STATE_HOME to a directory on "
+		    "another file system",
 		    dir, dir);
 	return 0;
 }

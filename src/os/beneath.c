@@ -268,6 +268,15 @@ int beneath_rmdir(struct beneath *b, const char *path)
 	return unlinkat(dir, base, AT_REMOVEDIR) < 0 ? -errno : 0;
 }
 
+int beneath_sync_dir(int fd)
+{
+	if (fsync(fd) == 0)
+		return 0;
+	if (errno != EINVAL && errno != EOPNOTSUPP)
+		return -errno;
+	return syncfs(fd) < 0 ? -errno : 0;
+}
+
 int beneath_remove_tree(struct beneath *b, const char *path)
 {
 	_cleanup_fd_ int dir = -1;

@@ -35,6 +35,8 @@ int beneath_mkparents(struct beneath *b, const char *path, mode_t mode);
 int beneath_create(struct beneath *b, const char *path, mode_t mode);
 /* Removes an empty directory. 0 or negative errno. */
 int beneath_rmdir(struct beneath *b, const char *path);
+/* fsync of a directory, or, on file systems that have none (drvfs, some of FUSE), syncfs. 0 or negative errno. */
+int beneath_sync_dir(int fd);
 /* Removes a tree with everything in it, however deep. 0 also when absent. */
 int beneath_remove_tree(struct beneath *b, const char *path);
 

@@ -4,7 +4,8 @@
  * Policy: on the workspace's file system, so that a rename is atomic; private (0700); inside .git
  * where that is a real directory, since nothing lists it there, else beside the files under a
  * name that no sandbox may use (member rules). The journal file is locked for as long as its
- * maker lives: recovery touches nothing whose lock is held.
+ * maker lives: recovery touches nothing whose lock is held. Beside the files it tells git, of whatever checkout the
+ * workspace is a part, to look away.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,6 +21,7 @@
 #include "sync/unpack_server.h"
 
 #define TRIES 16
+#define IGNORE_FILE ".gitignore"
 
 void stage_name(uint64_t id, char out[20])
 {
@@ -78,6 +80,16 @@ static int open_sub(int dir, const char *name)
 	return fd < 0 ? -errno : fd;
 }
 
+/* A checkout's .git is a file in linked worktrees, and above the workspace where that is a part of one. */
+static void hide_from_git(const struct stage *s)
+{
+	_cleanup_fd_ int fd =
+	    openat(s->dir, IGNORE_FILE, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+	if (fd >= 0 && write(fd, "*\n", 2) != 2)
+		errno = 0; /* then git shows it while it is there */
+}
+
 int stage_open(struct unpack *u, struct err *e)
 {
 	struct stage *s = &u->st;
@@ -92,6 +104,8 @@ int stage_open(struct unpack *u, struct err *e)
 	for (int i = 0; i < TRIES && r == -EAGAIN; i++)
 		r = make_journal(s);
 	if (r == 0) {
+		if (str_starts(s->path, STAGING_TOP))
+			hide_from_git(s);
 		s->content = open_sub(s->dir, "c");
 		s->trash = s->content < 0 ? s->content : open_sub(s->dir, "t");
 		r = s->trash < 0 ? s->trash : 0;
@@ -138,6 +152,7 @@ void stage_close(struct unpack *u, bool keep)
 		(void)beneath_remove_tree(&b, STAGED_KEPT);
 		(void)beneath_remove_tree(&b, "t");
 		(void)unlinkat(s->dir, "pending", 0);
+		(void)unlinkat(s->dir, IGNORE_FILE, 0);
 		(void)unlinkat(s->dir, "journal", 0);
 		(void)beneath_remove_tree(&s->base, s->path);
 		(void)snprintf(parent, sizeof(parent), "%.*s",

@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/id.h"
+#include "os/beneath.h"
 
 /* Tells the keys of one purpose from those of another. */
 #define LABEL_ROOT "airlock journal: workspace"
@@ -57,7 +58,24 @@ static int make(int dir)
 		r = put(dir, tmp);
 	(void)unlinkat(dir, tmp, 0);
 	/* A journal must not be durable before the key that it can be read with. */
-	return r == 0 && fsync(dir) < 0 ? -errno : r;
+	return r == 0 ? beneath_sync_dir(dir) : r;
+}
+
+/* Can a file here be this user's alone? Not on vfat, drvfs or a network mount that maps its owners. */
+static bool keeps_modes(int dir)
+{
+	_cleanup_fd_ int fd = -1;
+	char id[ID_LEN + 1], tmp[sizeof(JOURNAL_KEY_FILE) + 1 + ID_LEN];
+	struct stat st;
+
+	if (id_new(id) < 0)
+		return true;
+	(void)snprintf(tmp, sizeof(tmp), "%s-%s", JOURNAL_KEY_FILE, id);
+	fd = openat(dir, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return true;
+	(void)unlinkat(dir, tmp, 0);
+	return fstat(fd, &st) < 0 || (st.st_uid == geteuid() && !(st.st_mode & 077));
 }
 
 /* 0, or why it is no key that only this user knows: -EPERM, errno. */
@@ -114,6 +132,12 @@ int unpack_key_load(const char *state_dir, uint64_t root_ino, uint8_t ret[JOURNA
 		if (r == 0)
 			r = read_key(dir, key);
 	}
+	if (r == -EPERM && !keeps_modes(dir))
+		return err_set(
+		    e, ERR_PERMISSION,
+		    "the file system of the state directory %s does not keep who may read a file (vfat, "
+		    "drvfs, some network mounts): set XDG_STATE_HOME to a directory on one that does",
+		    state_dir);
 	if (r == -EPERM || r == -ELOOP)
 		return err_set(
 		    e, ERR_PERMISSION,

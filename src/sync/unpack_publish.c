@@ -152,8 +152,8 @@ static int sync_contents(struct unpack *u, uint64_t end, struct err *e)
 		if (r < 0)
 			break;
 	}
-	if (r == 0 && !shared && !many && (fsync(u->st.content) < 0 || fsync(u->st.dir) < 0))
-		r = -errno;
+	if (r == 0 && !shared && !many && (r = beneath_sync_dir(u->st.content)) == 0)
+		r = beneath_sync_dir(u->st.dir);
 	if (r == 0 && told < 0)
 		return told;
 	return r < 0 ? err_sys(e, -r, "make the staged files durable (nothing was changed)") : 0;
@@ -182,7 +182,7 @@ static void sync_dirs(struct unpack *u, uint64_t end)
 		fd = beneath_open(&u->root, in.path, O_RDONLY | O_DIRECTORY, 0);
 		/* The journal stays until this is done; a failure here only costs a replay after power loss. */
 		if (fd >= 0 && n++ < SYNC_EACH_MAX)
-			(void)fsync(fd);
+			(void)beneath_sync_dir(fd);
 	}
 	if (n > SYNC_EACH_MAX)
 		(void)syncfs(u->root_fd);

@@ -203,6 +203,13 @@ static int replace(struct unpack *u, const struct intent *in, const char *name, 
 	return renameat2(u->st.content, name, dir, base, RENAME_EXCHANGE) < 0 ? -errno : RACED;
 }
 
+int step_chmod(int dir, const char *name, mode_t mode)
+{
+	if (fchmodat(dir, name, mode, 0) == 0 || errno == EPERM || errno == EOPNOTSUPP)
+		return 0;
+	return -errno;
+}
+
 static int do_put(struct unpack *u, const struct intent *in)
 {
 	_cleanup_fd_ int dir = -1;
@@ -227,9 +234,11 @@ static int do_put(struct unpack *u, const struct intent *in)
 										      : RACED;
 	}
 	/* Most were made with their mode; and after a power cut it may not have come as far as the contents. */
-	if (S_ISREG(st.st_mode) && (st.st_mode & 07777) != (in->mode & 0777) &&
-	    fchmodat(u->st.content, name, in->mode & 0777, 0) < 0)
-		return -errno;
+	if (S_ISREG(st.st_mode) && (st.st_mode & 07777) != (in->mode & 0777)) {
+		r = step_chmod(u->st.content, name, in->mode & 0777);
+		if (r < 0)
+			return r;
+	}
 	dir = step_parent(u, in->path, &base);
 	if (dir == -ELOOP || dir == -ENOTDIR)
 		return RACED;
@@ -295,7 +304,10 @@ static int do_mode(struct unpack *u, const struct intent *in)
 	if ((st.st_mode & 0777) == (in->mode & 0777))
 		return NOTHING;
 	/* Set-id and sticky bits of the host's own file stay: the sandbox decides about 0777 only. */
-	return fchmod(fd, (st.st_mode & 07000) | (in->mode & 0777)) < 0 ? -errno : DONE;
+	if (fchmod(fd, (st.st_mode & 07000) | (in->mode & 0777)) == 0)
+		return DONE;
+	/* Of one's own file that means that the file system keeps no such mode. */
+	return errno == EPERM && st.st_uid == geteuid() ? -EOPNOTSUPP : -errno;
 }
 
 /* What lies in the trash is what was to go; else it goes back, for a person put it there meanwhile. */
@@ -384,6 +396,8 @@ const char *step_fail_rule(int err)
 		return "permission_denied";
 	case EXDEV:
 		return "other_filesystem";
+	case EOPNOTSUPP:
+		return "not_supported";
 	case ENOSPC:
 	case EDQUOT:
 		return "no_space";
@@ -452,10 +466,10 @@ static int settle(struct unpack *u, const struct intent *in, int r, struct err *
 				       sizeof(detail), e);
 		} else {
 			/* It has its final mode already, which may keep even its owner from reading. */
-			if (there && S_ISREG(st.st_mode) &&
-			    fchmodat(u->st.content, name, 0600, 0) < 0)
-				return err_sys(e, errno, "open up the staged version of %s",
-					       in->path);
+			s = there && S_ISREG(st.st_mode) ? step_chmod(u->st.content, name, 0600)
+							 : 0;
+			if (s < 0)
+				return err_sys(e, -s, "open up the staged version of %s", in->path);
 			s = save_staged(u, in->id, in->path, detail, sizeof(detail), e);
 		}
 		if (s < 0)

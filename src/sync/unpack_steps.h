@@ -40,6 +40,11 @@ int step_lost(struct unpack *u, const char *path, int r, const char *detail, str
 /* "<staging place>/<its contents, as trash_wait leaves them>/name" */
 void step_where(const struct unpack *u, const char *name, char *out, size_t n);
 
+/*
+ * Mode of an entry that was staged here. Where the file system keeps none (vfat, drvfs), or says that it is somebody
+ * else's (root_squash), what it has is all that it can have: no failure. 0 or negative errno.
+ */
+int step_chmod(int dir, const char *name, mode_t mode);
 /* A stable word for an errno of the host's. */
 const char *step_fail_rule(int err);
 

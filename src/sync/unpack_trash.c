@@ -68,6 +68,7 @@ static int find_loser(struct unpack *u, const struct intent *in, char out[TREE_N
 		      const char **ret_side)
 {
 	struct stat st;
+	int r = 0;
 
 	if (in->op == IN_TREE)
 		tree_name(in->path, in->path_len, TREE_WHOLE, out);
@@ -81,10 +82,9 @@ static int find_loser(struct unpack *u, const struct intent *in, char out[TREE_N
 	if (in->op == IN_PUT && st.st_ino == in->old.ino) /* that was replaced as it was meant to */
 		return 0;
 	/* Safe because: it is the staged one, which has no other name. */
-	if (st.st_ino == in->new_ino && S_ISREG(st.st_mode) &&
-	    fchmodat(u->st.content, out, 0600, 0) < 0)
-		return -errno;
-	return 1;
+	if (st.st_ino == in->new_ino && S_ISREG(st.st_mode))
+		r = step_chmod(u->st.content, out, 0600);
+	return r < 0 ? r : 1;
 }
 
 /* 1: it was copied, 0: it is not here, or why what lost lies here still. */
@@ -148,7 +148,7 @@ const char *trash_wait(struct unpack *u)
 		return STAGED_KEPT;
 	if (step_rename_new(u->st.dir, "c", u->st.dir, STAGED_KEPT) < 0)
 		return "c";
-	(void)fsync(u->st.dir);
+	(void)beneath_sync_dir(u->st.dir);
 	return STAGED_KEPT;
 }
 

@@ -7,7 +7,7 @@
  * executed for the Kth time (default 1); only that process, all of its threads, is stopped at its system calls, and
  * what other programs start is not followed. SPEC is CALL:N=FAULT, CALL a name or "any" (Nth call of all, from 1); FAULT is
  *   kill      SIGKILL before the call is made: what a dead machine leaves, as far as a test can go
- *   ERRNO     the call is not made and says ERRNO (ENOSPC, EIO, EDQUOT, EINTR, ENOMEM, EMFILE)
+ *   ERRNO     the call is not made and says ERRNO (ENOSPC, EIO, EDQUOT, EINTR, ENOMEM, EMFILE, EPERM, EINVAL)
  *   run       PROGRAM of -x is run to its end before the call is made: somebody else acts just then
  *   ERRNO+    so do all later calls of that name; with "full" as CALL: of all that need room on a disk
  * LOG gets a line "INDEX NAME OCCURRENCE LASTS SITE" per call: LASTS is 1 for a call that can change what outlives the
@@ -77,8 +77,8 @@ struct tracer {
 static const struct {
 	const char *name;
 	int value;
-} errnos[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO},	      {"EDQUOT", EDQUOT},
-	      {"EINTR", EINTR},	  {"ENOMEM", ENOMEM}, {"EMFILE", EMFILE}};
+} errnos[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO},	      {"EDQUOT", EDQUOT}, {"EINTR", EINTR},
+	      {"ENOMEM", ENOMEM}, {"EMFILE", EMFILE}, {"EPERM", EPERM},	  {"EINVAL", EINVAL}};
 
 /* What a full disk refuses. Reading, renaming over and removing go on. */
 static const char *const needs_room[] = {"write",	   "pwrite64",	"writev",

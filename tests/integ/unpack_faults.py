@@ -74,6 +74,53 @@ class Looks(FaultBox):
         self.assertTrue(flat(tree(self.root)) == self.new)
 
 
+class Plain(FaultBox):
+    """What a file system cannot do at all (vfat, drvfs, a network mount with other owners) is no failure of the publish."""
+    git = False
+
+    def place(self):
+        return SHM
+
+    def test_S1_07_a_file_system_without_modes(self):
+        for spec in "fchmodat:1=EPERM+", "fchmod:1=EPERM+":
+            with self.subTest(spec):
+                self.fresh()
+                res = self.go(*self.fault(spec))
+                self.assertTrue(self.hits())
+                self.assertEqual(res["ret"], 0, res["text"])
+                failed = [(c["path"], c["action"], c["rule"]) for c in res["changes"] if c["action"] == "fail"]
+                # A file of one's own that gets another mode and nothing else.
+                self.assertEqual(failed, [("mode", "fail", "not_supported")] if spec.startswith("fchmod:") else [])
+                now = flat(tree(self.root))
+                self.assertEqual({p: (w[0], w[2:]) for p, w in now.items()}, {p: (w[0], w[2:]) for p, w in self.new.items()})
+                self.assert_clean()
+
+    def test_S1_07_a_repair_on_a_file_system_without_modes(self):
+        self.fresh()
+        self.assertLess(self.go(*self.fault("renameat2:1=kill"), args=["--no-recover"])["ret"], 0)
+        self.write("repl", "a person's\n")
+        rec = self.recover(*self.fault("fchmodat:1=EPERM+"))
+        self.assertTrue(self.hits())
+        self.assertEqual(rec["ret"], 1, rec)
+        self.assertEqual(self.read("repl"), "a person's\n")
+        self.assertIn(b"new repl\n", self.bytes_below(os.path.join(self.run_dir, "conflicts", "sandbox")))
+        self.assert_clean()
+
+    def test_S1_07_a_file_system_that_syncs_no_directory(self):
+        self.data = Stream().link("to", "kept").bytes()
+        with open(self.stream_file, "wb") as f:
+            f.write(self.data)
+        for n in 1, 2, 3:
+            with self.subTest(n):
+                self.fresh()
+                res = self.go(*self.fault("fsync:%d=EINVAL" % n))
+                self.assertTrue(self.hits())
+                # The third is the journal: a promise that the disk does not have is none.
+                self.assertEqual(res["ret"] == 0, n < 3, res["text"])
+                self.assertEqual(os.path.lexists(self.path("to")), n < 3)
+                self.assert_clean()
+
+
 class Apart(FaultBox):
     """The workspace has no .git and lies in memory, the state directory on another file system: the trash is copied there."""
     git = False

@@ -499,6 +499,36 @@ class Tidied(Journals):
                 self.assertEqual(f.read(), "old %d" % n)
 
 
+class Hidden(Journals):
+    """What is staged beside the files is nothing that git shows, or takes along with `git add -A`."""
+    git = False
+
+    def looks(self, repo):
+        self.before()
+        subprocess.run(["git", "-C", repo, "add", "-A"], check=True)
+        self.cut(n=2)
+        self.assertTrue(os.path.isdir(self.staged() + "/c"))
+        for cmd in ["status", "--porcelain", "-uall"], ["add", "-An"]:
+            out = subprocess.run(["git", "-C", repo, *cmd], stdout=subprocess.PIPE, check=True).stdout.decode()
+            self.assertNotIn("airlock-staging", out)
+        self.recover()
+        self.assert_clean()
+
+    def repo(self, path):
+        subprocess.run(["git", "init", "-q", path], check=True)
+        return path
+
+    def test_S1_07_in_a_linked_work_tree(self):
+        repo = self.repo(self.top + "/repo")
+        subprocess.run(["git", "-C", repo, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"],
+                       check=True)
+        subprocess.run(["git", "-C", repo, "worktree", "add", "-q", "--detach", self.root], check=True)
+        self.looks(self.root)
+
+    def test_H1_in_a_part_of_a_checkout(self):
+        self.looks(self.repo(self.top))
+
+
 class Plain(Journals):
     """File systems whose rename takes no flags (NFS, 9p, sshfs): EINVAL, as there."""
     flags = ["-e", "inject=renameat2:error=EINVAL"]
