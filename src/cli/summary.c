@@ -29,6 +29,7 @@ static const struct word rules[] = {
     {"case_collision", "differs from another name only in case, which is one file here; rename it"},
     {"name_too_long", "the name is too long; shorten it"},
     {"target_too_long", "the link's target is too long"},
+    {"no_links", "the file system here has no symbolic links, and hard links come that way"},
     {"unreadable", "could not be read in the sandbox, or changed each time; here it is as it was"},
     {"too_large", "the file is too large"},
     /* conflicts */

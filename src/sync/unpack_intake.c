@@ -8,10 +8,13 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "sync/unpack_intake.h"
+
+#define LINK_PROBE "l" /* no number */
 
 void intake_blame(struct unpack *u, struct view path)
 {
@@ -190,6 +193,21 @@ static int forget_last(struct intake *k, const struct tar_member *m, struct err 
 	return writer_unlink(k->u->writer, k->u->st.content, name, k->c.path, e);
 }
 
+/* vfat, some of FUSE. Asked once: to find out file by file would end the transfer at the first one. */
+static bool has_links(struct intake *k)
+{
+	int dir = k->u->st.content;
+
+	if (k->links_asked)
+		return !k->no_links;
+	k->links_asked = true;
+	if (symlinkat(LINK_PROBE, dir, LINK_PROBE) == 0)
+		(void)unlinkat(dir, LINK_PROBE, 0);
+	else
+		k->no_links = errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS;
+	return !k->no_links;
+}
+
 static int take_link(struct intake *k, const struct tar_member *m, struct err *e)
 {
 	struct writer_entry at = {.path = k->c.path, .mtime_ns = k->c.mtime_ns};
@@ -207,6 +225,10 @@ static int take_link(struct intake *k, const struct tar_member *m, struct err *e
 	    k->base.target_len == m->target.n && !memcmp(k->base.target, target, m->target.n))
 		return intake_add(k, e);
 	r = stage_ready(k->u, e);
+	if (r == 0 && !has_links(k))
+		return k->u->s.strict ? intake_reject(k, "no_links",
+						      "the file system here has none", m->path, e)
+				      : intake_refuse(k, "no_links", m->target, e);
 	if (r == 0)
 		r = tree_place(k->u, &k->c, &at, e);
 	if (r == 0) {

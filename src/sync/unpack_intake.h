@@ -30,8 +30,9 @@ struct intake {
 	uint64_t window_bytes;
 	/* the member in work */
 	struct change c;
-	bool wanted;	/* content is to be kept */
-	bool have_base; /* base is the manifest's entry of c.path */
+	bool wanted;		    /* content is to be kept */
+	bool links_asked, no_links; /* of the staging place's file system */
+	bool have_base;		    /* base is the manifest's entry of c.path */
 	struct manifest_entry base;
 	crypto_generichash_state hash;
 	struct err *late; /* where refuse_late puts its reason */

@@ -95,6 +95,18 @@ class Plain(FaultBox):
                 self.assertEqual({p: (w[0], w[2:]) for p, w in now.items()}, {p: (w[0], w[2:]) for p, w in self.new.items()})
                 self.assert_clean()
 
+    def test_S1_07_a_file_system_without_links(self):
+        self.fresh()
+        res = self.go(*self.fault("symlinkat:1=EPERM+"))
+        self.assertEqual(len(self.hits()), 1)
+        self.assertEqual(res["ret"], 0, res["text"])
+        refused = {c["path"]: c["rule"] for c in res["changes"] if c["action"] == "refuse"}
+        self.assertEqual(refused, {p: "no_links" for p in ("new/l", "tolink", "again")})
+        now = flat(tree(self.root))
+        for p in self.new:
+            self.assertEqual(now.get(p), self.old.get(p) if p in refused else self.new[p], p)
+        self.assert_clean()
+
     def test_S1_07_a_repair_on_a_file_system_without_modes(self):
         self.fresh()
         self.assertLess(self.go(*self.fault("renameat2:1=kill"), args=["--no-recover"])["ret"], 0)
