@@ -20,43 +20,84 @@
 
 #include "api/server.h"
 #include "base/cleanup.h"
+#include "base/path.h"
 #include "base/str.h"
+#include "engine/state.h"
 
 #define BACKLOG 512
 #define LISTEN_FD 3 /* first descriptor of systemd's protocol */
 
-static int listen_unix(const char *path, struct listen_at *ret, struct err *e)
+/* `reach`: the same file under a name that fits into an address. */
+static int bind_unix(const char *reach, const char *path, struct listen_at *ret, struct err *e)
 {
 	struct sockaddr_un sa = {.sun_family = AF_UNIX}, tmp = {.sun_family = AF_UNIX};
 	_cleanup_fd_ int fd = -1, probe = -1;
 	struct stat st;
-	int n = snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", path);
 
-	if (path[0] != '/' || n >= (int)sizeof(sa.sun_path) - 8)
-		return err_set(
-		    e, ERR_INVALID,
-		    "unix:%.120s: the path of a socket is absolute and has at most %zu bytes", path,
-		    sizeof(sa.sun_path) - 9);
+	(void)snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", reach);
 	probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (probe >= 0 && connect(probe, (struct sockaddr *)&sa, sizeof(sa)) == 0)
 		return err_set(e, ERR_CONFLICT, "somebody listens at unix:%s already", path);
 	/* An old socket is replaced; what else lies there is somebody's. */
-	if (lstat(path, &st) == 0 && !S_ISSOCK(st.st_mode))
+	if (lstat(reach, &st) == 0 && !S_ISSOCK(st.st_mode))
 		return err_set(
 		    e, ERR_EXISTS,
 		    "unix:%s: there is something that is no socket; move it or listen elsewhere",
 		    path);
-	(void)snprintf(tmp.sun_path, sizeof(tmp.sun_path), "%.99s.new", path);
+	(void)snprintf(tmp.sun_path, sizeof(tmp.sun_path), "%.99s.new", reach);
 	(void)unlink(tmp.sun_path);
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0 || fchmod(fd, 0600) < 0 || bind(fd, (struct sockaddr *)&tmp, sizeof(tmp)) < 0 ||
-	    chmod(tmp.sun_path, 0600) < 0 || listen(fd, BACKLOG) < 0 ||
-	    rename(tmp.sun_path, path) < 0)
+	    chmod(tmp.sun_path, 0600) < 0 || lstat(tmp.sun_path, &st) < 0 ||
+	    listen(fd, BACKLOG) < 0 || rename(tmp.sun_path, reach) < 0)
 		return err_sys(e, errno, "listen at unix:%s", path);
-	(void)snprintf(ret->path, sizeof(ret->path), "%s", path);
+	ret->path = strdup(path);
+	if (!ret->path)
+		return err_set(e, ERR_NOMEM, "listen at unix:%s: out of memory", path);
+	ret->dev = st.st_dev;
+	ret->ino = st.st_ino;
 	(void)snprintf(ret->text, sizeof(ret->text), "unix:%s", path);
 	ret->fd = TAKE_FD(fd);
 	return 0;
+}
+
+static int listen_unix(const char *path, struct listen_at *ret, struct err *e)
+{
+	size_t room = sizeof(((struct sockaddr_un *)NULL)->sun_path) - 8;
+
+	if (path[0] != '/' || strlen(path) >= room)
+		return err_set(
+		    e, ERR_INVALID,
+		    "unix:%.120s: the path of a socket is absolute and has at most %zu bytes", path,
+		    room - 1);
+	return bind_unix(path, path, ret, e);
+}
+
+int listen_state(const char *dir, struct listen_at *ret, struct err *e)
+{
+	_cleanup_fd_ int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_free_ char *path = path_join(dir, DAEMON_SOCKET);
+	char reach[64];
+
+	*ret = (struct listen_at){.fd = -1};
+	if (fd < 0 || !path)
+		return err_sys(e, path ? errno : ENOMEM, "listen in %s", dir);
+	/* A state directory may have a longer name than an address has room for. */
+	(void)snprintf(reach, sizeof(reach), "/proc/self/fd/%d/" DAEMON_SOCKET, fd);
+	return bind_unix(reach, path, ret, e);
+}
+
+void listen_done(struct listen_at *at)
+{
+	struct stat st;
+
+	cleanup_fd(&at->fd);
+	at->fd = -1;
+	/* A daemon that took over while this one stopped has put its own there. */
+	if (at->path && lstat(at->path, &st) == 0 && st.st_dev == at->dev && st.st_ino == at->ino)
+		(void)unlink(at->path);
+	free(at->path);
+	at->path = NULL;
 }
 
 static bool is_loopback(const struct sockaddr_storage *sa)

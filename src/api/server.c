@@ -14,6 +14,11 @@
 #include "base/clock.h"
 #include "base/limits.h"
 
+#define ACCEPTED 64	   /* connections that a turn of the loop lets in by one door */
+#define MADE_ROOM 16	   /* that are cut at once where there is no room */
+#define DOOR_FULL_MS 20	   /* and none could be cut */
+#define DOOR_BROKEN_MS 200 /* out of descriptors, or of memory */
+
 /* One connection: until when it may take for its request, or for taking the answer. */
 struct conn {
 	struct conn *next, *prev;
@@ -40,9 +45,21 @@ struct transport {
 	bool refused; /* answered by its head: the body is dropped as it comes */
 };
 
-struct api_server {
+/* One listening socket. We accept, and libmicrohttpd serves: it would stop at its bound, whoever holds the places. */
+struct door {
+	struct loop_watch watch;  /* first, so that a watch is its door */
+	struct loop_watch served; /* libmicrohttpd's own epoll descriptor */
 	struct MHD_Daemon *mhd;
-	struct loop_watch watch; /* libmicrohttpd's own epoll descriptor */
+	struct api *a;
+	int fd;		   /* owned; -1: there is none, or none any more */
+	size_t room;	   /* connections at once, of both doors, up to which this one lets in */
+	int64_t closed_ns; /* looked at again then; 0: open */
+	bool full;	   /* that is why; else it is out of descriptors */
+};
+
+struct api_server {
+	struct door doors[2];
+	size_t conns_n;
 	struct conn *conns;
 	struct transport *streams;
 	size_t active;
@@ -446,6 +463,7 @@ static void notify(void *cls, struct MHD_Connection *connection, void **socket_c
 		if (c->next)
 			c->next->prev = c;
 		a->server->conns = c;
+		a->server->conns_n++;
 		a->n.connections_seen++;
 		return;
 	}
@@ -457,8 +475,80 @@ static void notify(void *cls, struct MHD_Connection *connection, void **socket_c
 		a->server->conns = c->next;
 	if (c->next)
 		c->next->prev = c->prev;
+	a->server->conns_n--;
 	free(c);
 	*socket_context = NULL;
+}
+
+static void cut(struct api *a, struct conn *c)
+{
+	/* libmicrohttpd sees the end of the stream and tidies up. */
+	(void)shutdown(c->peer.fd, SHUT_RDWR);
+	c->cut = true;
+	a->server->more = true;
+	a->n.cut_off++;
+}
+
+/*
+ * Places for further connections: those of who has been idle longest, between two requests or with a head that does not come,
+ * or sends a body that is not read. What was let in and is being served keeps its place.
+ */
+static void make_room(struct api *a)
+{
+	for (int i = 0; i < MADE_ROOM; i++) {
+		struct conn *oldest = NULL;
+
+		for (struct conn *c = a->server->conns; c; c = c->next)
+			if (!c->cut && !c->waits && c->until_ns != INT64_MAX &&
+			    (!c->now || c->now->refused) &&
+			    (!oldest || c->until_ns < oldest->until_ns))
+				oldest = c;
+		if (!oldest)
+			return;
+		cut(a, oldest);
+	}
+}
+
+static void shut(struct door *d, bool full)
+{
+	int64_t ms = full ? DOOR_FULL_MS : DOOR_BROKEN_MS;
+
+	d->full = full;
+	loop_del(&d->a->loop, &d->watch);
+	d->closed_ns = clock_mono_ns() + ms * NS_PER_MS;
+}
+
+static void let_in(struct loop_watch *w, uint32_t events)
+{
+	struct door *d = (struct door *)w;
+	struct api_server *s = d->a->server;
+
+	(void)events;
+	/* Who came earlier is heard earlier: a new one is read from at once. */
+	(void)MHD_run(d->mhd);
+	for (int i = 0; i < ACCEPTED; i++) {
+		struct sockaddr_storage sa;
+		socklen_t n = sizeof(sa);
+		int fd;
+
+		if (s->conns_n >= d->room) {
+			make_room(d->a);
+			shut(d, true);
+			return;
+		}
+		fd = accept4(w->fd, (struct sockaddr *)&sa, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (fd < 0) {
+			if (errno == EMFILE || errno == ENFILE || errno == ENOMEM ||
+			    errno == ENOBUFS)
+				shut(d, false);
+			if (errno == ECONNABORTED || errno == EINTR)
+				continue;
+			return;
+		}
+		/* Closed by it when it fails. */
+		(void)MHD_add_connection(d->mhd, fd, (struct sockaddr *)&sa, n);
+		s->more = true;
+	}
 }
 
 /* Nothing is decoded for us: the target is judged as it was sent. */
@@ -483,9 +573,8 @@ static void quiet(void *cls, const char *fmt, va_list ap)
 	(void)ap;
 }
 
-int server_start(struct api *a, int fd, const struct tls_pair *tls, struct err *e)
+static int start_door(struct door *d, const struct tls_pair *tls, struct err *e)
 {
-	struct api_server *s = calloc(1, sizeof(*s));
 	const union MHD_DaemonInfo *info;
 	const struct MHD_OptionItem with_tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, tls->cert},
 						  {MHD_OPTION_HTTPS_MEM_KEY, 0, tls->key},
@@ -493,42 +582,98 @@ int server_start(struct api *a, int fd, const struct tls_pair *tls, struct err *
 						   (char *)(uintptr_t)TLS_PRIORITIES},
 						  {MHD_OPTION_END, 0, NULL}};
 	const struct MHD_OptionItem *more = tls->cert ? with_tls : with_tls + 3;
+	struct api *a = d->a;
 	int r;
 
-	if (!s)
-		return err_set(e, ERR_NOMEM, "server: out of memory");
-	a->server = s;
-	s->mhd = MHD_start_daemon(
-	    MHD_USE_EPOLL | MHD_USE_TURBO | MHD_USE_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
-		MHD_USE_PEDANTIC_CHECKS | (tls->cert ? MHD_USE_TLS : MHD_NO_FLAG),
+	d->mhd = MHD_start_daemon(
+	    MHD_USE_EPOLL | MHD_USE_TURBO | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_SUSPEND_RESUME |
+		MHD_USE_ERROR_LOG | MHD_USE_PEDANTIC_CHECKS |
+		(tls->cert ? MHD_USE_TLS : MHD_NO_FLAG),
 	    0, NULL, NULL, step, a, MHD_OPTION_EXTERNAL_LOGGER, quiet, NULL,
-	    MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
-	    (unsigned)API_CONNECTIONS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-	    (size_t)API_HEADER_MAX, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)API_SILENT_S,
-	    MHD_OPTION_URI_LOG_CALLBACK, begin, a, MHD_OPTION_NOTIFY_COMPLETED, ended, a,
-	    MHD_OPTION_NOTIFY_CONNECTION, notify, a, MHD_OPTION_UNESCAPE_CALLBACK, as_it_is, NULL,
-	    MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, more, MHD_OPTION_END);
-	if (!s->mhd)
+	    MHD_OPTION_CONNECTION_LIMIT, (unsigned)(API_CONNECTIONS_MAX + API_CONNECTIONS_OWN),
+	    MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)API_HEADER_MAX,
+	    MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)API_SILENT_S, MHD_OPTION_URI_LOG_CALLBACK,
+	    begin, a, MHD_OPTION_NOTIFY_COMPLETED, ended, a, MHD_OPTION_NOTIFY_CONNECTION, notify,
+	    a, MHD_OPTION_UNESCAPE_CALLBACK, as_it_is, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+	    MHD_OPTION_ARRAY, more, MHD_OPTION_END);
+	if (!d->mhd)
 		return err_set(e, ERR_UNAVAILABLE, "the HTTP library does not start%s",
 			       tls->cert ? ": does the key belong to the certificate?" : "");
-	info = MHD_get_daemon_info(s->mhd, MHD_DAEMON_INFO_EPOLL_FD);
+	info = MHD_get_daemon_info(d->mhd, MHD_DAEMON_INFO_EPOLL_FD);
 	if (!info)
 		return err_set(e, ERR_UNAVAILABLE, "the HTTP library has no epoll descriptor");
-	r = loop_add(&a->loop, &s->watch, info->epoll_fd, EPOLLIN, ready);
+	r = loop_add(&a->loop, &d->served, info->epoll_fd, EPOLLIN, ready);
+	if (r == 0)
+		r = loop_add(&a->loop, &d->watch, d->fd, EPOLLIN, let_in);
 	return r < 0 ? err_sys(e, -r, "watch connections") : 0;
+}
+
+int server_start(struct api *a, int fd, int own, const struct tls_pair *tls, struct err *e)
+{
+	struct api_server *s = calloc(1, sizeof(*s));
+	const int fds[] = {fd, own};
+	const size_t room[] = {API_CONNECTIONS_MAX, API_CONNECTIONS_MAX + API_CONNECTIONS_OWN};
+	const struct tls_pair plain = {NULL, NULL};
+	int r = 0;
+
+	if (!s) {
+		(void)close(fd);
+		if (own >= 0)
+			(void)close(own);
+		return err_set(e, ERR_NOMEM, "server: out of memory");
+	}
+	a->server = s;
+	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+		s->doors[i] = (struct door){
+		    .watch.fd = -1, .served.fd = -1, .a = a, .room = room[i], .fd = fds[i]};
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(fds); i++)
+		if (fds[i] >= 0)
+			r = start_door(&s->doors[i], i ? &plain : tls, e);
+	return r;
 }
 
 void server_quiesce(struct api *a)
 {
-	int fd = MHD_quiesce_daemon(a->server->mhd);
+	for (size_t i = 0; i < ARRAY_LEN(a->server->doors); i++) {
+		struct door *d = &a->server->doors[i];
 
-	if (fd >= 0)
-		(void)close(fd);
+		if (d->fd >= 0 && !d->closed_ns)
+			loop_del(&a->loop, &d->watch);
+		cleanup_fd(&d->fd);
+		d->fd = -1;
+		d->closed_ns = 0;
+	}
+}
+
+/* Doors that were shut and may have room again; else when one is to be looked at. */
+static int64_t reopen(struct api *a, int64_t now_ns)
+{
+	int64_t next = INT64_MAX;
+
+	for (size_t i = 0; i < ARRAY_LEN(a->server->doors); i++) {
+		struct door *d = &a->server->doors[i];
+
+		if (!d->closed_ns)
+			continue;
+		if (d->closed_ns > now_ns && (!d->full || a->server->conns_n >= d->room)) {
+			next = d->closed_ns < next ? d->closed_ns : next;
+		} else if (loop_add(&a->loop, &d->watch, d->fd, EPOLLIN, let_in) == 0) {
+			d->closed_ns = 0;
+		}
+	}
+	return next;
 }
 
 size_t server_active(const struct api *a)
 {
 	return a->server->active;
+}
+
+static void run_all(struct api_server *s)
+{
+	for (size_t i = 0; i < ARRAY_LEN(s->doors); i++)
+		if (s->doors[i].mhd)
+			(void)MHD_run(s->doors[i].mhd);
 }
 
 void server_stop(struct api *a)
@@ -537,16 +682,17 @@ void server_stop(struct api *a)
 
 	if (!s)
 		return;
-	if (s->watch.fd > 0)
-		loop_del(&a->loop, &s->watch);
-	if (s->mhd) {
-		wake_streams(a);
-		for (struct conn *c = s->conns; c; c = c->next)
-			if (c->waits)
-				judge_again(a, c);
-		/* Answers to those who waited for jobs; it must have no suspended connection at its end. */
-		(void)MHD_run(s->mhd);
-		MHD_stop_daemon(s->mhd);
+	server_quiesce(a);
+	wake_streams(a);
+	for (struct conn *c = s->conns; c; c = c->next)
+		if (c->waits)
+			judge_again(a, c);
+	/* Answers to those who waited for jobs; it must have no suspended connection at its end. */
+	run_all(s);
+	for (size_t i = 0; i < ARRAY_LEN(s->doors); i++) {
+		loop_del(&a->loop, &s->doors[i].served);
+		if (s->doors[i].mhd)
+			MHD_stop_daemon(s->doors[i].mhd);
 	}
 	free(s);
 	a->server = NULL;
@@ -556,13 +702,15 @@ int64_t server_tick(struct api *a, int64_t now_ns)
 {
 	struct api_server *s = a->server;
 	unsigned long long ms;
-	int64_t next;
+	int64_t next, due;
 	bool wake;
 
 	next = events_look(a, now_ns, &wake);
 	if (wake)
 		wake_streams(a);
-	(void)MHD_run(s->mhd);
+	run_all(s);
+	due = reopen(a, now_ns);
+	next = due < next ? due : next;
 	/* One that began just now is looked after like the others, also where nothing else wakes us. */
 	if (a->streams && a->events_look_ns < next)
 		next = a->events_look_ns;
@@ -574,10 +722,7 @@ int64_t server_tick(struct api *a, int64_t now_ns)
 		if (c->until_ns == INT64_MAX || c->cut)
 			continue;
 		if (c->until_ns <= now_ns) {
-			/* libmicrohttpd sees the end of the stream and tidies up. */
-			(void)shutdown(c->peer.fd, SHUT_RDWR);
-			c->cut = true;
-			a->n.cut_off++;
+			cut(a, c);
 		} else if (c->until_ns < next) {
 			next = c->until_ns;
 		}
@@ -586,7 +731,9 @@ int64_t server_tick(struct api *a, int64_t now_ns)
 		s->more = false;
 		return now_ns;
 	}
-	if (MHD_get_timeout(s->mhd, &ms) == MHD_YES && now_ns + (int64_t)ms * NS_PER_MS < next)
-		next = now_ns + (int64_t)ms * NS_PER_MS;
+	for (size_t i = 0; i < ARRAY_LEN(s->doors); i++)
+		if (s->doors[i].mhd && MHD_get_timeout(s->doors[i].mhd, &ms) == MHD_YES &&
+		    now_ns + (int64_t)ms * NS_PER_MS < next)
+			next = now_ns + (int64_t)ms * NS_PER_MS;
 	return next;
 }

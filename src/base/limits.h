@@ -120,7 +120,8 @@
 #define API_HELD_MAX (40 << 20)	  /* bytes of larger bodies and of answers not yet taken, of all connections at once: 503 */
 #define API_HELD_OWN_MAX (10 << 20) /* of it, larger bodies of one user that are on their way: 503 */
 #define API_HEADER_MAX 32768	  /* bytes of a connection for the head of a request: 431, 414 */
-#define API_CONNECTIONS_MAX 512	  /* connections at once: further ones wait in the kernel's queue */
+#define API_CONNECTIONS_MAX 512	  /* connections at once: a further one takes the place of who has been idle longest */
+#define API_CONNECTIONS_OWN 64	  /* of the command line of the same state, besides those */
 #define API_REQUEST_MS 30000	  /* from a connection, or the answer before, to the last byte of a request: cut off */
 #define API_SILENT_S 60		  /* seconds without a byte in either direction: cut off */
 #define API_STOP_MS 10000	  /* requests under way when the daemon stops; then they are cut off */

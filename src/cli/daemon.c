@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@
 #include "base/clock.h"
 #include "base/path.h"
 #include "base/str.h"
+#include "cli/daemonpeer.h"
 #include "engine/state.h"
 #include "os/proc.h"
 
@@ -33,6 +35,8 @@ void daemon_done(struct daemon *d)
 		sodium_memzero(d->token, strlen(d->token));
 	free(d->token);
 	d->token = NULL;
+	free(d->dir);
+	d->dir = NULL;
 }
 
 /* A short file: 1, 0 there is no such file, negative. */
@@ -117,7 +121,29 @@ static int get_token(struct daemon *d, struct err *e)
 
 /* --- connection --------------------------------------------------------------------------- */
 
-static int dial(const struct daemon *d, struct err *e)
+/* A listener that accepts nobody has a queue that is full some day. */
+static int in_time(int fd)
+{
+	const struct timeval tv = {.tv_sec = WAIT_MS / 1000};
+
+	return setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
+}
+
+static int dial_own(const struct daemon *d, struct err *e)
+{
+	struct sockaddr_un un = {.sun_family = AF_UNIX};
+	_cleanup_fd_ int dir = open(d->dir, O_PATH | O_DIRECTORY | O_CLOEXEC),
+			 fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	/* The directory's own name may be longer than an address. */
+	(void)snprintf(un.sun_path, sizeof(un.sun_path), "/proc/self/fd/%d/" DAEMON_SOCKET, dir);
+	if (dir < 0 || fd < 0 || in_time(fd) < 0 ||
+	    connect(fd, (struct sockaddr *)&un, sizeof(un)) < 0)
+		return err_sys(e, errno, "reach the daemon of %s", d->dir);
+	return TAKE_FD(fd);
+}
+
+static int dial_named(const struct daemon *d, struct err *e)
 {
 	struct sockaddr_un un = {.sun_family = AF_UNIX};
 	struct sockaddr_in a4 = {.sin_family = AF_INET, .sin_port = htons(d->at.port)};
@@ -138,9 +164,20 @@ static int dial(const struct daemon *d, struct err *e)
 		a4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	}
 	fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0 || connect(fd, sa, len) < 0 || fcntl(fd, F_SETFL, O_NONBLOCK) < 0)
+	if (fd < 0 || in_time(fd) < 0 || connect(fd, sa, len) < 0)
 		return err_sys(e, errno, "reach the daemon at %s", d->at.text);
 	return TAKE_FD(fd);
+}
+
+static int dial(const struct daemon *d, struct err *e)
+{
+	_cleanup_fd_ int fd = d->dir ? dial_own(d, e) : dial_named(d, e);
+	int r = fd < 0 ? fd
+		       : daemonpeer_check(fd, d->at.text, clock_mono_ns() + WAIT_MS * NS_PER_MS, e);
+
+	if (r >= 0 && fcntl(fd, F_SETFL, O_NONBLOCK) < 0)
+		r = err_sys(e, errno, "reach the daemon at %s", d->at.text);
+	return r < 0 ? r : TAKE_FD(fd);
 }
 
 static int wait_for(int fd, short events, int64_t until_ns, const struct daemon *d, struct err *e)
@@ -165,7 +202,7 @@ static int send_request(const struct daemon *d, int fd, const char *method, cons
 	int r = 0;
 
 	(void)buf_putf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n", method, path,
-		       d->at.scheme == ORIGIN_UNIX ? "localhost" : d->at.authority);
+		       d->dir || d->at.scheme == ORIGIN_UNIX ? "localhost" : d->at.authority);
 	if (d->token)
 		(void)buf_putf(&b, "Authorization: Bearer %s\r\n", d->token);
 	if (body)
@@ -342,42 +379,67 @@ int daemon_stream_next(struct daemon_stream *s, struct view *ret, struct err *e)
 
 /* --- where it is -------------------------------------------------------------------------- */
 
-int daemon_find(const char *state_dir, struct daemon *ret, struct err *e)
+/* Its own socket, where that is what is asked for: named by nobody, or by the same address. */
+static int find_own(const char *state_dir, const char *word, struct daemon *ret, struct err *e)
 {
-	const char *word = getenv("AIRLOCK_DAEMON");
 	_cleanup_free_ char *path = path_join(state_dir, DAEMON_FILE);
 	char line[WORD_MAX];
-	struct err none = ERR_INIT;
-	_cleanup_fd_ int fd = -1;
-	int r = 1;
+	struct origin at;
+	int r =
+	    path ? where_it_listens(path, line, e) : err_set(e, ERR_NOMEM, "daemon: out of memory");
 
-	*ret = (struct daemon){.explicit = word != NULL};
-	if (!path)
-		return err_set(e, ERR_NOMEM, "daemon: out of memory");
-	if (word && (!word[0] || strcmp(word, "none") == 0))
-		return 0;
-	if (!word) {
-		r = where_it_listens(path, line, e);
-		word = line;
-	}
+	if (r > 0 && word)
+		r = origin_parse(line, &at, NULL) == 0 && strcmp(at.text, ret->at.text) == 0;
 	if (r <= 0)
-		return r;
-	r = origin_parse(word, &ret->at, e);
+		return word ? 0 : r;
+	if (!word)
+		(void)snprintf(ret->at.text, sizeof(ret->at.text), "%.280s", line);
+	ret->dir = strdup(state_dir);
+	return ret->dir ? 1 : err_set(e, ERR_NOMEM, "daemon: out of memory");
+}
+
+static int named(const char *word, struct origin *at, struct err *e)
+{
+	int r = origin_parse(word, at, e);
+
 	if (r < 0)
 		return err_wrap(e, r, "AIRLOCK_DAEMON");
-	if (ret->at.scheme == ORIGIN_HTTPS ||
-	    (ret->at.scheme == ORIGIN_HTTP && strcmp(ret->at.host, "127.0.0.1") != 0 &&
-	     strcmp(ret->at.host, "localhost") != 0 && strcmp(ret->at.host, "::1") != 0))
+	if (at->scheme == ORIGIN_HTTPS ||
+	    (at->scheme == ORIGIN_HTTP && strcmp(at->host, "127.0.0.1") != 0 &&
+	     strcmp(at->host, "localhost") != 0 && strcmp(at->host, "::1") != 0))
 		return err_set(
 		    e, ERR_INVALID,
 		    "AIRLOCK_DAEMON %.80s: a daemon is reached at http://127.0.0.1:PORT, "
 		    "http://[::1]:PORT or unix:/PATH",
 		    word);
+	return 0;
+}
+
+int daemon_find(const char *state_dir, struct daemon *ret, struct err *e)
+{
+	const char *word = getenv("AIRLOCK_DAEMON");
+	struct err none = ERR_INIT;
+	_cleanup_fd_ int fd = -1;
+	int r = 0;
+
+	*ret = (struct daemon){.explicit = word != NULL};
+	if (word && (!word[0] || strcmp(word, "none") == 0))
+		return 0;
+	if (word)
+		r = named(word, &ret->at, e);
+	if (r == 0)
+		r = find_own(state_dir, word, ret, e);
+	if (r < 0 || (r == 0 && !word))
+		return r;
 	fd = dial(ret, &none);
-	if (fd < 0 && ret->explicit) {
-		if (e)
-			*e = none;
-		return fd;
-	}
-	return fd < 0 ? 0 : (r = get_token(ret, e)) < 0 ? r : 1;
+	if (fd < 0 && ret->explicit && e)
+		*e = none;
+	if (fd < 0)
+		daemon_done(ret);
+	if (fd < 0)
+		return ret->explicit ? fd : 0;
+	r = get_token(ret, e);
+	if (r < 0)
+		daemon_done(ret);
+	return r < 0 ? r : 1;
 }

@@ -1,11 +1,12 @@
 /*
  * daemon.h: the command line as a client of airlockd.
  *
- * Where it is: AIRLOCK_DAEMON (http://127.0.0.1:PORT, http://[::1]:PORT or unix:/PATH; "none": not asked), else what a daemon of the
- * same state directory wrote into the file "daemon" there while it runs. Who asks: the key in AIRLOCK_TOKEN, else the first line of the
+ * Where it is: AIRLOCK_DAEMON (http://127.0.0.1:PORT, http://[::1]:PORT or unix:/PATH; "none": not asked), else the socket of a daemon of
+ * the same state directory in there, which nobody else can take over. Who asks: the key in AIRLOCK_TOKEN, else the first line of the
  * file that AIRLOCK_TOKEN_FILE names, else nobody but the user itself (local_trusted).
  *
- * Only loopback and unix sockets: a key never leaves this machine. Every wait but that of a stream has a limit, and a stream's reader
+ * Only loopback and unix sockets: a key never leaves this machine. And it is told to nobody before the kernel has said who the
+ * other end is (daemonpeer.h), with each connection anew. Every wait but that of a stream has a limit, and a stream's reader
  * chooses when it waits.
  */
 #ifndef AIRLOCK_CLI_DAEMON_H
@@ -18,7 +19,9 @@
 
 struct daemon {
 	struct origin at;
-	char *token;   /* owned, wiped; NULL: none */
+	char *token; /* owned, wiped; NULL: none */
+	char *
+	    dir; /* owned: the state directory with its socket, used instead of `at`; NULL: that of no daemon */
 	bool explicit; /* AIRLOCK_DAEMON named it: that it does not answer is an error */
 };
 

@@ -14,6 +14,9 @@
 #define DAEMON_FILE \
 	"daemon" /* in the state directory: where its airlockd listens, as long as that runs */
 
+#define DAEMON_SOCKET \
+	"airlockd.sock" /* there too: where it answers the command line of the same state */
+
 struct state {
 	char *dir; /* owned */
 	struct db *store;

@@ -32,7 +32,7 @@
 
 #define DEFAULT_LISTEN "127.0.0.1:3100"
 #define HOSTS_MAX 16
-#define FILES_WANTED (API_CONNECTIONS_MAX + 128)
+#define FILES_WANTED (API_CONNECTIONS_MAX + API_CONNECTIONS_OWN + 128)
 
 struct options {
 	const char *listen;
@@ -46,7 +46,8 @@ struct options {
 struct daemon {
 	struct loop_watch signals; /* first, so that a watch is its daemon */
 	struct api api;
-	int64_t stop_by_ns; /* INT64_MAX: not stopping */
+	struct listen_at at, own; /* where it is asked; and by the command line of its state */
+	int64_t stop_by_ns;	  /* INT64_MAX: not stopping */
 };
 
 static const char usage[] =
@@ -233,6 +234,43 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
 	return r;
 }
 
+/* Where we listen, for people, and for `airlock run --env` of the same state: who we are. */
+static char *where_file(const struct api *a, struct proc_id *ret_self, char text[96])
+{
+	if (proc_self(ret_self, NULL) < 0)
+		return NULL;
+	(void)snprintf(text, 96, "%d %" PRIu64 " %s\n", (int)ret_self->pid, ret_self->start,
+		       ret_self->boot);
+	return api_path(a, DAEMON_FILE);
+}
+
+static void tell_where(const struct api *a, const char *where)
+{
+	_cleanup_free_ char *tmp = api_path(a, DAEMON_FILE ".new");
+	_cleanup_fd_ int fd = -1;
+	struct proc_id self;
+	char who[96];
+	_cleanup_free_ char *path = where_file(a, &self, who);
+
+	if (!path || !tmp)
+		return;
+	fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0 || dprintf(fd, "%s\n%s", where, who) < 0 || rename(tmp, path) < 0)
+		(void)fprintf(stderr, "airlockd: %s: %s\n", path, strerror(errno));
+}
+
+/* Not the word of a daemon that took over meanwhile. */
+static void tell_gone(const struct api *a)
+{
+	char who[96], text[512] = "";
+	struct proc_id self;
+	_cleanup_free_ char *path = where_file(a, &self, who);
+	_cleanup_fd_ int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+
+	if (fd >= 0 && read(fd, text, sizeof(text) - 1) > 0 && strstr(text, who))
+		(void)unlink(path);
+}
+
 static void on_signal(struct loop_watch *w, uint32_t events)
 {
 	struct daemon *d = (struct daemon *)w;
@@ -245,7 +283,11 @@ static void on_signal(struct loop_watch *w, uint32_t events)
 		      server_active(&d->api));
 	d->api.stopping = true;
 	d->stop_by_ns = clock_mono_ns() + API_STOP_MS * NS_PER_MS;
+	/* Before the port is anybody's: whoever asks from now on finds no daemon, and tells its key to none. */
+	tell_gone(&d->api);
 	server_quiesce(&d->api);
+	listen_done(&d->at);
+	listen_done(&d->own);
 }
 
 static void tick(void *arg, int64_t now_ns)
@@ -295,32 +337,9 @@ static void notify_ready(const char *text)
 		listen_notify(path, text);
 }
 
-/* Where we listen, for `airlock run --env` of the same state. Without it the command line asks for AIRLOCK_DAEMON. */
-static void tell_where(const struct api *a, const char *text, bool here)
+static int serve(struct daemon *d, struct tls_pair *tls, struct err *e)
 {
-	_cleanup_free_ char *path = api_path(a, DAEMON_FILE),
-			    *tmp = api_path(a, DAEMON_FILE ".new");
-	_cleanup_fd_ int fd = -1;
-	struct proc_id self;
-
-	if (!path || !tmp || (strncmp(text, "http", 4) != 0 && strncmp(text, "unix:", 5) != 0))
-		return;
-	if (!here) {
-		(void)unlink(path);
-		return;
-	}
-	if (proc_self(&self, NULL) < 0)
-		return;
-	fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd < 0 ||
-	    dprintf(fd, "%s\n%d %" PRIu64 " %s\n", text, (int)self.pid, self.start, self.boot) <
-		0 ||
-	    rename(tmp, path) < 0)
-		(void)fprintf(stderr, "airlockd: %s: %s\n", path, strerror(errno));
-}
-
-static int serve(struct daemon *d, struct listen_at *at, struct tls_pair *tls, struct err *e)
-{
+	struct listen_at *at = &d->at;
 	struct api *a = &d->api;
 	int r = loop_init(&a->loop, e);
 
@@ -331,7 +350,7 @@ static int serve(struct daemon *d, struct listen_at *at, struct tls_pair *tls, s
 	if (r == 0)
 		jobs_adopt(a);
 	if (r == 0)
-		r = server_start(a, TAKE_FD(at->fd), tls, e);
+		r = server_start(a, TAKE_FD(at->fd), TAKE_FD(d->own.fd), tls, e);
 	tls_done(tls);
 	if (r < 0)
 		return r;
@@ -341,18 +360,17 @@ static int serve(struct daemon *d, struct listen_at *at, struct tls_pair *tls, s
 		      a->cfg.mode == MODE_LOCAL_TRUSTED ? "local_trusted" : "authenticated",
 		      (double)(clock_mono_ns() - a->started_ns) / 1e6);
 	notify_ready("READY=1\n");
-	tell_where(a, at->text, true);
+	tell_where(a, at->text);
 	r = loop_run(&a->loop, tick, d, e);
-	tell_where(a, at->text, false);
+	tell_gone(a);
 	notify_ready("STOPPING=1\n");
 	return r;
 }
 
 static int run(struct options *o, struct err *e)
 {
-	struct daemon d = {.stop_by_ns = INT64_MAX};
+	struct daemon d = {.at.fd = -1, .own.fd = -1, .stop_by_ns = INT64_MAX};
 	struct rlimit l;
-	struct listen_at at = {.fd = -1};
 	_cleanup_tls_ struct tls_pair tls;
 	int r = tls_read(o->cfg.tls_cert, o->cfg.tls_key, &tls, e);
 	enum listen_how how = !tls.cert				  ? LISTEN_PLAIN
@@ -360,13 +378,13 @@ static int run(struct options *o, struct err *e)
 								  : LISTEN_TLS;
 
 	if (r == 0)
-		r = listen_inherited(how, &at, e);
+		r = listen_inherited(how, &d.at, e);
 
 	/* Fixed: else glibc takes the size of the first large body as a hint to keep that much for ever. */
 	(void)mallopt(M_MMAP_THRESHOLD, 256 << 10);
 	(void)mallopt(M_TRIM_THRESHOLD, 512 << 10);
 	if (r == 0)
-		r = listen_open(o->listen ? o->listen : DEFAULT_LISTEN, how, &at, e);
+		r = listen_open(o->listen ? o->listen : DEFAULT_LISTEN, how, &d.at, e);
 	if (r < 0)
 		return r;
 	if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur < FILES_WANTED) {
@@ -374,18 +392,19 @@ static int run(struct options *o, struct err *e)
 		(void)setrlimit(RLIMIT_NOFILE, &l);
 	}
 	o->cfg.hosts = o->hosts;
-	o->cfg.tcp = at.tcp;
+	o->cfg.tcp = d.at.tcp;
 	r = api_open(&d.api, &o->cfg, e);
 	if (r == 0) {
-		r = serve(&d, &at, &tls, e);
+		r = listen_state(d.api.st.dir, &d.own, e);
+		if (r == 0)
+			r = serve(&d, &tls, e);
 		jobs_free(&d.api);
 		server_stop(&d.api);
+		listen_done(&d.own);
 		api_done(&d.api);
 		loop_done(&d.api.loop);
 	}
-	if (at.path[0])
-		(void)unlink(at.path);
-	cleanup_fd(&at.fd);
+	listen_done(&d.at);
 	return r;
 }
 

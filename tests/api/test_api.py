@@ -193,6 +193,60 @@ class Server(Case):
                 s.close()
         wait_for("the memory to be free", lambda: f.ask("I", "POST", path, {"name": "x" * 20000, "driver": "nope"}).status == 400)
 
+    def test_connections_that_say_nothing(self):
+        """One client that holds more connections than there are places keeps nobody out, neither at the port nor at the state's socket."""
+        silent = []
+        # One that is being served keeps its place: a stream, which begins with a line.
+        stream = socket.create_connection(("127.0.0.1", d.port), timeout=DEADLINE)
+        stream.sendall(f"GET /api/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {f.token['I']}\r\n\r\n".encode())
+        self.assertIn(b" 200 ", stream.recv(4096))
+        try:
+            for i in range(700):
+                s = socket.create_connection(("127.0.0.1", d.port), timeout=DEADLINE)
+                silent.append(s)
+                if i % 2:
+                    s.sendall(b"GET /api/health HTTP/1.1\r\nHost: local")
+            for _ in range(5):
+                self.assertEqual(d.ask("GET", "/api/health").status, 200)
+                own = socket.socket(socket.AF_UNIX)
+                own.settimeout(DEADLINE)
+                own.connect(f"{d.dir}/airlock/airlockd.sock")
+                own.sendall(b"GET /api/health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                self.assertTrue(own.recv(4096).startswith(b"HTTP/1.1 200 "))
+                own.close()
+            stream.setblocking(False)
+            with self.assertRaises(BlockingIOError):
+                while stream.recv(4096):
+                    pass
+        finally:
+            for s in silent:
+                s.close()
+            stream.close()
+
+    def test_two_daemons_of_a_name(self):
+        """One that stops takes neither the socket nor the word of the one that replaced it."""
+        first = Daemon(PROGRAMS, start=False)
+        try:
+            path = f"{first.dir}/api.sock"
+            first.start(f"unix:{path}")
+            half = socket.socket(socket.AF_UNIX)
+            half.connect(path)
+            token = first.cli("user", "add", "u", "--admin") and first.cli("token", "create", "--user", "u")
+            half.sendall(f"POST /api/companies/x/environments HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n"
+                         "Content-Length: 9\r\n\r\n{".encode())
+            old, first.process = first.process, None
+            old.send_signal(signal.SIGTERM)
+            wait_for("its word to go", lambda: not os.path.exists(f"{first.dir}/airlock/daemon"))
+            first.start(f"unix:{path}")
+            self.assertIsNone(old.poll())
+            half.close()
+            self.assertEqual(old.wait(timeout=DEADLINE), 0)
+            old.stderr.close()
+            for name in (path, f"{first.dir}/airlock/daemon", f"{first.dir}/airlock/airlockd.sock"):
+                self.assertTrue(os.path.exists(name), name)
+        finally:
+            first.close()
+
     def test_answers_that_nobody_takes(self):
         """Clients that ask for much and read nothing share the same bound; who asks for little is served."""
         path, made, slow = f"/api/companies/{f.c1}/environments", [], []

@@ -762,6 +762,31 @@ class CommandLine(unittest.TestCase):
         self.assertIn(b"goes on without us", err)
         wait_for("its end", lambda: self.runs()[0]["status"] == "cancelled")
 
+    def test_a_port_that_somebody_took(self):
+        """B-05: while the daemon is away its port is anybody's, who hears no key; the run is followed to its end where the daemon is again."""
+        p = self.airlock("run", "--env", "cli env", "sh", "-c", "echo one; sleep 3; echo two", start=True, AIRLOCK_TOKEN=f.token["I"])
+        self.assertEqual(p.stdout.readline(), b"one\n")
+        port = d.port
+        d.process.kill()
+        d.process.wait(timeout=DEADLINE)
+        with socket.create_server(("127.0.0.1", port)) as stranger:
+            d.start()
+            out, err = p.stdout.read(), p.stderr.read()
+            stranger.setblocking(False)
+            with self.assertRaises(BlockingIOError):
+                stranger.accept()
+        self.assertEqual((p.wait(timeout=DEADLINE), out), (0, b"two\n"), err)
+        p.stdout.close()
+        p.stderr.close()
+        # From the moment that it is to stop, whatever is still under way.
+        half = socket.create_connection(("127.0.0.1", d.port))
+        half.sendall(b"POST /api/environments HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + f.token["I"].encode() + b"\r\nContent-Length: 9\r\n\r\n{")
+        d.process.send_signal(signal.SIGTERM)
+        wait_for("its word", lambda: not os.path.exists(f"{d.dir}/airlock/daemon") and not os.path.exists(f"{d.dir}/airlock/airlockd.sock"))
+        half.close()
+        d.stop()
+        d.start()
+
     def test_a_daemon_that_is_started_again(self):
         """The log goes on where it was, nothing is missing and nothing comes twice."""
         p = self.airlock("run", "--env", "cli env", "sh", "-c", "echo one; sleep 3; echo two", start=True, AIRLOCK_DAEMON=f"http://127.0.0.1:{d.port}")
