@@ -462,13 +462,14 @@ static int publish(const struct applying *a, size_t part, struct unpack_report *
 	return r < 0 && e && (e->code == ERR_INVALID || e->code == ERR_CONFLICT) ? -EBADMSG : r;
 }
 
-static void import(const struct changeset *c, struct transfer *t)
+static void import(const struct changeset *c, bool beside, struct transfer *t)
 {
 	const struct gitback_opts g = {.workspace = c->run.workspace,
 				       .run_dir = c->run_dir,
 				       .run_id = c->run.id,
 				       .head = c->spec.head ? c->spec.head : "",
 				       .branch = c->spec.branch,
+				       .import_only = beside,
 				       .cancel = interrupt_second()};
 
 	t->history.asked = true;
@@ -548,7 +549,7 @@ static int apply_locked(struct applying *a, struct err *e)
 			ret->left += review_count(a->rv[i], NULL);
 		if (i == 0 && r == 0 && ret->t.out_done && !a->o->dry_run && c->commits &&
 		    (!a->o->match || !ret->left)) {
-			import(c, &ret->t);
+			import(c, false, &ret->t);
 			ret->commits_wait = exists(c->run_dir, GITBACK_BUNDLE);
 		}
 	}
@@ -556,6 +557,28 @@ static int apply_locked(struct applying *a, struct err *e)
 	if (r == 0 && ret->done && !a->o->dry_run && !ret->left && !ret->commits_wait)
 		r = end_set(a->st, c->run.id, "applied", e);
 	return r;
+}
+
+/*
+ * Only commits wait: the files were rejected, or there were none. As without --review they come beside the branch, which must not
+ * claim files that are not there.
+ */
+static int apply_commits(struct applying *a, struct err *e)
+{
+	_cleanup_changeset_ struct changeset now = {0};
+	struct apply_result *ret = a->ret;
+	int r = changeset_find(a->st, a->c->run.id, &now, e);
+
+	/* Ended by another process while we waited. */
+	if (r < 0 || now.files || !changeset_waits(&now))
+		return r;
+	if (a->o->check && (r = a->o->check(a->o->arg, e)) < 0)
+		return r;
+	ret->done = ret->t.applied = ret->t.out_done = true;
+	if (!a->o->match && !a->o->dry_run)
+		import(&now, true, &ret->t);
+	ret->commits_wait = exists(now.run_dir, GITBACK_BUNDLE);
+	return ret->commits_wait ? 0 : end_set(a->st, now.run.id, "applied", e);
 }
 
 int changeset_apply(struct state *st, const char *word, const struct apply_opts *o,
@@ -575,12 +598,12 @@ int changeset_apply(struct state *st, const char *word, const struct apply_opts 
 		*e = c.broken;
 		return -EBADMSG;
 	}
-	if (!c.files)
+	if (!changeset_waits(&c))
 		return 0;
 	lock = lock_set(&c, ui, e);
 	if (lock < 0)
 		return lock;
-	r = apply_locked(&a, e);
+	r = c.files ? apply_locked(&a, e) : apply_commits(&a, e);
 	for (size_t i = 0; i < ARRAY_LEN(a.rv); i++)
 		review_free(a.rv[i]);
 	return r;

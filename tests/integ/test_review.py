@@ -672,6 +672,25 @@ class History(Case):
         self.apply()
         self.assertEqual((self.tree(), self.git("rev-parse", "main")), (before, head))
 
+    def test_S1_05_commits_of_files_that_were_rejected(self):
+        """They wait alone, and an apply brings them in beside the branch; there was no verb that did, and discard drops the only copy."""
+        base = self.git("rev-parse", "main")
+        self.airlock("run", "--review", "--strict", "--", "sh", "-c", "echo 1 >>file; git commit -qam one; ln -s /etc/shadow bad", code=125)
+        self.assertIn("1 commit for main wait for 'airlock apply'", self.err)
+        run = self.runs()[0]
+        self.airlock("apply", "--dry-run", run["run"])
+        self.assertIn("a dry run", self.err)
+        self.airlock("apply", run["run"])
+        self.assertIn("refs/airlock/imported/", self.err)
+        self.assertEqual(self.git("rev-parse", "main"), base, "a commit must not claim files that are not there")
+        self.assertEqual(self.git("for-each-ref", "--format=%(contents:subject)", "refs/airlock/imported").strip(), "one")
+        self.airlock("apply", run["run"])
+        self.assertIn("nothing of run", self.err)
+        # The files are where they were: in the sandbox's storage.
+        self.airlock("recover", "--no-strict", run["run"])
+        self.airlock("apply", run["run"])
+        self.assertEqual(self.read("file"), LINES + "1\n")
+
     def test_discard_drops_the_commits(self):
         self.review("echo 1 >>file; git commit -qam one")
         self.airlock("discard", "-y", self.run_id)
