@@ -7,15 +7,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/id.h"
 #include "base/path.h"
 
 #define CREDENTIAL "airlock-seal-key"
 #define LEAF "seal.key"
+#define LOCK "seal.lock"
 #define KEYFILE_MAX 4096
 #define KEY_HEX 64
 
@@ -57,22 +60,29 @@ static int open_checked(const char *path, bool private, char **ret, struct err *
 	return read_whole(fd, path, ret, e);
 }
 
-int keyfile_write(const char *dir, const char *leaf, const char *text, struct err *e)
+/* On the disk when it returns: what was sealed with a key that is lost is lost. first: -EEXIST if it is there. */
+static int keyfile_write(const char *dir, const char *leaf, const char *text, bool first,
+			 struct err *e)
 {
 	_cleanup_free_ char *path = path_join(dir, leaf);
 	_cleanup_buf_ struct buf tmp = BUF_INIT(8192);
-	_cleanup_fd_ int fd = -1;
+	_cleanup_fd_ int fd = -1, parent = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	char unique[ID_LEN + 1];
 	size_t n = strlen(text);
+	int r = 0;
 
-	(void)buf_putf(&tmp, "%s/.%s.new", dir, leaf);
-	if (!path || tmp.err)
+	if (!path || id_new(unique) < 0 || buf_putf(&tmp, "%s/.%s.%s", dir, leaf, unique) < 0)
 		return err_set(e, ERR_NOMEM, "write a key: out of memory");
-	(void)unlink(buf_text(&tmp));
 	fd = open(buf_text(&tmp), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd < 0 || write(fd, text, n) != (ssize_t)n || fsync(fd) < 0 ||
-	    rename(buf_text(&tmp), path) < 0)
-		return err_sys(e, errno, "write %s", path);
-	return 0;
+	if (parent < 0 || fd < 0 || write(fd, text, n) != (ssize_t)n || fsync(fd) < 0)
+		r = -errno;
+	else if (first ? link(buf_text(&tmp), path) < 0 : rename(buf_text(&tmp), path) < 0)
+		r = -errno;
+	if (fd >= 0 && (first || r < 0))
+		(void)unlink(buf_text(&tmp));
+	if (r == 0 && fsync(parent) < 0)
+		r = -errno;
+	return r == -EEXIST || r == 0 ? r : err_sys(e, -r, "write %s", path);
 }
 
 int keyfile_read(const char *dir, const char *name, const char *leaf, char **ret, struct err *e)
@@ -99,9 +109,12 @@ int keyfile_read(const char *dir, const char *name, const char *leaf, char **ret
 	randombytes_buf(fresh, sizeof(fresh));
 	(void)sodium_bin2hex(hex, sizeof(hex), fresh, sizeof(fresh));
 	sodium_memzero(fresh, sizeof(fresh));
-	r = keyfile_write(dir, leaf, hex, e);
+	r = keyfile_write(dir, leaf, hex, true, e);
 	*ret = r < 0 ? NULL : strdup(hex);
 	sodium_memzero(hex, sizeof(hex));
+	/* Another first start was faster: its key is the key. */
+	if (r == -EEXIST)
+		return open_checked(path, true, ret, e);
 	return r < 0 ? r : *ret ? 0 : err_set(e, ERR_NOMEM, "make a key: out of memory");
 }
 
@@ -126,17 +139,50 @@ static int add_key(struct seal *s, const char *hex, size_t n, struct err *e)
 	return 0;
 }
 
+static int take_lock(struct seal *s, const char *dir, struct err *e)
+{
+	_cleanup_free_ char *path = path_join(dir, LOCK);
+	int r;
+
+	if (!path)
+		return err_set(e, ERR_NOMEM, "sealing key: out of memory");
+	s->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	do
+		r = s->lock < 0 ? -1
+				: flock(s->lock, LOCK_SH); /* a change of keys takes a moment */
+	while (r < 0 && errno == EINTR);
+	return r < 0 ? err_sys(e, errno, "lock %s", path) : 0;
+}
+
+static int lock_out_others(const struct seal *s, const char *dir, struct err *e)
+{
+	if (flock(s->lock, LOCK_EX | LOCK_NB) == 0)
+		return 0;
+	if (errno != EWOULDBLOCK)
+		return err_sys(e, errno, "lock %s/" LOCK, dir);
+	(void)err_set(
+	    e, ERR_CONFLICT,
+	    "the sealing key of %s is in use, by airlockd or a run of it: stop it first, or "
+	    "what it seals from now on could never be opened again",
+	    dir);
+	return -EBUSY;
+}
+
 int seal_open(struct seal *s, const char *dir, struct err *e)
 {
 	char *text = NULL;
 	int r;
 
-	*s = (struct seal){0};
+	*s = (struct seal){.lock = -1};
 	if (sodium_init() < 0)
 		return err_set(e, ERR_INTERNAL, "libsodium does not start");
-	r = keyfile_read(dir, CREDENTIAL, LEAF, &text, e);
-	if (r < 0)
+	r = take_lock(s, dir, e);
+	if (r == 0)
+		r = keyfile_read(dir, CREDENTIAL, LEAF, &text, e);
+	if (r < 0) {
+		seal_done(s);
 		return r;
+	}
 	/* Guarded and locked where the limit allows; plain memory is no reason not to start. */
 	s->v = sodium_allocarray(SEAL_KEYS_MAX, sizeof(*s->v));
 	if (!s->v)
@@ -158,7 +204,10 @@ int seal_open(struct seal *s, const char *dir, struct err *e)
 void seal_done(struct seal *s)
 {
 	sodium_free(s->v);
-	*s = (struct seal){0};
+	/* Also of one that was never opened, all zero. */
+	if (s->lock > 0)
+		(void)close(s->lock);
+	*s = (struct seal){.lock = -1};
 }
 
 static int save(const struct seal *s, const char *dir, size_t n, struct err *e)
@@ -172,7 +221,7 @@ static int save(const struct seal *s, const char *dir, size_t n, struct err *e)
 		text[i * (KEY_HEX + 1) + KEY_HEX] = '\n';
 	}
 	text[n * (KEY_HEX + 1)] = '\0';
-	r = keyfile_write(dir, LEAF, text, e);
+	r = keyfile_write(dir, LEAF, text, false, e);
 	sodium_memzero(text, sizeof(text));
 	return r;
 }
@@ -189,6 +238,9 @@ int seal_add_key(struct seal *s, const char *dir, struct err *e)
 		    e, ERR_UNAVAILABLE,
 		    "the sealing key is a systemd credential: put a new line in front there, restart, "
 		    "and run this again outside the service");
+	r = lock_out_others(s, dir, e);
+	if (r < 0)
+		return r;
 	randombytes_buf(fresh, sizeof(fresh));
 	(void)sodium_bin2hex(hex, sizeof(hex), fresh, sizeof(fresh));
 	r = add_key(s, hex, KEY_HEX, e);
@@ -207,8 +259,10 @@ int seal_add_key(struct seal *s, const char *dir, struct err *e)
 
 int seal_drop_old(struct seal *s, const char *dir, struct err *e)
 {
-	int r = save(s, dir, 1, e);
+	int r = lock_out_others(s, dir, e);
 
+	if (r == 0)
+		r = save(s, dir, 1, e);
 	if (r == 0)
 		s->n = 1;
 	return r;

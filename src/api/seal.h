@@ -5,6 +5,7 @@
  * $CREDENTIALS_DIRECTORY/airlock-seal-key where systemd gives one, else STATE/seal.key, mode 0600, made at the first
  * start. Rotation: `airlock token rotate-seal` puts a new line in front, seals every version anew in one
  * transaction, and drops the old lines after the commit. The id of a key is the start of its BLAKE2b hash.
+ * Who has keys open holds a lock on the file seal.lock: no key is dropped under it.
  * A sealed value carries the secret's id and version, so that one row's value cannot be put into another's.
  */
 #ifndef AIRLOCK_API_SEAL_H
@@ -27,12 +28,16 @@ struct seal_key {
 struct seal {
 	struct seal_key *v; /* owned, locked memory */
 	size_t n;
+	int lock; /* owned: shared while the keys are used, exclusive while they are changed */
 };
 
 /* path NULL: the credential or the state file below dir. Makes the state file if there is none. */
 int seal_open(struct seal *s, const char *dir, struct err *e);
 void seal_done(struct seal *s);
-/* A fresh key in front, written to the file before it is used. -EOPNOTSUPP: the keys are systemd's. */
+/*
+ * A fresh key in front, written to the file before it is used. -EOPNOTSUPP: the keys are systemd's. -EBUSY: somebody has them open,
+ * a daemon for instance, and would seal with one that is about to go.
+ */
 int seal_add_key(struct seal *s, const char *dir, struct err *e);
 /* Only the first key stays, in the file too. */
 int seal_drop_old(struct seal *s, const char *dir, struct err *e);
@@ -50,6 +55,5 @@ void seal_wipe(char **value);
  * Heap text without the last newline. name: of the systemd credential.
  */
 int keyfile_read(const char *dir, const char *name, const char *leaf, char **ret, struct err *e);
-int keyfile_write(const char *dir, const char *leaf, const char *text, struct err *e);
 
 #endif

@@ -165,8 +165,7 @@ static int token_rotate(struct operator_place *p, char **names, const struct ope
 	if (r == 0)
 		r = seal_drop_old(&s, p->st.dir, e);
 	if (r == 0)
-		cli_say("%lld secrets are sealed with a new key; restart airlockd if it runs",
-			(long long)n);
+		cli_say("%lld secrets are sealed with a new key", (long long)n);
 	seal_done(&s);
 	return r;
 }

@@ -327,8 +327,16 @@ static int open_db(struct db *s, const char *path, struct err *e)
 	(void)sqlite3_wal_autocheckpoint(s->db, STORE_WAL_PAGES);
 	(void)sqlite3_busy_timeout(s->db, STORE_BUSY_MS);
 	(void)sqlite3_extended_result_codes(s->db, 1);
-	r = sql_exec(
-	    s, "PRAGMA foreign_keys=ON; PRAGMA synchronous=NORMAL; PRAGMA trusted_schema=OFF", e);
+	/*
+	 * What the daemon's database was told is on the disk when it is answered: a key that was revoked does not come back with
+	 * a power cut, nor a row that was sealed with a key that is gone. A run's own rows are found again by its directories.
+	 */
+	r = sql_exec(s, "PRAGMA foreign_keys=ON; PRAGMA trusted_schema=OFF", e);
+	if (r == 0)
+		r = sql_exec(s,
+			     s->schema == SCHEMA_SERVER ? "PRAGMA synchronous=FULL"
+							: "PRAGMA synchronous=NORMAL",
+			     e);
 	if (r == 0)
 		r = db_version(s, &have, e);
 	if (r < 0)

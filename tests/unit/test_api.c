@@ -255,21 +255,67 @@ static void sealing(void **state)
 	assert_int_equal(seal_put(&s, ID1, 1, "hush", &sealed, NULL), 0);
 	/* A new key seals; the old one opens until it is dropped. */
 	memcpy(old, s.v[0].id, sizeof(old));
+	/* Not while somebody else has the keys, who would seal with one that goes. */
+	assert_int_equal(seal_open(&again, dir, NULL), 0);
+	assert_int_equal(seal_add_key(&s, dir, NULL), -EBUSY);
+	assert_int_equal(seal_drop_old(&s, dir, NULL), -EBUSY);
+	seal_done(&again);
 	assert_int_equal(seal_add_key(&s, dir, NULL), 0);
 	assert_string_not_equal(old, s.v[0].id);
+	memcpy(old, s.v[0].id, sizeof(old));
+	seal_done(&s);
 	assert_int_equal(seal_open(&again, dir, NULL), 0);
-	assert_string_equal(again.v[0].id, s.v[0].id);
+	assert_string_equal(again.v[0].id, old);
 	assert_int_equal(seal_get(&again, ID1, 1, sealed, &plain, NULL), 0);
 	seal_wipe(&plain);
 	assert_int_equal(seal_drop_old(&again, dir, NULL), 0);
 	assert_true(seal_get(&again, ID1, 1, sealed, &plain, NULL) < 0);
 	seal_done(&again);
-	seal_done(&s);
 	/* A key that others can read is no key. */
 	assert_int_equal(chmod(path, 0640), 0);
 	assert_int_equal(seal_open(&s, dir, NULL), -EACCES);
 	free(sealed);
 	assert_int_equal(unlink(path), 0);
+	(void)snprintf(path, sizeof(path), "%s/seal.lock", dir);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(rmdir(dir), 0); /* nothing else: no half-written key */
+}
+
+/* Two first starts at once have one key, the one that is on the disk. */
+static void first_keys(void **state)
+{
+	char dir[] = "/tmp/airlock-seal-XXXXXX", path[64], *mine = NULL, *kept = NULL;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	for (int i = 0; i < 40; i++) {
+		char theirs[65] = "";
+		int p[2], status;
+		pid_t pid;
+
+		assert_int_equal(pipe(p), 0);
+		pid = fork();
+		if (pid == 0) {
+			char *k = NULL;
+
+			if (keyfile_read(dir, "none", "x.key", &k, NULL) < 0 ||
+			    write(p[1], k, 64) != 64)
+				_exit(1);
+			_exit(0);
+		}
+		assert_int_equal(keyfile_read(dir, "none", "x.key", &mine, NULL), 0);
+		assert_int_equal(read(p[0], theirs, 64), 64);
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_int_equal(keyfile_read(dir, "none", "x.key", &kept, NULL), 0);
+		assert_string_equal(mine, kept);
+		assert_string_equal(theirs, kept);
+		seal_wipe(&mine);
+		seal_wipe(&kept);
+		(void)close(p[0]);
+		(void)close(p[1]);
+		(void)snprintf(path, sizeof(path), "%s/x.key", dir);
+		assert_int_equal(unlink(path), 0);
+	}
 	assert_int_equal(rmdir(dir), 0);
 }
 
@@ -334,11 +380,11 @@ static void unwatched_job(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(uuids),	     cmocka_unit_test(times),
-	    cmocka_unit_test(guards),	     cmocka_unit_test(transitions),
-	    cmocka_unit_test(tokens),	     cmocka_unit_test(run_tokens),
-	    cmocka_unit_test(sealing),	     cmocka_unit_test(depth),
-	    cmocka_unit_test(unwatched_job),
+	    cmocka_unit_test(uuids),   cmocka_unit_test(times),
+	    cmocka_unit_test(guards),  cmocka_unit_test(transitions),
+	    cmocka_unit_test(tokens),  cmocka_unit_test(run_tokens),
+	    cmocka_unit_test(sealing), cmocka_unit_test(first_keys),
+	    cmocka_unit_test(depth),   cmocka_unit_test(unwatched_job),
 	};
 
 	if (sodium_init() < 0)
