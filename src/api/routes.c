@@ -66,6 +66,8 @@ static const struct field run_start[] = {
     {"command", FIELD_TEXT, FIELD_REQUIRED, 1, API_RUN_COMMAND_MAX, NULL,
      "for sh -c, in the workspace"},
     {"timeoutSeconds", FIELD_INT, 0, 1, API_RUN_SECONDS_MAX, NULL, "default: API_RUN_SECONDS"},
+    {"preset", FIELD_TEXT, 0, 1, 60, NULL,
+     "of an agent CLI, which the command then finds under that name; its model's key is the environment's"},
     {"review", FIELD_BOOL, 0, 0, 0, NULL, "results wait for airlock apply"},
     {"companyId", FIELD_UUID, 0, 0, 0, NULL, "whose run it is; the only company when there is one"},
     END};

@@ -9,6 +9,7 @@
 #include "base/str.h"
 #include "engine/images.h"
 #include "engine/interrupt.h"
+#include "engine/preset.h"
 #include "engine/runner.h"
 #include "engine/sweep.h"
 #include "store/lease.h"
@@ -53,6 +54,17 @@ static int fill(struct request *q, const struct runhost_want *w, struct err *e)
 	return 0;
 }
 
+/* Key and URL are among the variables of the environment: those of who runs the daemon are nobody else's. */
+static int use_preset(struct request *q, const struct runhost_want *w, struct err *e)
+{
+	const struct preset_source source = {.vars = w->vars};
+	_cleanup_preset_ struct preset a = {0};
+	_cleanup_strv_ char **grants = NULL;
+	int r = preset_load(w->preset, &a, e);
+
+	return r < 0 ? r : preset_apply(&a, q, &source, &grants, e);
+}
+
 /* Never the host's programs instead. */
 static int use_image(const struct state *st, const char *reference, struct request *q,
 		     struct err *e)
@@ -81,6 +93,8 @@ int runhost_run(struct state *st, const struct runhost_want *w, struct runhost_r
 	r = null < 0 ? err_sys(e, errno, "open /dev/null") : fill(&q, w, e);
 	if (r == 0 && w->image && w->image[0])
 		r = use_image(st, w->image, &q, e);
+	if (r == 0 && w->preset && w->preset[0])
+		r = use_preset(&q, w, e);
 	if (r < 0)
 		return r;
 	/* The output of the command is in the run's log, and nowhere else. */

@@ -43,6 +43,7 @@ static int go(struct job_ctx *x, const json_t *j, struct runhost_result *ret,
 	struct runhost_want w = {
 	    .run_id = text(j, "runId"),
 	    .command = text(j, "command"),
+	    .preset = text(j, "preset"),
 	    .timeout_ns = number(j, "timeoutSeconds") * NS_PER_S,
 	    .review = json_is_true(json_object_get(j, "review")),
 	    .local = strcmp(text(j, "driver"), "local") == 0,
@@ -66,7 +67,10 @@ static int go(struct job_ctx *x, const json_t *j, struct runhost_result *ret,
 	*ret_reason = "prepare_failed";
 	w.workspace = real;
 	w.vars = vars;
-	return runhost_run(x->st, &w, ret, e);
+	r = runhost_run(x->st, &w, ret, e);
+	if (r < 0 && w.preset[0])
+		*ret_reason = "preset_failed";
+	return r;
 }
 
 /* How it ended, in the words of the API. The report says the rest, to administrators. */

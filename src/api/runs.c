@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/path.h"
+#include "engine/preset.h"
 #include "store/run.h"
 #include "store/tenant.h"
 
@@ -156,6 +157,27 @@ static const char *beyond_runs(const struct call *c, const struct environment_ro
 		   : "Runs through the API need an environment of driver \"sandbox\" with provider \"native\", or a local one.";
 }
 
+/* A preset that is not here is told at once; what it needs of the environment the job finds out. true: answered. */
+static bool preset_missing(struct call *c, const struct environment_row *env)
+{
+	const char *name = json_string_value(json_object_get(c->body, "preset"));
+	_cleanup_preset_ struct preset a = {0};
+	struct err e = ERR_INIT;
+
+	if (!name)
+		return false;
+	if (strcmp(env->driver, "local") == 0)
+		(void)reply_error(
+		    c, 422, "A local environment runs what is on this host as it is: no preset.");
+	else if (preset_load(name, &a, &e) < 0)
+		(void)(e.code == ERR_NOT_FOUND
+			   ? reply_error(c, 422, "There is no preset of that name here")
+			   : reply_failed(c, &e));
+	else
+		return false;
+	return true;
+}
+
 /* Found before it is queued, and again before anything is opened; values are not looked at here. true: answered. */
 static bool vars_missing(struct call *c, const struct envrun_row *r,
 			 const struct environment_row *env)
@@ -187,12 +209,13 @@ static json_t *make_request(const struct call *c, const struct envrun_row *r,
 	char actor[UUID_LEN + 8];
 
 	actor_text(&c->actor, actor, sizeof(actor));
-	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:b,s:o,s:o}", "op", "run",
+	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:b,s:o,s:o,s:O?}", "op", "run",
 			 "runId", r->id, "companyId", r->company_id, "environmentId", env->id,
 			 "actor", actor, "driver", env->driver, "root", root->path, "path", r->path,
 			 "command", r->command, "timeoutSeconds", (json_int_t)r->timeout_s,
 			 "review", (int)r->review, "config", config ? config : json_object(),
-			 "envVars", vars ? vars : json_object());
+			 "envVars", vars ? vars : json_object(), "preset",
+			 json_object_get(c->body, "preset"));
 }
 
 /* The job writes its row itself. One that could not be started leaves it queued, and the daemon's. */
@@ -309,7 +332,7 @@ int h_run_start(struct call *c)
 	if (!r.timeout_s)
 		r.timeout_s = API_RUN_SECONDS;
 	root = run_place(c, &r);
-	if (!root || vars_missing(c, &r, &env))
+	if (!root || preset_missing(c, &env) || vars_missing(c, &r, &env))
 		return 0;
 	if (jobs_runs_full(c->api, c->actor.user_id))
 		return reply_errorf(

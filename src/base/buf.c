@@ -175,6 +175,17 @@ void buf_drop(struct buf *b, size_t n)
 	b->data[b->len] = '\0';
 }
 
+int buf_put_sh(struct buf *b, const char *word)
+{
+	(void)buf_putc(b, '\'');
+	for (; *word; word++)
+		if (*word == '\'')
+			(void)buf_puts(b, "'\\''");
+		else
+			(void)buf_putc(b, *word);
+	return buf_putc(b, '\'');
+}
+
 const char *buf_text(const struct buf *b)
 {
 	return b->data ? b->data : "";

@@ -33,6 +33,8 @@ int buf_put(struct buf *b, const void *p, size_t n);
 int buf_puts(struct buf *b, const char *s);
 int buf_putc(struct buf *b, char c);
 int buf_putf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* As one word of shell text, whatever is in it. */
+int buf_put_sh(struct buf *b, const char *word);
 /* Little-endian fixed-width integers, and u32 length + bytes, as in wire/frame.h. */
 int buf_u8(struct buf *b, uint8_t v);
 int buf_u32(struct buf *b, uint32_t v);

@@ -72,30 +72,19 @@ static int no_preset(const struct runopts *o, struct err *e)
 	    o->req.argv[0]);
 }
 
-static void quote(struct buf *b, const char *word)
-{
-	(void)buf_putc(b, '\'');
-	for (; *word; word++)
-		if (*word == '\'')
-			(void)buf_puts(b, "'\\''");
-		else
-			(void)buf_putc(b, *word);
-	(void)buf_putc(b, '\'');
-}
-
 /* The words as a line for sh -c: the same program with the same arguments, in the same directory. */
 static void command_line(struct buf *b, const struct request *q)
 {
 	if (q->subdir[0]) {
 		/* Not a word of its own: "-" and what CDPATH finds are other places. */
 		(void)buf_puts(b, "cd ./");
-		quote(b, q->subdir);
+		(void)buf_put_sh(b, q->subdir);
 		(void)buf_puts(b, " || exit 125; ");
 	}
 	(void)buf_puts(b, "exec");
 	for (size_t i = 0; q->argv[i]; i++) {
 		(void)buf_putc(b, ' ');
-		quote(b, q->argv[i]);
+		(void)buf_put_sh(b, q->argv[i]);
 	}
 }
 

@@ -186,7 +186,7 @@ static int use_preset(struct runopts *o, struct err *e)
 		*e = none;
 		return r;
 	}
-	r = preset_apply(&a, q, &o->grants, e);
+	r = preset_apply(&a, q, NULL, &o->grants, e);
 	runopts_follow_transport(q);
 	return r;
 }

@@ -29,9 +29,19 @@ int preset_names(char ***ret, struct err *e);
 /* The program on this host: the real path, or NULL when it is not here. Heap. */
 char *preset_program(const struct preset *a);
 /*
- * Applies it to q, whose argv[0] is the CLI's name; upstreams and variables that q has already win. *grants gets a line for
+ * A run of somebody else than who runs this process: key and URL of the model come from these variables alone, never from
+ * this process's own environment or files, and are taken from what the command gets. The network stays what it is, so nothing
+ * is installed. q's argv is {"sh", "-c", TEXT}; TEXT finds the CLI under its name.
+ */
+struct preset_source {
+	char *const *vars; /* NAME=VALUE */
+};
+
+/*
+ * Applies it to q, whose argv[0] is the CLI's name (with source NULL); upstreams and variables that q has already win. *grants gets a line for
  * each thing that was granted. Errors say what to do: a missing key, above all.
  */
-int preset_apply(const struct preset *a, struct request *q, char ***grants, struct err *e);
+int preset_apply(const struct preset *a, struct request *q, const struct preset_source *source,
+		 char ***grants, struct err *e);
 
 #endif

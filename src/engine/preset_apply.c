@@ -17,10 +17,23 @@ static int put(char **to, const char *v, struct err *e)
 	return v && !*to ? err_set(e, ERR_NOMEM, "agent: out of memory") : 0;
 }
 
-/* The caller's own base URL moves the upstream, as it would move the CLI. */
-static int model_url(const struct preset *a, struct api_request *u, struct err *e)
+static const char *lookup(const struct preset_source *source, const char *name)
 {
-	const char *given = a->url_env ? getenv(a->url_env) : NULL;
+	size_t n = strlen(name);
+
+	if (!source)
+		return getenv(name);
+	for (char *const *v = source->vars; v && *v; v++)
+		if (strncmp(*v, name, n) == 0 && (*v)[n] == '=')
+			return *v + n + 1;
+	return NULL;
+}
+
+/* The caller's own base URL moves the upstream, as it would move the CLI. */
+static int model_url(const struct preset *a, const struct preset_source *source,
+		     struct api_request *u, struct err *e)
+{
+	const char *given = a->url_env ? lookup(source, a->url_env) : NULL;
 	_cleanup_free_ char *text = strdup(given && *given ? given : a->url);
 	size_t n = text ? strlen(text) : 0, k = a->path ? strlen(a->path) : 0;
 	struct origin o;
@@ -38,13 +51,12 @@ static int model_url(const struct preset *a, struct api_request *u, struct err *
 	return put(&u->url, text, e);
 }
 
-static int model_key(const struct preset *a, struct api_request *u, char ***grants, struct err *e)
+/* 1 and the key, 0 there is none among the variables. */
+static int key_of_vars(const struct preset *a, const struct preset_source *source,
+		       struct api_request *u, char ***grants, struct err *e)
 {
-	_cleanup_free_ char *file = a->key_file ? preset_expand(a->key_file) : NULL, *usual = NULL;
-	const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
-
 	for (char *const *v = a->key_env; v && *v; v++) {
-		const char *key = getenv(*v);
+		const char *key = lookup(source, *v);
 
 		if (!key || !*key)
 			continue;
@@ -56,8 +68,26 @@ static int model_key(const struct preset *a, struct api_request *u, char ***gran
 		if (preset_grant(grants, "model: key from the variable ", *v, "it stays outside") <
 		    0)
 			return err_set(e, ERR_NOMEM, "agent: out of memory");
-		return put(&u->key, key, e);
+		return put(&u->key, key, e) < 0 ? -ENOMEM : 1;
 	}
+	return 0;
+}
+
+static int model_key(const struct preset *a, const struct preset_source *source,
+		     struct api_request *u, char ***grants, struct err *e)
+{
+	_cleanup_free_ char *file = NULL, *usual = NULL;
+	const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+	int r = key_of_vars(a, source, u, grants, e);
+
+	if (r)
+		return r < 0 ? r : 0;
+	if (source)
+		return err_set(
+		    e, ERR_NOT_FOUND,
+		    "agent %s: the environment has no variable %s with the key for its model",
+		    a->name, a->key_env ? a->key_env[0] : "(its preset names none)");
+	file = a->key_file ? preset_expand(a->key_file) : NULL;
 	if (!file && asprintf(&usual, "%s%s/airlock/keys/%s",
 			      config ? config
 			      : home ? home
@@ -78,7 +108,8 @@ static int model_key(const struct preset *a, struct api_request *u, char ***gran
 	    a->name, a->key_env ? a->key_env[0] : "its variable", file ? file : "a file");
 }
 
-static int add_model(const struct preset *a, struct request *q, char ***grants, struct err *e)
+static int add_model(const struct preset *a, struct request *q, const struct preset_source *source,
+		     char ***grants, struct err *e)
 {
 	struct api_request *u;
 	_cleanup_free_ char *var = NULL;
@@ -94,13 +125,13 @@ static int add_model(const struct preset *a, struct request *q, char ***grants, 
 	u = &q->upstreams[q->upstreams_len++];
 	r = put(&u->name, "model", e);
 	if (r == 0)
-		r = model_url(a, u, e);
+		r = model_url(a, source, u, e);
 	if (r == 0)
 		r = put(&u->policy, a->policy, e);
 	if (r == 0)
 		r = put(&u->header, a->header, e);
 	if (r == 0)
-		r = model_key(a, u, grants, e);
+		r = model_key(a, source, u, grants, e);
 	if (r < 0)
 		return r;
 	if (a->url_env &&
@@ -173,36 +204,114 @@ static int wrap(const struct preset *a, struct request *q, const char *inside, s
 	return 0;
 }
 
-int preset_apply(const struct preset *a, struct request *q, char ***grants, struct err *e)
+/* What the bridge stands for now is not told to the command as well. */
+static void take_out(const struct preset *a, struct request *q)
 {
-	_cleanup_free_ char *real = preset_program(a), *inside = NULL;
+	char *const *const lists[] = {a->key_env, a->token_env, (char *const[]){a->url_env, NULL}};
+	size_t n = 0, len = strv_len(q->vars);
+
+	for (size_t i = 0; i < len; i++) {
+		bool taken = false;
+
+		for (size_t k = 0; k < ARRAY_LEN(lists); k++)
+			for (char *const *w = lists[k]; w && *w; w++)
+				taken = taken || (strncmp(q->vars[i], *w, strlen(*w)) == 0 &&
+						  q->vars[i][strlen(*w)] == '=');
+		if (taken)
+			free(q->vars[i]);
+		else
+			q->vars[n++] = q->vars[i];
+	}
+	if (q->vars)
+		q->vars[n] = NULL;
+}
+
+/* The text finds the CLI as a function of its name: with the preset's words, and wherever the program lies. */
+static int wrap_text(const struct preset *a, struct request *q, const char *inside, struct err *e)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT((size_t)1 << 20);
+	char *text;
+
+	if (a->name[strspn(a->name, "abcdefghijklmnopqrstuvwxyz_0123456789")] ||
+	    (a->name[0] >= '0' && a->name[0] <= '9'))
+		return err_set(
+		    e, ERR_UNAVAILABLE,
+		    "agent %s: a run of the daemon needs a name that a shell function can have",
+		    a->name);
+	(void)buf_putf(&b, "%s%s%s() { ", a->prepare ? a->prepare : "", a->prepare ? "\n" : "",
+		       a->name);
+	/* Of the same name as the function: the program is meant. */
+	if (!strchr(inside, '/'))
+		(void)buf_puts(&b, "command ");
+	(void)buf_put_sh(&b, inside);
+	for (char *const *w = a->args; w && *w; w++) {
+		(void)buf_putc(&b, ' ');
+		(void)buf_put_sh(&b, *w);
+	}
+	(void)buf_puts(&b, " \"$@\"; }\n");
+	(void)buf_puts(&b, q->argv[2]);
+	text = b.err ? NULL : strdup(buf_text(&b));
+	if (!text)
+		return err_set(e, ERR_NOMEM, "agent: out of memory");
+	free(q->argv[2]);
+	q->argv[2] = text;
+	return 0;
+}
+
+static int add_install(const struct preset *a, struct request *q, char ***grants, struct err *e)
+{
+	int r = add_network(a->install_allow, q, grants, e);
+
+	if (r == 0)
+		r = preset_grant(grants, "not on this host; installed inside by: ", a->install,
+				 NULL);
+	if (r == 0)
+		r = put(&q->install, a->install, e);
+	return r;
+}
+
+/* An image has its own programs: one of this host may not even start there. */
+static int add_program(const struct preset *a, struct request *q,
+		       const struct preset_source *source, char **ret_inside, char ***grants,
+		       struct err *e)
+{
+	_cleanup_free_ char *real = source && q->image ? NULL : preset_program(a);
+	int r = 0;
+
+	if (real)
+		return preset_bind(q, real, ret_inside, grants, e);
+	*ret_inside = strdup(a->program);
+	if (!*ret_inside || strv_add(&q->clis, a->program) < 0)
+		return -ENOMEM;
+	if (a->install && !q->install && !source)
+		r = add_install(a, q, grants, e);
+	return r;
+}
+
+int preset_apply(const struct preset *a, struct request *q, const struct preset_source *source,
+		 char ***grants, struct err *e)
+{
+	_cleanup_free_ char *inside = NULL;
 	int r = preset_grant(grants, "preset ", a->name, a->file);
 
-	if (r < 0)
-		return err_set(e, ERR_NOMEM, "agent: out of memory");
-	if (real) {
-		r = preset_bind(q, real, &inside, grants, e);
-	} else if (!a->install || q->install) {
-		inside = strdup(a->program);
-		if (strv_add(&q->clis, a->program) < 0)
-			r = -ENOMEM;
-	} else {
-		inside = strdup(a->program);
-		r = add_network(a->install_allow, q, grants, e);
-		if (r == 0 && (strv_add(&q->clis, a->program) < 0 ||
-			       preset_grant(grants, "not on this host; installed inside by: ",
-					    a->install, NULL) < 0))
-			r = -ENOMEM;
-		if (r == 0)
-			r = put(&q->install, a->install, e);
-	}
-	if (r == -ENOMEM || (r == 0 && !inside))
+	if (r == 0 && source && a->allow && a->allow[0] && q->net != NET_HOST)
+		return err_set(
+		    e, ERR_UNAVAILABLE,
+		    "agent %s: its preset wants the network (%s), which the environment does not give",
+		    a->name, a->allow[0]);
+	if (r == 0)
+		r = add_program(a, q, source, &inside, grants, e);
+	if (r == -ENOMEM)
 		r = err_set(e, ERR_NOMEM, "agent: out of memory");
 	if (r == 0)
-		r = add_model(a, q, grants, e);
+		r = add_model(a, q, source, grants, e);
+	if (r == 0 && source)
+		take_out(a, q);
 	if (r == 0)
 		r = add_network(a->allow, q, grants, e);
 	if (r == 0)
 		r = add_variables(a, q, e);
-	return r < 0 ? r : wrap(a, q, inside, e);
+	if (r < 0)
+		return r;
+	return source ? wrap_text(a, q, inside, e) : wrap(a, q, inside, e);
 }

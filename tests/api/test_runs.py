@@ -5,6 +5,7 @@ usage: test_runs.py PROGRAMS root|user [TEST...]
 import base64
 import hashlib
 import http.client
+import http.server
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 import urllib.parse
 
@@ -42,6 +44,8 @@ def setUpModule():
             for name in [".", *dirs, *files]:
                 os.lchown(f"{where}/{name}", UID, UID)
     d = Daemon(PROGRAMS, "--workspace-root", f"all={top}/all", start=False, uid=UID)
+    d.env["XDG_CONFIG_HOME"] = d.dir + "/config"
+    d.env["THINK_KEY"] = "of-the-daemon"
     d.start()
     f = Fixture(d)
     d.options += ["--workspace-root", f"{f.c2}/one={top}/one", "--workspace-root", f"state={d.dir}"]
@@ -265,6 +269,75 @@ class Runs(unittest.TestCase):
         finally:
             box.close()
             os.unlink(f"{top}/all/w/local")
+
+    def test_presets(self):
+        """An agent CLI by its preset: the key of its model is a secret of the company and stays outside, in every sense. B-05, S2-03."""
+        asked = []
+
+        class Model(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                asked.append((self.path, self.headers.get("x-api-key") or self.headers.get("Authorization"), body))
+                self.send_response(200)
+                self.send_header("Content-Length", "7")
+                self.end_headers()
+                self.wfile.write(b"thought")
+
+            def log_message(self, *args):
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Model)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        agents = d.env["XDG_CONFIG_HOME"] + "/airlock/agents"
+        os.makedirs(agents, exist_ok=True)
+        with open(d.dir + "/thinker", "w", encoding="ascii") as out:
+            out.write("#!/bin/sh\necho \"words: $*\"\nexec python3 -c '\nimport os, urllib.request\nr = urllib.request.Request("
+                      "os.environ[\"THINK_URL\"] + \"/v1/messages\", b\"{}\", {\"Authorization\": \"Bearer \" + os.environ[\"THINK_KEY\"], "
+                      "\"x-api-key\": os.environ[\"THINK_KEY\"], \"Content-Type\": \"application/json\"})\n"
+                      "print(urllib.request.urlopen(r, timeout=60).read().decode())'\n")
+        os.chmod(d.dir + "/thinker", 0o755)
+
+        def preset(**more):
+            with open(agents + "/think.json", "w", encoding="ascii") as out:
+                json.dump({"version": 1, "name": "think", "program": "thinker", "places": [d.dir + "/thinker"], "args": ["it's", "--deep"],
+                           "prepare": "prepared=yes", "install": "exit 1", "install_allow": ["example.com"],
+                           "upstream": {"url": f"http://127.0.0.1:{server.server_port}", "policy": "anthropic", "url_env": "THINK_URL",
+                                        "key_env": ["THINK_KEY", "THINK_OTHER_KEY"], "token_env": ["THINK_KEY"]}, **more}, out)
+
+        preset()
+        key = "the-companys-own-key-77"
+        secret = f.ask("I", "POST", f"/api/companies/{f.c1}/secrets", {"name": "r-model", "value": key}).json["id"]
+        body = {"preset": "think", "command": "think a 'b c' | tee told; echo \"$prepared\"; env; curl -sS -m 5 http://example.com"}
+        for name, status in (("absent", 422), ("../think", 422), ("", 400), ("x" * 61, 400)):
+            self.assertEqual(self.post({**body, "preset": name}).status, status, name)
+        # Without a key of its own: not the daemon's, which may be anybody's.
+        r = self.post(body)
+        row = self.end(r.json["id"])
+        self.assertEqual((row["status"], row["reason"]), ("failed", "preset_failed"))
+        self.assertEqual(asked, [])
+        self.assertEqual(f.patch(self.env["id"], {"envVars": {"THINK_OTHER_KEY": {"type": "secret_ref", "secretId": secret}, "PLAIN": "p"}}).status, 200)
+        run = self.post(body).json["id"]
+        got = self.log(run)
+        out = self.text(got, "stdout").decode()
+        self.assertEqual(self.end(run)["status"], "failed")  # of the curl: presets open no network that the environment does not give
+        self.assertTrue(out.startswith("words: it's --deep a b c\nthought\nyes\n"), got)
+        self.assertEqual(asked, [("/v1/messages", key, b"{}")])
+        v = dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
+        self.assertEqual((v["PLAIN"], "THINK_OTHER_KEY" in v), ("p", False))
+        seen = repr(got).encode() + f.ask("I", "GET", f"/api/runs/{run}/report").body + "".join(d.log).encode()
+        for where, _, names in os.walk(d.dir + "/airlock"):
+            for name in names:
+                if os.path.isfile(f"{where}/{name}"):
+                    with open(f"{where}/{name}", "rb") as file:
+                        seen += file.read()
+        self.assertNotIn(key.encode(), seen)
+        self.assertEqual(self.content("told"), b"words: it's --deep a b c\nthought\n")
+        os.unlink(f"{top}/all/w/told")
+        # The network is the environment's.
+        preset(allow=["example.com"])
+        self.assertEqual(self.end(self.post(body).json["id"])["reason"], "preset_failed")
 
     def test_log_as_it_comes(self):
         """A lone watcher gets what is printed when it is, not when something else happens."""
