@@ -139,7 +139,7 @@ _airlock() {
 		return
 		;;
 	run:--api-transport)
-		mapfile -t COMPREPLY < <(compgen -W 'http2 queue' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W 'direct http2 queue' -- "$cur")
 		return
 		;;
 	run:--policy)
@@ -184,7 +184,7 @@ _airlock() {
 		return
 		;;
 	exec:--api-transport)
-		mapfile -t COMPREPLY < <(compgen -W 'http2 queue' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W 'direct http2 queue' -- "$cur")
 		return
 		;;
 	exec:--policy)
@@ -313,7 +313,7 @@ _airlock() {
 		return
 		;;
 	shell:--api-transport)
-		mapfile -t COMPREPLY < <(compgen -W 'http2 queue' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W 'direct http2 queue' -- "$cur")
 		return
 		;;
 	shell:--policy)
@@ -377,7 +377,7 @@ _airlock() {
 		return
 		;;
 	bridge:--transport)
-		mapfile -t COMPREPLY < <(compgen -W 'http2 queue' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W 'direct http2 queue' -- "$cur")
 		return
 		;;
 	bridge:--token-file)

@@ -224,6 +224,21 @@
 #define QUEUE_POLL_MAX_MS 500	  /* and after a long time without, each look half as often as the one before */
 #define H2_NOISE_RATE 100	  /* cheap frames in a second, in the long run */
 
+/* Door 2: HTTP/1.1 of the sandbox's clients */
+#define GATE_CONNS_MAX 256	  /* connections at once; further ones wait to be accepted */
+#define GATE_WAITING_MAX 64	  /* requests that wait for their turn, beyond those under way: 503 */
+#define GATE_HEAD_MS 30000	  /* a request head, once begun: cut */
+#define GATE_KEEP_MS 75000	  /* an idle connection: closed; longer than the pools of common clients */
+#define GATE_IDLE_MS 30000	  /* a client that neither sends its body nor reads its answer: cut */
+#define GATE_LINGER_MS 10000	  /* what still comes behind a refusal is read and dropped for so long, so that the answer is read */
+#define GATE_DROP_MAX (2 * BRIDGE_BODY_MAX) /* bytes of that; then it is cut */
+#define GATE_LINGER_LOST_MS 60000 /* how long a gateway without a channel answers 503; then it ends */
+#define GATE_RECONNECT_MS 15000	  /* how long requests wait in a gateway for another channel: 503, 502 */
+#define GATE_UP_MAX 131072	  /* bytes of a request body that wait in a gateway for the channel; then its client waits */
+#define GATE_WINDOW (1 << 20)	  /* bytes of an answer that wait in a gateway for a client; then the channel waits */
+#define GATE_NOISE_BURST 1000	  /* connections that ask nothing and reads of a few bytes at once; further ones wait */
+#define GATE_NOISE_RATE 100	  /* those in a second, in the long run */
+
 /* Network of a sandbox: --net allow= */
 #define PROXY_CONNS_MAX 256	  /* connections of one run at once; further ones are closed */
 #define PROXY_LOOKUPS_MAX 8	  /* names of one run asked for at once; further ones: 503 */

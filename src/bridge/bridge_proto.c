@@ -1,6 +1,7 @@
 #include "bridge/bridge_proto.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "base/cleanup.h"
 #include "bridge/counts.h"
@@ -13,10 +14,30 @@
 #define HAS_AUDIT_BIT 16u
 #define HAS_SHARED_BIT 32u
 #define HAS_BOARD_BIT 64u
+#define HAS_LISTENER_BIT 128u
 
 const char *bridge_transport_mode(enum bridge_transport t)
 {
-	return t == BRIDGE_QUEUE ? "queue_v2" : "http2_v1";
+	return t == BRIDGE_DIRECT ? "direct_v1" : t == BRIDGE_QUEUE ? "queue_v2" : "http2_v1";
+}
+
+static const char *const transports[] = {
+    [BRIDGE_HTTP2] = "http2", [BRIDGE_QUEUE] = "queue", [BRIDGE_DIRECT] = "direct"};
+
+const char *bridge_transport_name(enum bridge_transport t)
+{
+	return transports[t];
+}
+
+int bridge_transport_parse(const char *name, enum bridge_transport *ret)
+{
+	for (size_t i = 0; i < ARRAY_LEN(transports); i++) {
+		if (strcmp(transports[i], name) != 0)
+			continue;
+		*ret = (enum bridge_transport)i;
+		return 0;
+	}
+	return -EINVAL;
 }
 
 static void fields(struct bridge_setup *s, struct view *ret[SETUP_FIELDS])
@@ -39,11 +60,12 @@ int bridge_put_setup(struct buf *b, const struct bridge_setup *setup)
 	fields(&s, v);
 	(void)buf_u8(b, s.transport);
 	(void)buf_u8(
-	    b, (uint8_t)((s.without_landlock ? WITHOUT_LANDLOCK_BIT : 0) |
-			 (s.without_seccomp ? WITHOUT_SECCOMP_BIT : 0) |
-			 (s.has_channel ? HAS_CHANNEL_BIT : 0) | (s.has_dir ? HAS_DIR_BIT : 0) |
-			 (s.has_audit ? HAS_AUDIT_BIT : 0) | (s.has_shared ? HAS_SHARED_BIT : 0) |
-			 (s.has_board ? HAS_BOARD_BIT : 0)));
+	    b,
+	    (uint8_t)((s.without_landlock ? WITHOUT_LANDLOCK_BIT : 0) |
+		      (s.without_seccomp ? WITHOUT_SECCOMP_BIT : 0) |
+		      (s.has_channel ? HAS_CHANNEL_BIT : 0) | (s.has_dir ? HAS_DIR_BIT : 0) |
+		      (s.has_audit ? HAS_AUDIT_BIT : 0) | (s.has_shared ? HAS_SHARED_BIT : 0) |
+		      (s.has_board ? HAS_BOARD_BIT : 0) | (s.has_listener ? HAS_LISTENER_BIT : 0)));
 	for (size_t i = 0; i < ARRAY_LEN(v); i++)
 		(void)buf_bytes(b, v[i]->p ? v[i]->p : "", v[i]->n);
 	return b->err;
@@ -67,9 +89,10 @@ int bridge_get_setup(struct view in, struct bridge_setup *ret)
 	ret->has_audit = bits & HAS_AUDIT_BIT;
 	ret->has_shared = bits & HAS_SHARED_BIT;
 	ret->has_board = bits & HAS_BOARD_BIT;
+	ret->has_listener = bits & HAS_LISTENER_BIT;
 	for (size_t i = 0; i < ARRAY_LEN(v); i++)
 		*v[i] = cursor_bytes(&c, FRAME_MAX);
-	return cursor_end(&c) && ret->transport <= BRIDGE_QUEUE ? 0 : -EPROTO;
+	return cursor_end(&c) && ret->transport <= BRIDGE_DIRECT ? 0 : -EPROTO;
 }
 
 /* What counts.h asks of it. */

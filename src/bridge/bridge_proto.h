@@ -7,7 +7,7 @@
  *   client -> helper   SETUP  descriptors: those that its bits name, in this order: channel in, channel out (http2; of a queue
  *                             the gateway says READY there, and its end is the gateway's), the queue's directory, the file
  *                             of decisions, memory that the next helper of the run takes over (struct bridge_shared), the
- *                             board of all runs (pace.h)
+ *                             board of all runs (pace.h), the listening socket (direct)
  *   helper             resolves the upstream, confines itself
  *   helper -> client   CONFINED
  *   helper -> client   READY       (the gateway has spoken)
@@ -43,15 +43,19 @@ enum bridge_frame {
 	BF_PONG,
 };
 
-enum bridge_transport { BRIDGE_HTTP2 = 0, BRIDGE_QUEUE = 1 };
-const char *bridge_transport_mode(enum bridge_transport t); /* "http2_v1", "queue_v2" */
+enum bridge_transport { BRIDGE_HTTP2 = 0, BRIDGE_QUEUE = 1, BRIDGE_DIRECT = 2 };
+const char *bridge_transport_mode(
+    enum bridge_transport t); /* "http2_v1", "queue_v2", "direct_v1" */
+/* As options and audit lines name it: "http2", "queue", "direct". */
+const char *bridge_transport_name(enum bridge_transport t);
+int bridge_transport_parse(const char *name, enum bridge_transport *ret); /* 0 or -EINVAL */
 
 /* Views into the frame. */
 struct bridge_setup {
 	uint8_t transport;
 	bool without_landlock, without_seccomp;
-	bool has_channel, has_dir, has_audit, has_shared,
-	    has_board;		  /* descriptors that come with it */
+	bool has_channel, has_dir, has_audit, has_shared, has_board,
+	    has_listener;	  /* descriptors that come with it */
 	struct view upstream;	  /* text of the origin */
 	struct view token, nonce; /* nonce: http2 */
 	struct view credential;

@@ -256,7 +256,7 @@ int bridge_client_spawn(struct bridge_client *c, const struct bridge_setup *setu
 			const struct bridge_fds *f, struct err *e)
 {
 	_cleanup_buf_ struct buf b = BUF_INIT(FRAME_MAX);
-	const int all[] = {f->in, f->out, f->dir, f->audit, f->shared, f->board};
+	const int all[] = {f->in, f->out, f->dir, f->audit, f->shared, f->board, f->listener};
 	struct bridge_setup s = *setup;
 	int fds[ARRAY_LEN(all)], r;
 	size_t n = 0;
@@ -268,6 +268,7 @@ int bridge_client_spawn(struct bridge_client *c, const struct bridge_setup *setu
 	s.has_audit = f->audit >= 0;
 	s.has_shared = f->shared >= 0;
 	s.has_board = f->board >= 0;
+	s.has_listener = f->listener >= 0;
 	for (size_t i = 0; i < ARRAY_LEN(all); i++)
 		if (all[i] >= 0)
 			fds[n++] = all[i];

@@ -54,7 +54,7 @@ struct bridge_client {
 
 /* What the helper gets besides; -1: not. They stay the caller's. */
 struct bridge_fds {
-	int in, out, dir, audit, shared, board;
+	int in, out, dir, audit, shared, board, listener;
 };
 
 /* Starts the helper and tells it; c->confined comes through poll. */

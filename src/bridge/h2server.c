@@ -250,7 +250,7 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
 	if (st->x && exchange_wants_body(st->x)) {
 		exchange_body(st->x, p, n);
 		/* Nobody said how long it is, and it is longer than the first window. */
-		if (exchange_wants_body(st->x) && !st->granted && !st->wants_room &&
+		if (exchange_wants_body(st->x) && !st->share.granted && !st->share.wants &&
 		    st->got >= H2_WINDOW / 2)
 			h2stream_give_room(st);
 	}
@@ -263,7 +263,7 @@ static void free_stream(struct stream *st)
 {
 	struct h2server *s = st->s;
 
-	h2stream_return_room(st);
+	room_return(&st->s->room, &st->share);
 	if (st->x)
 		exchange_free(st->x);
 	*st->prev = st->next;
@@ -387,7 +387,7 @@ int64_t h2server_tick(struct h2server *s, int64_t now)
 		if (due < next)
 			next = due;
 	}
-	if (s->room_wanted)
+	if (s->room.wanted)
 		h2stream_share_room(s);
 	if (s->more) {
 		s->more = false;
@@ -399,7 +399,7 @@ int64_t h2server_tick(struct h2server *s, int64_t now)
 
 bool h2server_pending(const struct h2server *s)
 {
-	return (s->more || s->room_wanted) && !s->loss;
+	return (s->more || s->room.wanted) && !s->loss;
 }
 
 void h2server_stop(struct h2server *s)

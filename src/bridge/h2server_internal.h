@@ -6,6 +6,7 @@
 #define AIRLOCK_BRIDGE_H2SERVER_INTERNAL_H
 
 #include "bridge/h2server.h"
+#include "bridge/room.h"
 
 struct field { /* offsets: the text moves while it grows */
 	uint32_t name, name_len, value, value_len;
@@ -24,10 +25,8 @@ struct stream {
 	bool oversize, malformed, judged, request_done, answered, cut;
 	struct exchange *x;
 	uint64_t got, consumed; /* body bytes that came; those whose room was given back */
-	size_t granted;		/* room given beyond H2_WINDOW; counts against s->held */
-	bool wants_room;
-	int64_t wanted_ns; /* when it asked first */
-	struct buf out;	   /* the answer's body, waiting for the session */
+	struct room_share share;
+	struct buf out; /* the answer's body, waiting for the session */
 	size_t out_off;
 	bool out_end, out_broken, deferred, waiting;
 	int64_t moved_ns; /* last progress of the answer */
@@ -38,8 +37,8 @@ struct h2server {
 	struct h2chan ch;
 	struct stream *streams;
 	unsigned under_way;
-	size_t held;
-	bool room_wanted, goaway, more;
+	struct room room;
+	bool goaway, more;
 	int64_t now_ns; /* of the last turn; what is measured with it is seconds */
 	enum h2_loss loss;
 };
@@ -48,7 +47,6 @@ struct h2server {
 extern const struct exchange_ops h2stream_answers;
 /* Asks for room for the whole upload; it comes at once or with h2stream_share_room. */
 void h2stream_give_room(struct stream *st);
-void h2stream_return_room(struct stream *st);
 /* Those who asked first are served first, and nobody is passed over: a large upload is not starved by small ones. */
 void h2stream_share_room(struct h2server *s);
 /* After a refusal the rest is let in and dropped, so that the answer is read; up to a bound. */

@@ -121,58 +121,34 @@ const struct exchange_ops h2stream_answers = {
 
 /* Room for bodies. ------------------------------------------------------------------------- */
 
-void h2stream_return_room(struct stream *st)
-{
-	st->s->held -= st->granted;
-	if (st->granted)
-		st->s->room_wanted = true;
-	st->granted = 0;
-	st->wants_room = false;
-}
-
 void h2stream_give_room(struct stream *st)
 {
 	struct h2server *s = st->s;
-	uint64_t max = exchange_body_max(st->x);
-	/* One byte more than is allowed: an upload that is too large must be seen to be. */
-	uint64_t need = st->content_length >= 0 && (uint64_t)st->content_length < max
-			    ? (uint64_t)st->content_length
-			    : max + 1;
-	uint64_t room = need > H2_WINDOW ? need - H2_WINDOW : 0;
+	uint64_t room;
 
-	st->wants_room = true;
-	if (!st->wanted_ns)
-		st->wanted_ns = clock_mono_ns();
-	/* The only upload may always have its room, whatever a policy allows. */
-	if (s->held && s->held + room > BRIDGE_HELD_MAX) {
-		s->room_wanted = true;
+	if (!room_take(&s->room, &st->share, st->x, st->content_length))
 		return;
-	}
-	st->wants_room = false;
-	st->granted = room;
-	s->held += room;
-	(void)nghttp2_session_set_local_window_size(
-	    s->ch.s, NGHTTP2_FLAG_NONE, st->id,
-	    (int32_t)(room + H2_WINDOW > INT32_MAX ? INT32_MAX : room + H2_WINDOW));
+	room = st->share.granted + H2_WINDOW;
+	(void)nghttp2_session_set_local_window_size(s->ch.s, NGHTTP2_FLAG_NONE, st->id,
+						    room > INT32_MAX ? INT32_MAX : (int32_t)room);
 	s->more = true;
 }
 
 void h2stream_share_room(struct h2server *s)
 {
-	while (s->room_wanted) {
+	while (s->room.wanted) {
 		struct stream *first = NULL;
 
 		for (struct stream *st = s->streams; st; st = st->next)
-			if (st->wants_room && (!first || st->wanted_ns < first->wanted_ns))
+			if (st->share.wants &&
+			    (!first || st->share.since_ns < first->share.since_ns))
 				first = st;
-		s->room_wanted = false;
+		s->room.wanted = false;
 		if (first)
 			h2stream_give_room(first);
-		if (!first || first->wants_room) {
-			s->room_wanted = false;
+		s->room.wanted = first && !first->share.wants;
+		if (!s->room.wanted)
 			return;
-		}
-		s->room_wanted = true;
 	}
 }
 
@@ -180,7 +156,7 @@ void h2stream_drop_rest(struct stream *st)
 {
 	nghttp2_session *session = st->s->ch.s;
 
-	h2stream_return_room(st);
+	room_return(&st->s->room, &st->share);
 	if (st->got > 2 * (uint64_t)BRIDGE_BODY_MAX)
 		(void)nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, st->id,
 						NGHTTP2_NO_ERROR);
@@ -196,7 +172,7 @@ int64_t h2stream_tick(struct stream *st, int64_t now)
 {
 	int64_t due, slow = INT64_MAX;
 
-	if (st->x && st->wants_room)
+	if (st->x && st->share.wants)
 		exchange_body_waits(st->x, now);
 	due = st->x ? exchange_tick(st->x, now) : INT64_MAX;
 

@@ -23,11 +23,13 @@
 #include "base/str.h"
 #include "bridge/audit.h"
 #include "bridge/bridge_proto.h"
+#include "bridge/h1server.h"
 #include "bridge/h2server.h"
 #include "bridge/queueserver.h"
 #include "bridge/ready.h"
 #include "os/chan.h"
 #include "os/confine.h"
+#include "os/gate.h"
 #include "os/seccomp.h"
 
 #define DATA_MAX       \
@@ -46,13 +48,14 @@ struct host {
 	struct bridge bridge;
 	struct bridge_policy *policy;
 	struct h2server *h2;
+	struct h1server *h1;
 	struct queueserver *queue;
 	int queue_root;		      /* borrowed from queue */
 	struct bridge_shared *shared; /* mapped, or &own */
 	struct bridge_shared *own;    /* owned, or NULL */
 	struct ready ready;
-	int in, out;	 /* owned until the server takes them */
-	bool ready_said; /* of a queue */
+	int in, out, listener; /* owned until the server takes them */
+	bool ready_said;       /* of a queue */
 	struct audit audit;
 	int64_t audit_by_ns; /* lines wait for a common write until then; INT64_MAX: none waits */
 	char run_id[BRIDGE_IDENTITY_MAX + 1], name[UPSTREAM_NAME_MAX + 1];
@@ -105,6 +108,9 @@ static void finish(struct host *h)
 	if (h->h2)
 		h2server_free(h->h2);
 	h->h2 = NULL;
+	if (h->h1)
+		h1server_free(h->h1);
+	h->h1 = NULL;
 	if (h->queue)
 		queueserver_free(h->queue);
 	h->queue = NULL;
@@ -189,6 +195,14 @@ static void begin_session(struct host *h)
 			(void)say(h, BF_READY, NULL);
 		return;
 	}
+	if (h->listener >= 0) {
+		r = h1server_new(&h->bridge, TAKE_FD(h->listener), &h->h1, &e);
+		if (r < 0)
+			lose(h, e.text);
+		else
+			(void)say(h, BF_READY, NULL);
+		return;
+	}
 	loop_del(&h->loop, &h->in_watch);
 	r = h2server_new(&h->bridge, h->in, h->out, h->streams_max, &h->h2, &e);
 	/* Taken, also when it failed. */
@@ -269,13 +283,18 @@ static void begin_stop(struct host *h)
 	h->bridge.stopping = true;
 	if (h->h2)
 		h2server_stop(h->h2);
+	if (h->h1)
+		h1server_stop(h->h1);
 	if (h->queue)
 		queueserver_stop(h->queue);
 }
 
 static unsigned under_way(const struct host *h)
 {
-	return h->h2 ? h2server_under_way(h->h2) : h->queue ? queueserver_under_way(h->queue) : 0;
+	return h->h2	  ? h2server_under_way(h->h2)
+	       : h->h1	  ? h1server_under_way(h->h1)
+	       : h->queue ? queueserver_under_way(h->queue)
+			  : 0;
 }
 
 static void on_parent(struct loop_watch *w, uint32_t events)
@@ -316,6 +335,11 @@ static void on_turn(void *arg, int64_t now)
 		if (h2server_state(h->h2) != H2_OPEN)
 			lose(h, h2_loss_name(h2server_state(h->h2)));
 	}
+	if (h->h1) {
+		due = h1server_tick(h->h1, now);
+		if (due < next)
+			next = due;
+	}
 	if (h->queue) {
 		due = queueserver_tick(h->queue, now);
 		if (due < next)
@@ -336,13 +360,13 @@ static void on_turn(void *arg, int64_t now)
 	if (due < next)
 		next = due;
 	/* What the server submitted may have changed what the upstream wants. */
-	if (h->h2 || h->queue)
+	if (h->h2 || h->h1 || h->queue)
 		due = upstream_tick(h->bridge.upstream, now);
 	else
 		due = INT64_MAX;
 	h->loop.wake_ns = due < next ? due : next;
 	/* Or the other way round: an answer that begins only now. */
-	if (h->h2 && h2server_pending(h->h2))
+	if ((h->h2 && h2server_pending(h->h2)) || (h->h1 && h1server_pending(h->h1)))
 		h->loop.wake_ns = 0;
 }
 
@@ -388,7 +412,7 @@ static int confine(struct host *h, struct err *e)
 	    .paths = &dir,
 	    .paths_len = h->queue ? 1 : 0,
 	    .data_max = DATA_MAX,
-	    .nofile_max = NOFILE,
+	    .nofile_max = NOFILE + (h->listener < 0 ? 0 : GATE_CONNS_MAX),
 	    .connect_ports = &port,
 	    .connect_ports_len = port ? 1 : 0,
 	    .without = CONFINE_NO_SECCOMP | (h->without_landlock ? CONFINE_NO_LANDLOCK : 0),
@@ -397,7 +421,9 @@ static int confine(struct host *h, struct err *e)
 
 	/* Safe because: the filters only take system calls away and cannot be removed. */
 	if (r == 0 && !h->without_seccomp) {
-		r = seccomp_install_bridge(port != 0, h->queue != NULL);
+		r = seccomp_install_bridge(port != 0, h->queue		? SECCOMP_BRIDGE_QUEUE
+						      : h->listener < 0 ? SECCOMP_BRIDGE_STREAM
+									: SECCOMP_BRIDGE_LISTENER);
 		if (r < 0)
 			r = err_sys(e, -r,
 				    "seccomp: load the bridge's list (CONFIG_SECCOMP_FILTER)");
@@ -454,9 +480,13 @@ static int take_fds(struct host *h, const struct bridge_setup *s, int fds[FRAME_
 		shared = next_fd(fds, &k);
 	if (s->has_board)
 		board = next_fd(fds, &k);
+	if (s->has_listener)
+		h->listener = next_fd(fds, &k);
 	pace_init(&h->bridge.pace, board, s->run_id);
 	if ((s->has_channel && (h->in < 0 || h->out < 0)) || (s->has_dir && *ret_dir < 0) ||
-	    (s->transport == BRIDGE_QUEUE ? !s->has_dir : !s->has_channel))
+	    (s->transport == BRIDGE_DIRECT  ? h->listener < 0
+	     : s->transport == BRIDGE_QUEUE ? !s->has_dir
+					    : !s->has_channel))
 		return err_set(e, ERR_PROTOCOL, "airlock-bridge: a descriptor is missing");
 	r = take_shared(h, shared, e);
 	if (r == 0)
@@ -502,7 +532,7 @@ static int set_up(struct host *h, const struct frame *f, int fds[FRAME_FDS_MAX],
 	h->bridge.audit_arg = h;
 	ready_init(&h->ready, nonce);
 	h->ready.alone = s.transport == BRIDGE_QUEUE;
-	h->bridge.transport = s.transport == BRIDGE_QUEUE ? "queue" : "http2";
+	h->bridge.transport = bridge_transport_name(s.transport);
 	if (s.transport == BRIDGE_QUEUE) {
 		h->queue_root = dir;
 		r = queueserver_new(&h->bridge, TAKE_FD(dir), h->shared, &h->queue, e);
@@ -543,8 +573,11 @@ static void clear(struct host *h)
 {
 	if (h->h2)
 		h2server_free(h->h2);
+	if (h->h1)
+		h1server_free(h->h1);
 	if (h->queue)
 		queueserver_free(h->queue);
+	cleanup_fd(&h->listener);
 	upstream_free(h->bridge.upstream);
 	guard_free(h->bridge.guard);
 	bridge_policy_unref(h->policy);
@@ -563,6 +596,7 @@ int bridge_serve(int fd)
 {
 	struct host h = {.in = -1,
 			 .out = -1,
+			 .listener = -1,
 			 .audit = {.fd = -1},
 			 .audit_by_ns = INT64_MAX,
 			 .ctl_watch.fd = -1,

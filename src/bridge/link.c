@@ -13,6 +13,7 @@
 #include "base/str.h"
 #include "bridge/pace.h"
 #include "bridge/policy_load.h"
+#include "os/listen.h"
 #include "policy/bridge_policy.h"
 
 #define LINK_GAP_MS 2000 /* between two polls; they come a few times a second */
@@ -53,16 +54,22 @@ static int spawn(struct bridge_link *l, struct err *e)
 	    .credential_header = l->o.credential_header,
 	};
 	_cleanup_fd_ int ours = -1, board = pace_board_open();
-	struct bridge_fds fds = {
-	    .dir = l->dir, .audit = l->audit, .shared = l->memory, .board = board};
+	struct bridge_fds fds = {.in = -1,
+				 .out = -1,
+				 .dir = l->dir,
+				 .audit = l->audit,
+				 .shared = l->memory,
+				 .board = board,
+				 .listener = l->listener};
 	int pair[2];
 
 	cleanup_fd(&l->channel);
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+	if (l->listener < 0 && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
 		return err_sys(e, errno, "bridge channel");
-	ours = pair[0];
-	l->channel = pair[1];
-	fds.in = fds.out = ours;
+	if (l->listener < 0) {
+		fds.in = fds.out = ours = pair[0];
+		l->channel = pair[1];
+	}
 	l->state = LINK_STARTING;
 	l->due_ns = clock_mono_ns() + LINK_START_MS * NS_PER_MS;
 	return bridge_client_spawn(&l->client, &s, &fds, e);
@@ -114,7 +121,11 @@ static int give_channel(struct bridge_link *l)
 	_cleanup_fd_ int channel = -1;
 	struct err e = ERR_INIT;
 
-	if (!l->o.direct)
+	if (l->listener >= 0) {
+		l->state = LINK_GREETING;
+		return 0;
+	}
+	if (!l->o.paired)
 		return hand_over(l);
 	channel = TAKE_FD(l->channel);
 	l->state = LINK_GREETING;
@@ -195,23 +206,27 @@ int link_open(struct bridge_link *l, const struct bridge_link_opts *o, int *ret_
 				  .memory = -1,
 				  .dir = -1,
 				  .audit = -1,
+				  .listener = -1,
 				  .pinged_ns = INT64_MAX,
 				  .polled_ns = now,
 				  .helpers = {LINK_TRIES, now},
 				  .gateways = {LINK_TRIES, now}};
-	if (copy_ids(l) < 0 || keep(o->dir, &l->dir) < 0 || keep(o->audit, &l->audit) < 0)
+	if (copy_ids(l) < 0 || keep(o->dir, &l->dir) < 0 || keep(o->audit, &l->audit) < 0 ||
+	    (o->transport == BRIDGE_DIRECT && keep(o->listener, &l->listener) < 0))
 		return err_set(e, ERR_NOMEM, "bridge: no memory or descriptors left");
 	(void)file_changed(l);
 	r = share(l, e);
 	if (r < 0)
 		return r;
-	if (!l->o.direct)
+	if (!l->o.paired && l->listener < 0)
 		r = new_control(l, &theirs, e);
 	if (r == 0)
 		r = spawn(l, e);
 	if (r == 0)
 		r = bridge_client_confined(&l->client, e);
-	if (r == 0 && l->o.direct) {
+	if (r == 0 && l->listener >= 0) {
+		l->state = LINK_GREETING;
+	} else if (r == 0 && l->o.paired) {
 		theirs = TAKE_FD(l->channel);
 		l->state = LINK_GREETING;
 	} else if (r == 0 && hand_over(l) < 0) {
@@ -233,12 +248,21 @@ int link_ready(struct bridge_link *l, struct err *e)
 
 /* Again. ----------------------------------------------------------------------------------- */
 
+/* Those who wait to be accepted are told; the socket itself may be used again by whoever has another descriptor of it. */
+static void stop_listening(struct bridge_link *l)
+{
+	if (l->listener >= 0)
+		listen_end(l->listener);
+	cleanup_fd(&l->listener);
+}
+
 static void lose(struct bridge_link *l)
 {
 	l->state = LINK_LOST;
 	cleanup_fd(&l->channel);
-	/* The gateway is not to hope any longer. */
+	/* The gateway is not to hope any longer, nor are those who connect. */
 	cleanup_fd(&l->control);
+	stop_listening(l);
 	bridge_client_stop(&l->client);
 }
 
@@ -350,7 +374,7 @@ static void go_on(struct bridge_link *l, int64_t now)
 	} else if (l->state == LINK_STARTING && l->client.confined) {
 		if (give_channel(l) < 0)
 			go_down(l,
-				l->o.direct ? "no gateway can be started"
+				l->o.paired ? "no gateway can be started"
 					    : "the gateway's socket is closed",
 				false);
 	} else if (l->state == LINK_GREETING && l->client.ready) {
@@ -472,6 +496,8 @@ void link_stop(struct bridge_link *l, struct bridge_counts *ret)
 	if (l->control >= 0)
 		cleanup_fd(&l->control);
 	bridge_client_stop(&l->client);
+	if (l->listener >= 0)
+		stop_listening(l);
 	if (l->shared) {
 		rescue(l);
 		if (ret)
@@ -489,5 +515,5 @@ void link_stop(struct bridge_link *l, struct bridge_counts *ret)
 	}
 	forget_next(l);
 	l->state = LINK_NONE;
-	l->control = -1;
+	l->control = l->listener = -1;
 }

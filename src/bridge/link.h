@@ -14,7 +14,11 @@
  * A policy file is looked at every LINK_POLICY_MS: a new one goes to the helper, a bad one is told and the old one stays.
  *
  * Where no descriptor can travel to the gateway (another machine), its standard input and output are the channel itself: there is no
- * control socket, and with each helper comes a gateway of its own (`direct`). What clients were asking for then ends with it.
+ * control socket, and with each helper comes a gateway of its own (`paired`). What clients were asking for then ends with it.
+ *
+ * Where the sandbox's network gave a listening socket (BRIDGE_DIRECT), there is no gateway at all: each helper gets the socket, and what
+ * had connected and was not accepted by one that died waits for the next. What it had accepted is cut: such a client knows, as
+ * of any server, that the outcome is unknown.
  *
  * One thread; link_poll never waits for a helper that starts.
  */
@@ -43,9 +47,10 @@ struct bridge_link_opts {
 	    credential_header; /* as in struct bridge_setup; borrowed until link_stop */
 	int dir;	       /* of the queue, borrowed; -1: none */
 	int audit;	       /* borrowed; -1: none */
-	bool direct;
+	int listener;	       /* BRIDGE_DIRECT: borrowed */
+	bool paired;
 	/*
-	 * The gateway ended (direct: or its helper did): another one, with this (borrowed) as its standard input. 0 or negative. NULL: there
+	 * The gateway ended (paired: or its helper did): another one, with this (borrowed) as its standard input. 0 or negative. NULL: there
 	 * is none.
 	 */
 	int (*gateway)(void *arg, int control, struct err *e);
@@ -67,8 +72,8 @@ struct bridge_link {
 	char *ids[4]; /* owned */
 	int control;  /* our end; -1: over */
 	int channel;  /* the gateway's end of the next channel, until it is confined; or -1 */
-	int memory, dir, audit;	      /* owned */
-	struct bridge_shared *shared; /* mapped */
+	int memory, dir, audit, listener; /* owned */
+	struct bridge_shared *shared;	  /* mapped */
 	enum link_state {
 		LINK_NONE,
 		LINK_STARTING,
@@ -94,7 +99,7 @@ struct bridge_link {
 
 /*
  * Starts the first helper and waits until it is confined. *ret_gateway: for the gateway's standard input; the caller closes
- * it. Call link_stop whatever the outcome.
+ * it; -1: there is no gateway. Call link_stop whatever the outcome.
  */
 int link_open(struct bridge_link *l, const struct bridge_link_opts *o, int *ret_gateway,
 	      struct err *e);

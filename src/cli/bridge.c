@@ -19,6 +19,7 @@
 #include "bridge/queuemake.h"
 #include "cli/cli.h"
 #include "engine/interrupt.h"
+#include "os/listen.h"
 #include "os/process.h"
 #include "os/self.h"
 
@@ -42,8 +43,9 @@ const struct opt opts_bridge[] = {
     {"policy", 0, "NAME|FILE",
      "which calls pass (default paperclip); a file is read again when it changes", O_POLICY},
     {"listen", 0, "ADDRESS:PORT", "where clients connect, as 127.0.0.1:3101", O_LISTEN},
-    {"transport", 0, "http2|queue",
-     "how requests travel to the host side: a stream (default), or files", O_TRANSPORT},
+    {"transport", 0, "direct|http2|queue",
+     "how requests travel to the host side: it listens itself (default), a stream, or files",
+     O_TRANSPORT},
     {"token-file", 0, "FILE",
      "token of the clients: read from FILE, or made and written there if it does not exist",
      O_TOKEN_FILE},
@@ -54,7 +56,8 @@ const struct opt opts_bridge[] = {
 
 struct words {
 	const char *upstream, *credential, *policy, *listen, *token_file, *run_id;
-	bool queue, quiet, help;
+	enum bridge_transport transport;
+	bool quiet, help;
 };
 
 struct bridge_cmd {
@@ -101,10 +104,10 @@ static int set(void *arg, const struct opt *o, const char *v, struct err *e)
 		w->run_id = v;
 		return 0;
 	case O_TRANSPORT:
-		w->queue = strcmp(v, "queue") == 0;
-		if (w->queue || strcmp(v, "http2") == 0)
-			return 0;
-		return err_set(e, ERR_USAGE, "--transport %.40s: give http2 or queue", v);
+		return bridge_transport_parse(v, &w->transport) == 0
+			   ? 0
+			   : err_set(e, ERR_USAGE, "--transport %.40s: give direct, http2 or queue",
+				     v);
 	case O_QUIET:
 		w->quiet = true;
 		return 0;
@@ -259,15 +262,24 @@ static int make_queue(struct bridge_cmd *c, int *ret, struct err *e)
 	return c->queue_dir ? 0 : err_set(e, ERR_NOMEM, "queue: out of memory");
 }
 
+static int make_listener(struct bridge_cmd *c, int *ret, struct err *e)
+{
+	int r;
+
+	*ret = listen_socket();
+	r = *ret < 0 ? *ret : listen_on(*ret, c->host, c->port, &c->port);
+	return r < 0 ? err_sys(e, -r, "listen on %s port %u", c->host, c->port) : 0;
+}
+
 static int start(struct bridge_cmd *c, struct err *e)
 {
 	struct bridge_link_opts o = {.in = &c->in,
-				     .transport = c->w.queue ? BRIDGE_QUEUE : BRIDGE_HTTP2,
+				     .transport = c->w.transport,
 				     .dir = -1,
 				     .audit = -1,
 				     .note = note,
 				     .arg = c};
-	_cleanup_fd_ int theirs = -1, dir = -1;
+	_cleanup_fd_ int theirs = -1, dir = -1, listener = -1;
 	int r;
 
 	r = bridge_inputs_read(&c->in, c->w.upstream, c->w.credential,
@@ -279,19 +291,22 @@ static int start(struct bridge_cmd *c, struct err *e)
 	if (!c->w.run_id && id_new(c->own_id) < 0)
 		return err_set(e, ERR_UNAVAILABLE, "bridge: no random numbers for a run id");
 	o.run_id = view_of(c->w.run_id ? c->w.run_id : c->own_id);
-	if (c->w.queue)
+	if (c->w.transport == BRIDGE_QUEUE)
 		r = make_queue(c, &dir, e);
+	if (c->w.transport == BRIDGE_DIRECT)
+		r = make_listener(c, &listener, e);
 	o.dir = dir;
+	o.listener = listener;
 	if (r == 0)
 		r = link_open(&c->link, &o, &theirs, e);
-	if (r == 0)
+	if (r == 0 && listener < 0)
 		r = start_gateway(c, theirs, e);
 	cleanup_fd(&theirs);
 	if (r < 0)
 		return r;
 	r = link_ready(&c->link, e);
 	c->up = r == 0;
-	return r < 0 ? gateway_failed(c, r, e) : 0;
+	return r < 0 && listener < 0 ? gateway_failed(c, r, e) : r;
 }
 
 /*
@@ -377,7 +392,8 @@ static void clear(struct bridge_cmd *c)
 int cmd_bridge(int argc, char **argv)
 {
 	static const struct opt *const tables[] = {opts_bridge, opts_help, NULL};
-	struct bridge_cmd c = {.queue_parent = -1, .hangup = -1};
+	struct bridge_cmd c = {
+	    .queue_parent = -1, .hangup = -1, .gateway.pidfd = -1, .w.transport = BRIDGE_DIRECT};
 	struct opt_parse p = {
 	    .tables = tables, .verb = "bridge", .permute = true, .set = set, .arg = &c.w};
 	struct err e = ERR_INIT;

@@ -96,7 +96,7 @@ static int set_choice(struct runopts *o, const struct opt *opt, const char *v, s
 									   "keep-host",
 									   "take-sandbox"};
 	static const char *const outs[] = {"changes", "tar"};
-	static const char *const transports[] = {"http2", "queue"};
+	static const char *const transports[] = {"http2", "queue", "direct"};
 	static const char *const layers[] = {"cgroup", "landlock", "seccomp", "overlay"};
 	int k;
 
@@ -115,7 +115,7 @@ static int set_choice(struct runopts *o, const struct opt *opt, const char *v, s
 		return k < 0 ? k : 0;
 	case O_API_TRANSPORT:
 		k = pick(e, opt, v, transports, ARRAY_LEN(transports));
-		o->req.api.queue = k == 1;
+		o->req.api.transport = k < 0 ? API_BEST : API_HTTP2 + (enum api_transport)k;
 		return k < 0 ? k : 0;
 	case O_CONFLICT:
 		k = pick(e, opt, v, conflicts, ARRAY_LEN(conflicts));
@@ -363,7 +363,7 @@ static int only_env(void *arg, const struct opt *opt, const char *v, struct err 
 void runopts_follow_transport(struct request *q)
 {
 	for (size_t i = 0; i < q->upstreams_len; i++)
-		q->upstreams[i].queue = q->api.queue;
+		q->upstreams[i].transport = q->api.transport;
 }
 
 int runopts_parse(struct runopts *o, struct state *st, const struct opt *const *tables,

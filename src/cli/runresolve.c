@@ -262,7 +262,8 @@ static int refuse_remote(const struct runopts *o, struct err *e)
 		const char *what;
 	} not_yet[] = {
 	    {o->map_words != NULL, "--map"},
-	    {q->api.queue, "--api-transport queue"},
+	    {q->api.transport == API_QUEUE, "--api-transport queue"},
+	    {q->api.transport == API_DIRECT, "--api-transport direct"},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(not_there); i++)

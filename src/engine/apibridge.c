@@ -14,6 +14,7 @@
 #include "base/path.h"
 #include "base/str.h"
 #include "engine/gateway.h"
+#include "os/listen.h"
 
 #define TRIES 3 /* ports that somebody else may have taken */
 
@@ -67,7 +68,7 @@ static int start_gateway(struct apibridge *b, int control, int *ret_errors, stru
 	r = gateway_start(b->sb,
 			  &(struct gateway_spec){
 			      .mode = bridge_transport_mode(b->link.o.transport),
-			      .control = !b->link.o.direct,
+			      .control = !b->link.o.paired,
 			      .queue_dir = b->queue_inside,
 			      .token = b->queue_inside ? b->in.token : NULL,
 			      .nonce = b->in.nonce,
@@ -87,9 +88,30 @@ static int gateway_again(void *arg, int control, struct err *e)
 	struct apibridge *b = arg;
 
 	/* Without a channel it would go on for a while, and hold the port. */
-	if (b->link.o.direct)
+	if (b->link.o.paired)
 		(void)b->sb->ops->signal(b->sb, b->gateway, SIGKILL, NULL);
 	return start_gateway(b, control, NULL, e);
+}
+
+/* The bridge itself listens inside, where the sandbox's network was made for that. 1: it does not. */
+static int listen_inside(struct apibridge *b, struct sandbox *sb, enum api_transport t,
+			 struct err *e)
+{
+	int r;
+
+	if (t == API_HTTP2 || t == API_QUEUE)
+		return 1;
+	b->listener = sb->ops->socket ? sb->ops->socket(sb) : -1;
+	if (b->listener < 0) {
+		b->listener = 0;
+		return t != API_DIRECT
+			   ? 1
+			   : err_set(e, ERR_UNAVAILABLE,
+				     "--api-transport direct: this sandbox has no network of its "
+				     "own, or no socket of it is left: leave it out");
+	}
+	r = listen_on(b->listener, "127.0.0.1", 0, &b->port);
+	return r < 0 ? err_sys(e, -r, "listen on the sandbox's loopback") : 0;
 }
 
 static int open_link(struct apibridge *b, struct sandbox *sb, const struct apibridge_opts *o,
@@ -98,7 +120,9 @@ static int open_link(struct apibridge *b, struct sandbox *sb, const struct apibr
 	_cleanup_fd_ int dir = -1;
 	struct bridge_link_opts l = {
 	    .in = &b->in,
-	    .transport = o->api->queue ? BRIDGE_QUEUE : BRIDGE_HTTP2,
+	    .transport = b->listener			  ? BRIDGE_DIRECT
+			 : o->api->transport == API_QUEUE ? BRIDGE_QUEUE
+							  : BRIDGE_HTTP2,
 	    .without_landlock = o->q->without & WITHOUT_LANDLOCK,
 	    .without_seccomp = o->q->without & WITHOUT_SECCOMP,
 	    .run_id = view_of(o->run_id),
@@ -107,7 +131,8 @@ static int open_link(struct apibridge *b, struct sandbox *sb, const struct apibr
 	    .task_id = variable(env, "PAPERCLIP_TASK_ID="),
 	    .dir = -1,
 	    .audit = o->audit,
-	    .direct = sb->ops->elsewhere,
+	    .listener = b->listener,
+	    .paired = sb->ops->elsewhere,
 	    .gateway = gateway_again,
 	    .gateway_arg = b,
 	    .note = o->note,
@@ -116,11 +141,11 @@ static int open_link(struct apibridge *b, struct sandbox *sb, const struct apibr
 	    .credential_header = view_of(o->api->header),
 	};
 
-	if (o->api->queue && sb->ops->elsewhere)
+	if (l.transport == BRIDGE_QUEUE && sb->ops->elsewhere)
 		return err_set(
 		    e, ERR_UNAVAILABLE,
 		    "--api-transport queue: files cannot be shared with another machine; leave it out");
-	if (o->api->queue) {
+	if (l.transport == BRIDGE_QUEUE) {
 		dir = make_queue(b, sb, o->lease_dir, e);
 		if (dir < 0)
 			return dir;
@@ -133,18 +158,20 @@ static int try_start(struct apibridge *b, struct sandbox *sb, const struct apibr
 		     char *const *env, struct err *e)
 {
 	_cleanup_fd_ int theirs = -1, errors = -1;
-	int r = gateway_port(&b->port, e);
+	int r = listen_inside(b, sb, o->api->transport, e);
 
 	b->sb = sb;
+	if (r > 0)
+		r = gateway_port(&b->port, e);
 	if (r == 0)
 		r = open_link(b, sb, o, env, &theirs, e);
-	if (r == 0)
+	if (r == 0 && !b->listener)
 		r = start_gateway(b, theirs, &errors, e);
 	cleanup_fd(&theirs);
 	if (r < 0)
 		return r;
 	r = link_ready(&b->link, e);
-	if (r < 0)
+	if (r < 0 && !b->listener)
 		gateway_errors(errors, e);
 	return r;
 }
@@ -239,6 +266,9 @@ bool apibridge_lost(struct apibridge *b)
 void apibridge_stop(struct apibridge *b, struct sandbox *sb)
 {
 	link_stop(&b->link, &b->counts);
+	if (b->listener > 0)
+		cleanup_fd(&b->listener);
+	b->listener = 0;
 	if (b->gateway && sb)
 		(void)sb->ops->signal(sb, b->gateway, SIGTERM, NULL);
 	b->gateway = 0;

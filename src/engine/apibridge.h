@@ -1,6 +1,6 @@
 /*
- * apibridge.h: the bridge of one run: airlock-bridge on the host, the gateway inside, and the variables that tell
- * the command where it is.
+ * apibridge.h: the bridge of one run: airlock-bridge on the host, which listens inside by a socket of the sandbox's network, or else the
+ * gateway inside; and the variables that tell the command where it is.
  *
  * Its end is the run's end. A helper or a gateway that is lost in between is replaced (bridge/link.h); when that does not help, the command goes
  * on and hears 503, and the summary says so.
@@ -19,7 +19,8 @@ struct apibridge {
 	struct sandbox *sb; /* borrowed until apibridge_stop */
 	uint32_t gateway;   /* id of its command in the sandbox; 0: none */
 	uint16_t port;
-	bool up; /* it was ready; counts and why are of interest */
+	int listener; /* owned; in the sandbox's network, 0: there is a gateway instead */
+	bool up;      /* it was ready; counts and why are of interest */
 	bool told;
 	/* of a file queue */
 	int queue_parent; /* owned; 0: none */

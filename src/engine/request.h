@@ -34,7 +34,8 @@ struct api_request {
 	char *key; /* instead of key_file; wiped */
 	char *name, *header;
 	char **url_vars, **token_vars;
-	bool queue; /* by files instead of a stream */
+	/* API_BEST: the bridge listens inside itself where the sandbox's network can be had, else a gateway's stream. */
+	enum api_transport { API_BEST = 0, API_HTTP2, API_QUEUE, API_DIRECT } transport;
 };
 
 struct request {

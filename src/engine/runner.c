@@ -196,6 +196,7 @@ static int start_phase(struct runner *r, struct err *e)
 		return k;
 	leasespec_sandbox(&r->spec, &r->lease, r->lease_dir, &s);
 	s.cancel = interrupt_first();
+	s.sockets = runner_bridge_sockets(r->q);
 	k = r->attached ? ops(r)->attach(&s, &r->sb, e) : ops(r)->acquire(&s, &r->sb, e);
 	r->lost = r->attached && k == -ENOENT;
 	if (k == 0)

@@ -51,6 +51,20 @@ static int start(struct runner *r, const struct api_request *api, struct apibrid
 	return api->name ? err_wrap(e, k, "upstream %s", api->name) : k;
 }
 
+static bool may_listen(const struct api_request *a)
+{
+	return a->url && (a->transport == API_BEST || a->transport == API_DIRECT);
+}
+
+unsigned runner_bridge_sockets(const struct request *q)
+{
+	unsigned n = may_listen(&q->api);
+
+	for (size_t i = 0; i < q->upstreams_len; i++)
+		n += may_listen(&q->upstreams[i]);
+	return n;
+}
+
 int runner_bridge_start(struct runner *r, struct err *e)
 {
 	int k = r->q->api.url ? start(r, &r->q->api, &r->bridge, &r->o->bridge, e) : 0;
@@ -68,10 +82,9 @@ static void watch(struct runner *r, struct apibridge *b, struct bridge_outcome *
 		return;
 	o->lost = true;
 	(void)snprintf(o->why, sizeof(o->why), "%s", b->link.why);
-	(void)snprintf(
-	    text, sizeof(text),
-	    "the bridge%s%s is lost (%s): the command's API calls fail with 503 from now on",
-	    o->name[0] ? " to " : "", o->name, o->why);
+	(void)snprintf(text, sizeof(text),
+		       "the bridge%s%s is lost (%s): the command's API calls fail from now on",
+		       o->name[0] ? " to " : "", o->name, o->why);
 	runner_note(r, true, text);
 }
 

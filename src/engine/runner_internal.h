@@ -52,6 +52,8 @@ int runner_release(struct runner *r, bool settled, struct err *e);
 
 /* runner_bridge.c: asked for and not there is an error; lost later is said once. */
 int runner_bridge_start(struct runner *r, struct err *e);
+/* Of the sandbox's network, that its bridges can use. */
+unsigned runner_bridge_sockets(const struct request *q);
 void runner_bridge_watch(struct runner *r);
 /* The end of the command is the bridge's: what still runs inside has no API any more. */
 void runner_bridge_end(struct runner *r);

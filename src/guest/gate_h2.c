@@ -297,7 +297,7 @@ static void drop(struct gate_call *k)
 	k->h->more = true;
 }
 
-static const struct gate_carrier carrier = {start, room, body, body_end, taken, drop};
+static const struct gate_carrier carrier = {start, room, body, body_end, taken, drop, NULL};
 
 /* Answers. --------------------------------------------------------------------------------- */
 
@@ -541,7 +541,7 @@ int gate_h2_attach(struct gate_h2 *h, int in, int out)
 		return r;
 	h->ch = (struct h2chan){.lost = on_lost, .arg = h};
 	h->lost = h->goaway = h->in_order = false;
-	r = h2chan_init(&h->ch, &h->g->loop, in, out, s);
+	r = h2chan_init(&h->ch, h->g->loop, in, out, s);
 	if (r < 0) {
 		h2chan_done(&h->ch);
 		return r;

@@ -9,7 +9,7 @@
 #ifndef AIRLOCK_GUEST_GATE_H2_H
 #define AIRLOCK_GUEST_GATE_H2_H
 
-#include "guest/gate.h"
+#include "os/gate.h"
 
 struct gate_h2;
 

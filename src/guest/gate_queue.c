@@ -146,7 +146,7 @@ static void watch_answers(struct gate_queue *q)
 	q->notify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
 	(void)snprintf(self, sizeof(self), "/proc/self/fd/%d", q->responses);
 	if (q->notify >= 0 && (inotify_add_watch(q->notify, self, IN_MOVED_TO | IN_ONLYDIR) < 0 ||
-			       loop_add(&q->g->loop, &q->watch, q->notify, EPOLLIN, on_notify) < 0))
+			       loop_add(q->g->loop, &q->watch, q->notify, EPOLLIN, on_notify) < 0))
 		cleanup_fd(&q->notify);
 }
 
@@ -236,7 +236,7 @@ void gate_queue_free(struct gate_queue *q)
 	while (q->list)
 		gate_queuecall_free(q->list);
 	if (q->watch.fd >= 0)
-		loop_del(&q->g->loop, &q->watch);
+		loop_del(q->g->loop, &q->watch);
 	cleanup_fd(&q->notify);
 	cleanup_fd(&q->requests);
 	cleanup_fd(&q->responses);

@@ -285,7 +285,7 @@ static void drop(struct gate_call *k)
 		gate_queuecall_free(k);
 }
 
-const struct gate_carrier gate_queuecall_carrier = {start, room, body, body_end, taken, drop};
+const struct gate_carrier gate_queuecall_carrier = {start, room, body, body_end, taken, drop, NULL};
 
 static void answer(struct gate_call *k, struct queue_envelope *e)
 {

@@ -35,7 +35,7 @@ int seccomp_install_monitor(void)
 	return install(monitor_filter, ARRAY_LEN(monitor_filter));
 }
 
-int seccomp_install_bridge(bool tcp, bool queue)
+int seccomp_install_bridge(bool tcp, enum seccomp_bridge more)
 {
 	/* The list comes last: it lets nobody install another filter. */
 	int r = tcp ? install(bridge_tcp_filter, ARRAY_LEN(bridge_tcp_filter))
@@ -43,8 +43,14 @@ int seccomp_install_bridge(bool tcp, bool queue)
 
 	if (r < 0)
 		return r;
-	return queue ? install(bridge_queue_filter, ARRAY_LEN(bridge_queue_filter))
-		     : install(bridge_filter, ARRAY_LEN(bridge_filter));
+	switch (more) {
+	case SECCOMP_BRIDGE_QUEUE:
+		return install(bridge_queue_filter, ARRAY_LEN(bridge_queue_filter));
+	case SECCOMP_BRIDGE_LISTENER:
+		return install(bridge_listener_filter, ARRAY_LEN(bridge_listener_filter));
+	default:
+		return install(bridge_filter, ARRAY_LEN(bridge_filter));
+	}
 }
 
 int seccomp_install_proxy(void)

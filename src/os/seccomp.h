@@ -14,10 +14,14 @@ int seccomp_install_guest(void);
 /* For airlock-launch once its sandbox runs; a call outside the list kills it. */
 int seccomp_install_monitor(void);
 /*
- * For airlock-bridge: a list, and sockets of one kind only: TCP, or unix streams. queue: names below a directory as well,
- * which is for Landlock to bound.
+ * For airlock-bridge: a list, and sockets of one kind only: TCP, or unix streams.
  */
-int seccomp_install_bridge(bool tcp, bool queue);
+enum seccomp_bridge {
+	SECCOMP_BRIDGE_STREAM,
+	SECCOMP_BRIDGE_QUEUE, /* names below a directory as well, which is for Landlock to bound */
+	SECCOMP_BRIDGE_LISTENER, /* connections of a socket that listens */
+};
+int seccomp_install_bridge(bool tcp, enum seccomp_bridge more);
 /* For airlock-proxy: the bridge's list over TCP, and pairs of connected unix sockets. */
 int seccomp_install_proxy(void);
 

@@ -28,14 +28,15 @@
 #include "base/str.h"
 #include "base/version.h"
 #include "guest/forward.h"
-#include "guest/gate.h"
 #include "guest/gate_h2.h"
 #include "guest/gate_queue.h"
+#include "os/gate.h"
 
 #define PORT_MAX 65535
 #define NONCE_MAX 128
 
 struct gateway {
+	struct loop loop;
 	struct gate gate;
 	struct gate_h2 *h2;
 	struct gate_queue *queue;
@@ -120,7 +121,7 @@ static void on_stream(struct loop_watch *l, uint32_t events)
 	(void)events;
 	if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
 		return;
-	loop_del(&w->gate.loop, l);
+	loop_del(w->gate.loop, l);
 	(void)close(fd);
 	lost(w, false);
 }
@@ -135,10 +136,10 @@ static int attach(struct gateway *w, int in, int out)
 		if (w->stream.fd >= 0) {
 			int old = w->stream.fd;
 
-			loop_del(&w->gate.loop, &w->stream);
+			loop_del(w->gate.loop, &w->stream);
 			(void)close(old);
 		}
-		r = loop_add(&w->gate.loop, &w->stream, in, EPOLLIN, on_stream);
+		r = loop_add(w->gate.loop, &w->stream, in, EPOLLIN, on_stream);
 	}
 	w->up = r == 0;
 	return r;
@@ -168,7 +169,7 @@ static void on_control(struct loop_watch *l, uint32_t events)
 	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
 		memcpy(&fd, CMSG_DATA(c), sizeof(fd));
 	if (n <= 0) {
-		loop_del(&w->gate.loop, l);
+		loop_del(w->gate.loop, l);
 		no_more(w);
 		if (!w->up && w->end_ns == INT64_MAX)
 			w->end_ns = clock_mono_ns() + GATE_LINGER_LOST_MS * NS_PER_MS;
@@ -206,9 +207,9 @@ static void on_turn(void *arg, int64_t now)
 	if (w->gate.pending || (w->h2 ? gate_h2_pending(w->h2) : gate_queue_pending(w->queue)))
 		next = 0;
 	if (now >= w->end_ns)
-		w->gate.loop.stop = true;
+		w->gate.loop->stop = true;
 	next = due < next ? due : next;
-	w->gate.loop.wake_ns = w->end_ns < next ? w->end_ns : next;
+	w->gate.loop->wake_ns = w->end_ns < next ? w->end_ns : next;
 }
 
 static int open_carrier(struct gateway *w, const char *mode)
@@ -228,10 +229,11 @@ static int open_carrier(struct gateway *w, const char *mode)
 static int serve(struct gateway *w, const char *mode, const struct gate_config *c)
 {
 	struct err e = ERR_INIT;
-	int r = loop_init(&w->gate.loop, &e);
+	int r = loop_init(&w->loop, &e);
 
 	if (r < 0)
 		return bad("start", e.text);
+	w->gate.loop = &w->loop;
 	r = gate_listen(&w->gate, c);
 	if (r < 0) {
 		(void)fprintf(stderr, "airlock-gateway: listen on %s port %u: %s\n", c->host,
@@ -242,13 +244,13 @@ static int serve(struct gateway *w, const char *mode, const struct gate_config *
 	/* One socket on both descriptors counts once: the second is a copy of the first. */
 	if (r == 0)
 		r = w->controlled
-			? loop_add(&w->gate.loop, &w->control, STDIN_FILENO, EPOLLIN, on_control)
+			? loop_add(w->gate.loop, &w->control, STDIN_FILENO, EPOLLIN, on_control)
 			: attach(w, STDIN_FILENO, STDOUT_FILENO);
 	if (r < 0) {
 		(void)fprintf(stderr, "airlock-gateway: channel: %s\n", strerror(-r));
 		return 1;
 	}
-	r = loop_run(&w->gate.loop, on_turn, w, &e);
+	r = loop_run(&w->loop, on_turn, w, &e);
 	return r < 0 ? bad("loop", e.text) : 0;
 }
 

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "os/listen.h"
 #include "os/proc.h"
 #include "provider/local_super.h"
 #include "provider/provider.h"
@@ -282,6 +283,15 @@ static int destroy_storage(const char *lease_dir, struct err *e)
 	return 0;
 }
 
+/* Its network is this machine's. */
+static int new_socket(struct sandbox *sb)
+{
+	int fd = listen_socket();
+
+	(void)sb;
+	return fd < 0 ? -1 : fd;
+}
+
 const struct provider_ops provider_local = {
     .name = "local",
     .isolates = false,
@@ -294,6 +304,7 @@ const struct provider_ops provider_local = {
     .event_fd = event_fd,
     .next_event = next_event,
     .exec = exec,
+    .socket = new_socket,
     .signal = send_signal,
     .winsize = winsize,
     .pack = NULL,

@@ -63,6 +63,13 @@ static int exec(struct sandbox *sb, const struct exec_spec *x, uint32_t *ret_id,
 	return guestlink_exec(&native_of(sb)->link, x, ret_id, e);
 }
 
+static int take_socket(struct sandbox *sb)
+{
+	struct native *n = native_of(sb);
+
+	return n->sockets ? n->socket[--n->sockets] : -1;
+}
+
 static int signal_command(struct sandbox *sb, uint32_t id, int signo, struct err *e)
 {
 	return guestlink_signal(&native_of(sb)->link, id, signo, e);
@@ -139,6 +146,7 @@ const struct provider_ops provider_native = {
     .event_fd = event_fd,
     .next_event = next_event,
     .exec = exec,
+    .socket = take_socket,
     .signal = signal_command,
     .winsize = winsize,
     .pack = pack,

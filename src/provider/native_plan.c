@@ -160,6 +160,10 @@ int native_plan(const struct sandbox_spec *s, struct plan *p, struct err *e)
 	p->memory_bytes = s->limits.memory_bytes;
 	p->pids = s->limits.pids;
 	p->cpu_milli = s->limits.cpu_milli;
+	/* Later users of a kept one want some as well. */
+	p->sockets = s->net != NET_NONE || !s->gateway ? 0
+		     : s->keep			       ? PLAN_SOCKETS_MAX
+						       : s->sockets;
 	r = fill_ids(p, e);
 	if (r < 0)
 		return r;

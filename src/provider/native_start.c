@@ -37,6 +37,8 @@ void native_free(struct native *n)
 {
 	chan_done(&n->link.ch);
 	cleanup_fd(&n->guest_pidfd);
+	while (n->sockets)
+		cleanup_fd(&n->socket[--n->sockets]);
 	free(n);
 }
 
@@ -210,6 +212,33 @@ static int await_ready(struct native *n, const struct plan *p, struct err *e)
 	return 0;
 }
 
+/* Before anything else is asked for: what comes back here is no event. Fewer than wanted is no error. */
+static int take_sockets(struct native *n, unsigned want, struct err *e)
+{
+	int fds[FRAME_FDS_MAX];
+	struct frame f;
+	int r;
+
+	for (unsigned i = 0; i < want && i < PLAN_SOCKETS_MAX; i++) {
+		r = chan_send(&n->link.ch, GM_SOCKET, NULL, 0, NULL, 0,
+			      native_after(GUESTLINK_SEND_MS), e);
+		if (r == 0)
+			r = chan_recv(&n->link.ch, native_after(GUESTLINK_SEND_MS), &f, fds, e);
+		if (r < 0)
+			return r;
+		if (r > 0 && f.type == GM_SOCKET_IS && fds[0] >= 0)
+			n->socket[n->sockets++] = TAKE_FD(fds[0]);
+		for (size_t k = 0; r > 0 && k < ARRAY_LEN(fds); k++)
+			cleanup_fd(&fds[k]);
+		if (r == 0 || f.type != GM_SOCKET_IS)
+			return err_set(e, ERR_UNAVAILABLE,
+				       "the sandbox ended while its network was set up");
+		if (n->sockets <= i)
+			break;
+	}
+	return 0;
+}
+
 void native_reap(struct native *n, bool force)
 {
 	if (n->child <= 0)
@@ -318,6 +347,8 @@ int native_acquire(const struct sandbox_spec *s, struct sandbox **ret, struct er
 		r = start_launch(s, &p, &n, e);
 	if (r == 0)
 		r = finish_start(n, &p, e);
+	if (r == 0 && p.sockets)
+		r = take_sockets(n, s->sockets, e);
 	plan_done(&p);
 	if (r == 0) {
 		*ret = &n->sb;
@@ -363,6 +394,8 @@ int native_attach(const struct sandbox_spec *s, struct sandbox **ret, struct err
 		if (!n)
 			(void)close(fd);
 		r = n ? await_ready(n, &p, e) : err_set(e, ERR_NOMEM, "out of memory");
+		if (r == 0 && p.sockets)
+			r = take_sockets(n, s->sockets, e);
 	} else {
 		r = fd;
 	}

@@ -14,7 +14,7 @@
 #include "base/limits.h"
 #include "base/path.h"
 
-#define PLAN_VERSION 3
+#define PLAN_VERSION 4
 #define HOSTNAME_LEN_MAX 63 /* one DNS label */
 
 #define WITHOUT_ALL (WITHOUT_CGROUP | WITHOUT_LANDLOCK | WITHOUT_SECCOMP | WITHOUT_OVERLAY)
@@ -98,6 +98,11 @@ static int check_values(const struct plan *p, struct err *e)
 		    e, ERR_INVALID,
 		    "memory limit of %llu bytes is under the least that works, %llu bytes",
 		    (unsigned long long)p->memory_bytes, (unsigned long long)PLAN_MEMORY_MIN);
+	if (p->sockets > PLAN_SOCKETS_MAX || (p->sockets && p->net != NET_NONE))
+		return err_set(e, ERR_INVALID,
+			       "sandbox plan: sockets of a network of its own are at most %d, and "
+			       "none of the host's",
+			       PLAN_SOCKETS_MAX);
 	if (p->pids > INT32_MAX || p->cpu_milli > INT32_MAX || p->memory_bytes > INT64_MAX)
 		return err_set(e, ERR_INVALID, "sandbox plan: a limit is beyond any machine");
 	return 0;
@@ -278,6 +283,7 @@ int plan_put(struct buf *b, const struct plan *p)
 	(void)buf_u64(b, p->memory_bytes);
 	(void)buf_u64(b, p->pids);
 	(void)buf_u64(b, p->cpu_milli);
+	(void)buf_u32(b, p->sockets);
 	(void)buf_u8(b, p->keep);
 	return b->err;
 }
@@ -343,6 +349,7 @@ int plan_get(struct view v, struct plan *ret, struct err *e)
 	ret->memory_bytes = cursor_u64(&c);
 	ret->pids = cursor_u64(&c);
 	ret->cpu_milli = cursor_u64(&c);
+	ret->sockets = cursor_u32(&c);
 	ret->keep = cursor_u8(&c) != 0;
 	if (!cursor_end(&c))
 		return err_set(e, ERR_PROTOCOL, "sandbox plan: malformed");

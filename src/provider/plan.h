@@ -20,6 +20,7 @@
 #define PLAN_LAYERS_MAX 64
 #define PLAN_BINDS_MAX 64
 #define PLAN_FORBIDDEN_MAX 64
+#define PLAN_SOCKETS_MAX 16 /* one message carries them */
 
 #define PLAN_MEMORY_MIN (UINT64_C(4) << 20) /* bytes; less cannot even start a shell */
 
@@ -45,6 +46,7 @@ struct plan {
 	uint32_t without; /* WITHOUT_* */
 	uint32_t uid_inside, gid_inside, uid_host, gid_host;
 	uint64_t memory_bytes, pids, cpu_milli;
+	uint32_t sockets; /* of its own network, made before anything foreign runs there */
 	bool keep;
 };
 

@@ -55,6 +55,8 @@ struct sandbox_spec {
 	struct sandbox_limits limits;
 	unsigned without; /* WITHOUT_* */
 	bool gateway;	  /* the gateway program is to be there as well */
+	unsigned
+	    sockets; /* of its network, for bridges of this caller; with fewer it works as well */
 	/* outlives this process: serve lease_dir/control.sock, no life line */
 	bool keep;
 	/* A command ran in it once: what it left must be there. */
@@ -137,6 +139,11 @@ struct provider_ops {
 	int (*event_fd)(struct sandbox *sb);
 	int (*next_event)(struct sandbox *sb, struct sandbox_event *ret, struct err *e);
 	int (*exec)(struct sandbox *sb, const struct exec_spec *x, uint32_t *ret_id, struct err *e);
+	/*
+	 * A TCP socket of the sandbox's network, or of this machine's where it has none of its own, in whatever state (os/listen.h): of
+	 * those that the spec asked for. The caller's; a new user of the sandbox may get it again afterwards. -1: none is left. NULL: there are none.
+	 */
+	int (*socket)(struct sandbox *sb);
 	/* To the whole process tree of the command. */
 	int (*signal)(struct sandbox *sb, uint32_t id, int signo, struct err *e);
 	int (*winsize)(struct sandbox *sb, uint32_t id, unsigned rows, unsigned cols);

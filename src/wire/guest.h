@@ -29,6 +29,7 @@ enum guest_msg {
 	GM_SHUTDOWN = 6, /* empty: end every process, then the sandbox */
 	GM_PING = 7,	 /* u64 nonce */
 	GM_STORAGE = 8,	 /* owner -> launch, second and once, empty: what the plan names is there */
+	GM_SOCKET = 9,	 /* client -> launch, empty: a socket of the sandbox's network */
 	/* events */
 	GM_READY = 64,	 /* u32 guest protocol version; after it requests are accepted */
 	GM_STARTED = 65, /* u32 id, u32 pid inside */
@@ -38,7 +39,9 @@ enum guest_msg {
 	GM_PONG = 69,	 /* u64 nonce */
 	GM_ENDED = 70,	 /* launch -> clients: u32 wait status of the guest; nothing follows */
 	GM_ERROR = 71,	 /* launch -> client: u32 err_code, string text; refused, or no start */
-	GM_OOM = 72,  /* launch -> client: u32 kills for want of memory so far; before GM_EXITED */
+	GM_OOM = 72, /* launch -> client: u32 kills for want of memory so far; before GM_EXITED */
+	GM_SOCKET_IS =
+	    74, /* launch -> client, empty; descriptor: the socket; none: there is none left */
 	GM_STEP = 73, /* launch -> owner: the start failed at a step (provider/native/step.h) */
 };
 

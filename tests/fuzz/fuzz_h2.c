@@ -14,124 +14,7 @@
 
 #include "base/clock.h"
 #include "bridge/h2server.h"
-#include "policy/bridge_policy.h"
-
-#define TOKEN "0123456789abcdef0123456789abcdef"
-#define SECRET "the-credential-of-the-host"
-
-/* An upstream that answers at its next turn: as the target says, well, in pieces, or not at all. */
-struct upstream_call {
-	struct upstream_call *next;
-	struct upstream_request q;
-	char mood;
-	size_t left;
-	bool headed, waits;
-};
-static struct upstream_call *calls;
-static uint64_t started;
-
-struct upstream_call *upstream_start(struct upstream *u, const struct upstream_request *q)
-{
-	struct upstream_call *c = calloc(1, sizeof(*c));
-	unsigned keys = 0, runs = 0;
-
-	(void)u;
-	MUST(c != NULL);
-	started++;
-	MUST(q->method && q->target.n && q->target.p[0] == '/');
-	for (size_t i = 0; i < q->target.n; i++)
-		MUST(q->target.p[i] > 0x20 && q->target.p[i] < 0x7f && q->target.p[i] != '\\');
-	for (size_t i = 0; i < q->headers_len; i++) {
-		MUST(header_name_ok(q->headers[i].name) && header_value_ok(q->headers[i].value));
-		if (header_name_is(q->headers[i].name, "authorization")) {
-			MUST(q->headers[i].value.n == strlen("Bearer " SECRET) &&
-			     memcmp(q->headers[i].value.p, "Bearer " SECRET,
-				    q->headers[i].value.n) == 0);
-			keys++;
-		}
-		runs += header_name_is(q->headers[i].name, "x-paperclip-run-id");
-		MUST(!header_name_is(q->headers[i].name, "host"));
-		MUST(!header_name_is(q->headers[i].name, "content-length"));
-		MUST(!header_name_is(q->headers[i].name, "cookie"));
-	}
-	MUST(keys == 1 && runs == 1);
-	MUST(q->body.n <= q->limits.body_max);
-	c->q = *q;
-	c->mood = q->target.p[q->target.n - 1];
-	c->left = c->mood == 'b' ? 300000 : 20;
-	c->next = calls;
-	calls = c;
-	return c;
-}
-
-void upstream_resume(struct upstream_call *c)
-{
-	c->waits = false;
-}
-
-bool upstream_cancel(struct upstream_call *c)
-{
-	struct upstream_call **at = &calls;
-
-	while (*at != c)
-		at = &(*at)->next;
-	*at = c->next;
-	free(c);
-	return true;
-}
-
-static void end(struct upstream_call *c, enum upstream_end how)
-{
-	struct upstream_request q = c->q;
-
-	(void)upstream_cancel(c);
-	q.end(q.arg, how, how != UP_UNREACHABLE);
-}
-
-static bool work(struct upstream_call *c)
-{
-	static const struct header h[] = {{{"content-type", 12}, {"a/b", 3}},
-					  {{"set-cookie", 10}, {"a=b", 3}}};
-	static const char text[16384];
-	size_t n = c->left < sizeof(text) ? c->left : sizeof(text);
-
-	if (c->waits || c->mood == 'z')
-		return false;
-	if (!c->headed) {
-		c->headed = true;
-		if (c->mood == 'u')
-			end(c, UP_UNREACHABLE);
-		else if (c->mood == 'l')
-			end(c, UP_LOST);
-		else if (!c->q.head(c->q.arg, c->mood == 'n' ? 204 : 200, h, 2))
-			end(c, UP_BAD);
-		return true;
-	}
-	switch (n ? c->q.data(c->q.arg, text, n) : UPSTREAM_TAKEN) {
-	case UPSTREAM_WAIT:
-		c->waits = true;
-		return false;
-	case UPSTREAM_ABORT:
-		end(c, UP_LOST);
-		return true;
-	default:
-		c->left -= n;
-	}
-	if (c->left == 0)
-		end(c, UP_OK);
-	return true;
-}
-
-static void turn(void)
-{
-	for (struct upstream_call *c = calls, *next; c; c = next) {
-		next = c->next;
-		if (work(c))
-			next = calls;
-		if (next == c)
-			break;
-	}
-}
+#include "door2.h"
 
 /* Frames of the answer, across reads. */
 struct reader {
@@ -163,22 +46,6 @@ static void drain(int fd, struct reader *r)
 	}
 }
 
-static struct guard *make_guard(void)
-{
-	struct bridge_policy *p = NULL;
-	struct guard_config c = {.token = {TOKEN, strlen(TOKEN)},
-				 .credential = {SECRET, strlen(SECRET)},
-				 .run_id = {"run", 3}};
-	struct guard *g = NULL;
-
-	MUST(bridge_policy_builtin("paperclip", &p, NULL) == 0);
-	MUST(origin_parse("http://upstream.invalid", &c.origin, NULL) == 0);
-	c.policy = p;
-	MUST(guard_new(&c, &g, NULL) == 0);
-	bridge_policy_unref(p);
-	return g;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
 	static struct guard *guard;
@@ -191,9 +58,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	int sv[2];
 
 	if (!guard)
-		guard = make_guard();
+		guard = door2_guard();
 	b.guard = guard;
-	started = 0;
+	door2_started = 0;
 	MUST(loop_init(&loop, NULL) == 0);
 	MUST(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv) == 0);
 	MUST(h2server_new(&b, sv[0], sv[0], 8, &s, NULL) == 0);
@@ -207,7 +74,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 			h2server_feed(s, p + at, k);
 		at += k;
 		for (int i = 0; i < 4; i++) {
-			turn();
+			door2_turn();
 			(void)h2server_tick(s, clock_mono_ns());
 			drain(sv[1], &r);
 		}
@@ -216,8 +83,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 			break;
 	}
 	h2server_free(s);
-	MUST(calls == NULL);
-	MUST(counts.forwarded <= started && started <= counts.requests);
+	MUST(door2_idle());
+	MUST(counts.forwarded <= door2_started && door2_started <= counts.requests);
 	(void)close(sv[1]);
 	loop_done(&loop);
 	return 0;
@@ -249,7 +116,7 @@ static void head(struct buf *b, unsigned id, int flags, const char *method, cons
 	field(&h, ":scheme", "http");
 	field(&h, ":authority", "bridge.internal");
 	field(&h, ":path", path);
-	field(&h, "authorization", "Bearer " TOKEN);
+	field(&h, "authorization", "Bearer " DOOR2_TOKEN);
 	if (more)
 		field(&h, more, "2");
 	frame(b, 1, flags, id, h.data, h.len);
@@ -299,7 +166,7 @@ bool fuzz_seed(size_t i, struct buf *b)
 		      15);
 		frame(b, 9, 4, 1,
 		      "\x27"
-		      "Bearer " TOKEN,
+		      "Bearer " DOOR2_TOKEN,
 		      40);
 		frame(b, 1, GET_ALL, 3, "\x82\x86\x84\xbe", 4);
 		frame(b, 1, GET_ALL, 5, "\x3f\xe1\xff\x03\x82\x86\x84\xbe", 8);

@@ -8,7 +8,7 @@ import subprocess
 
 from api_box import KEY
 
-HAS_CHANNEL, HAS_DIR, HAS_AUDIT, HAS_SHARED, HAS_BOARD = 4, 8, 16, 32, 64
+HAS_CHANNEL, HAS_DIR, HAS_AUDIT, HAS_SHARED, HAS_BOARD, HAS_LISTENER = 4, 8, 16, 32, 64, 128
 SETUP, POLICY, STOP, PING, CONFINED, READY, POLICY_SET, POLICY_BAD, LOST, DONE, ERROR, PONG = 1, 2, 3, 4, 32, 33, 34, 35, 36, 37, 38, 39
 COUNTS = "requests", "forwarded", "refused", "failed", "indeterminate", "bytes_in", "bytes_out", "unanswered", "audit_lost"
 
@@ -20,30 +20,32 @@ def text(v):
 
 class Host:
     def __init__(self, programs, upstream, policy="paperclip", policy_text=b"", queue=None, shared=None, token=None, program="airlock-bridge", audit=None,
-                 board=None):
-        """queue: descriptor of a queue's directory; None: HTTP/2 on a socket pair, whose other end is self.channel. shared: what one
-        helper leaves to the next, a descriptor."""
+                 board=None, listener=None):
+        """queue: descriptor of a queue's directory; listener: a listening socket; neither: HTTP/2 on a socket pair, whose other end is
+        self.channel. shared: what one helper leaves to the next, a descriptor."""
+        http2 = queue is None and listener is None
         self.token, self.nonce = token or secrets.token_urlsafe(24), secrets.token_hex(16)
         self.ctl, theirs = socket.socketpair()
         self.ctl.settimeout(60)
         self.p = subprocess.Popen([programs + "/" + program], stdin=theirs, env={})
         theirs.close()
         self.buf, self.channel = b"", None
-        bits = (HAS_CHANNEL if queue is None else HAS_DIR) | (0 if audit is None else HAS_AUDIT) | (0 if shared is None else HAS_SHARED) | (
+        bits = (HAS_CHANNEL if http2 else 0 if queue is None else HAS_DIR) | (0 if listener is None else HAS_LISTENER) | (0 if audit is None else HAS_AUDIT) | (0 if shared is None else HAS_SHARED) | (
             0 if board is None else HAS_BOARD)
-        setup = bytes([0 if queue is None else 1, bits]) + b"".join(text(v) for v in (
-            upstream, self.token, self.nonce if queue is None else "", KEY, "run-1", "agent-1", "co-1", "task-1", policy, policy_text, "", "", ""))
-        if queue is None:
+        setup = bytes([0 if http2 else 2 if queue is None else 1, bits]) + b"".join(text(v) for v in (
+            upstream, self.token, self.nonce if http2 else "", KEY, "run-1", "agent-1", "co-1", "task-1", policy, policy_text, "", "", ""))
+        if http2:
             ours, self.channel = socket.socketpair()
             fds = [ours.fileno(), ours.fileno()]
         else:
-            fds = [queue]
+            fds = [] if queue is None else [queue]
         fds += [audit] if audit is not None else []
         fds += [] if shared is None else [shared]
         fds += [] if board is None else [board]
+        fds += [] if listener is None else [listener]
         frame = struct.pack("<IBBBB", len(setup), 1, SETUP, len(fds), 0) + setup
         self.ctl.sendmsg([frame], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
-        if queue is None:
+        if http2:
             ours.close()
         self.expect(CONFINED)
 

@@ -9,6 +9,7 @@ Each test's name carries the cases of the bridge that it shows.
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -359,8 +360,8 @@ class Cases:
                 self.assertNotIn(secret, text)
 
 
-class CasesHttp2(Cases, unittest.TestCase):
-    TRANSPORT = "http2"
+class Streams(Cases):
+    """What only a transport that is a stream does."""
 
     def test_server_sent_events_pass_piece_by_piece(self):
         go = threading.Event()
@@ -383,6 +384,25 @@ class CasesHttp2(Cases, unittest.TestCase):
         self.assertIn(b"data: 2", c.buf)
         c.close()
 
+    def test_S2_09_a_slow_reader_gets_each_answer_once(self):
+        """Its answers have one end each, however often it makes the other side wait (found by fuzz_direct.c)."""
+        blob = os.urandom(1 << 16) * 128
+
+        def in_chunks(handler, call):
+            handler.wfile.write(b"HTTP/1.1 200 X\r\ncontent-type: a/b\r\ntransfer-encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(blob), blob))
+            return True
+        self.b.api.answer = in_chunks
+        c = Client(self.b.port)
+        for _ in range(2):
+            c.send(request("GET", "/api/agents/me", self.b.token))
+            # The upstream is done long before: what is left waits for us.
+            self.assertEqual(c.s.recv(4, socket.MSG_PEEK), b"HTTP")
+            until("all that there is room for", lambda: len(self.b.api.take()) == 1)
+            self.assertEqual(c.answer()[2], blob)
+        self.b.api.answer = api_box.echo
+        c.send(request("GET", "/api/agents/me", self.b.token))
+        self.assertEqual(c.answer()[0], 200)
+        c.close()
 
     def test_C15_three_hundred_megabytes_over_one_channel(self):
         blob = os.urandom(1 << 16) * 128
@@ -394,8 +414,70 @@ class CasesHttp2(Cases, unittest.TestCase):
         self.assertEqual(self.b.helpers(b"airlock-bridge"), [helper])
 
 
+class CasesHttp2(Streams, unittest.TestCase):
+    TRANSPORT = "http2"
+
+
 class CasesQueue(Cases, unittest.TestCase):
     TRANSPORT = "queue"
+
+
+class CasesDirect(Streams, unittest.TestCase):
+    TRANSPORT = "direct"
+
+    def test_H04_H08_what_is_no_request_is_counted_and_told(self):
+        """The bridge itself reads it here: it is a decision like others."""
+        b = Bridge("--transport", "direct")
+        for bad in (b"GET  / HTTP/1.1\r\nhost: x\r\n\r\n", b"GET / HTTP/1.1\r\nhost: x\r\nhost: y\r\n\r\n", b"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\r\n\r\n"):
+            status, headers, _ = b.raw(bad)
+            self.assertEqual((status, headers["x-airlock-bridge"]), (400, "request.malformed"))
+        code, err = b.stop()
+        self.assertEqual(code, 0, err)
+        self.assertIn(b"3 requests, 0 forwarded, 3 refused", err)
+
+    def test_C06_connections_that_ask_nothing_are_held_back(self):
+        """As many as they like; beyond a burst they come at a rate. Who asks something is served all the same."""
+        b = Bridge("--transport", "direct")
+        t = time.monotonic()
+        # Those behind the burst wait for tokens: 100 a second.
+        for _ in range(1150):
+            c = Client(b.port)
+            c.s.shutdown(socket.SHUT_WR)
+            self.assertEqual(c.s.recv(1), b"")
+            c.close()
+        self.assertGreater(time.monotonic() - t, 1)
+        self.assertEqual(b.ask("GET", "/api/agents/me")[0], 200)
+        self.assertEqual(b.stop()[0], 0)
+
+    def test_S2_09_more_clients_than_places(self):
+        """256 connections at once; the others wait to be accepted and have their turn."""
+        b = Bridge("--transport", "direct")
+        cs = [Client(b.port) for _ in range(300)]
+        for c in cs:
+            c.send(request("GET", "/api/agents/me", b.token))
+            self.assertEqual(c.answer()[0], 200)
+            c.close()
+        self.assertEqual(len(b.api.take()), 300)
+        self.assertEqual(b.stop()[0], 0)
+
+    def test_S2_09_a_client_that_does_not_read_is_no_reason_to_wait(self):
+        """Its answer waits where it is, in bounded memory; others are served."""
+        b = Bridge("--transport", "direct")
+        blob = bytes(8 << 20)
+        b.api.answer = lambda h, call: h.send(200, blob, [("content-type", "application/octet-stream")])
+        (helper,) = b.helpers(b"airlock-bridge")
+        cs = [Client(b.port) for _ in range(32)]
+        for c in cs:
+            c.send(request("GET", "/api/agents/me", b.token))
+            self.assertEqual(c.s.recv(4, socket.MSG_PEEK), b"HTTP")
+        b.api.answer = api_box.echo
+        self.assertEqual(b.ask("GET", "/api/agents/me")[0], 200)
+        with open("/proc/%d/status" % helper, encoding="ascii") as f:
+            (peak,) = [int(l.split()[1]) for l in f if l.startswith("VmHWM")]
+        self.assertLess(peak, 32 << 10)
+        for c in cs:
+            c.close()
+        self.assertEqual(b.stop()[0], 0)
 
 
 class Life:
@@ -658,6 +740,7 @@ def memory_has(pid, word):
 class Runs:
     TRANSPORT, MODE = None, None
     PROVIDERS = "native", "local"
+    VICTIMS = b"airlock-bridge",
 
     def setUp(self):
         self.api = api_box.Server()
@@ -726,7 +809,7 @@ class Runs:
             self.assertIsNone(p.poll())
         (launch,) = [c for c in below(p.pid) if look(c, "cmdline").split(b"\0")[0].endswith(b"airlock-launch")]
         inside = until("the command", lambda: [c for c in below(launch) if look(c, "cmdline").startswith(b"cat")]) and below(launch)
-        self.assertTrue(any(look(c, "cmdline").split(b"\0")[0].endswith(b"airlock-gateway") for c in inside))
+        self.assertEqual(any(look(c, "cmdline").split(b"\0")[0].endswith(b"airlock-gateway") for c in inside), b"airlock-gateway" in self.VICTIMS)
         token = [l for c in inside for l in look(c, "environ").split(b"\0") if l.startswith(b"PAPERCLIP_API_KEY=")]
         readable = found = 0
         for c in inside:
@@ -754,7 +837,8 @@ class Runs:
                     self.assertNotIn(KEY.encode(), h.read(), path)
 
     def test_FR_B164_a_killed_bridge_does_not_cost_the_run(self):
-        for victim, said, summary in (b"airlock-bridge", b"up again", b"started again 1 time"), (b"airlock-gateway", b"up again", b"started again 1 time"):
+        for victim in self.VICTIMS:
+            said, summary = b"up again", b"started again 1 time"
             with self.subTest(victim):
                 p = subprocess.Popen([self.host.bin + "/airlock", "run", *self.words, "--", "echo up; cat; echo done > out"],
                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.host.ws,
@@ -771,72 +855,6 @@ class Runs:
                 self.assertIn(summary, err)
                 self.assertEqual(self.host.read("out"), b"done\n")
                 until("no process left", lambda: not self.host.left())
-
-    # Kills whatever listens for it, then asks again until it is heard.
-    KILL = ('''python3 -uc '
-import glob,os,signal,sys,time,urllib.request as u,urllib.error
-def ask():
- r=u.Request(os.environ["PAPERCLIP_API_URL"]+"/api/agents/me",headers={"authorization":"Bearer "+os.environ["PAPERCLIP_API_KEY"]})
- try: return u.urlopen(r,timeout=60).status
- except urllib.error.HTTPError as e: return e.code
- except OSError: return 0
-def gateways():
- for d in glob.glob("/proc/[0-9]*"):
-  try:
-   if open(d+"/cmdline","rb").read().split(b"\\0")[0].endswith(b"airlock-gateway"): yield int(d[6:])
-  except OSError: pass
-print(ask())
-for i in range(int(sys.argv[1])):
- end=time.monotonic()+60
- while time.monotonic()<end and not list(gateways()): time.sleep(.02)
- for p in gateways(): os.kill(p,signal.SIGKILL)
- while ask()!=200:
-  if time.monotonic()>end: sys.exit(3)
-  time.sleep(.02)
-print(ask())
-' ''')
-
-    def test_FR_B164_C10_an_agent_that_kills_the_gateway_gets_another(self):
-        r = self.host.airlock("run", *self.words, "--", self.KILL + "2")
-        self.assertEqual((r.returncode, r.stdout), (0, b"200\n200\n"), r.stderr)
-        self.assertIn(b"the gateway in the sandbox ended", r.stderr)
-        # The second may come before the first was up again.
-        self.assertRegex(r.stderr, rb"started again [12] time")
-        self.assertEqual(len(self.api.take()), 4)
-
-    def test_C10_gateways_that_die_again_and_again_are_not_made_for_ever(self):
-        p = subprocess.Popen([self.host.bin + "/airlock", "run", *self.words, "--", "echo up; cat"],
-                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.host.ws, env=self.host.env)
-        self.addCleanup(p.kill)
-        self.assertEqual(p.stdout.readline(), b"up\n")
-        lost = threading.Event()
-        err = []
-
-        def listen():
-            for line in p.stderr:
-                err.append(line)
-                if b"bridge is lost" in line:
-                    lost.set()
-        t = threading.Thread(target=listen)
-        t.start()
-        end, killed = time.monotonic() + DEADLINE, set()
-        while not lost.is_set():
-            self.assertLess(time.monotonic(), end, err)
-            for c in below(p.pid):
-                if look(c, "cmdline").split(b"\0")[0].endswith(b"airlock-gateway"):
-                    killed.add(c)
-                    try:
-                        os.kill(c, signal.SIGKILL)
-                    except ProcessLookupError:
-                        pass
-            lost.wait(0.02)
-        p.stdin.close()
-        t.join(DEADLINE)
-        self.assertEqual(p.wait(DEADLINE), 0, err)
-        p.stdout.close()
-        p.stderr.close()
-        self.assertLessEqual(len(killed), 7)
-        self.assertIn(b"LOST during the run: the gateway in the sandbox ended", b"".join(err))
 
     def test_B10_a_helper_killed_at_the_end_takes_no_decision_with_it(self):
         """It hangs when the run ends, and is killed; lines are gathered for longer than it had."""
@@ -926,6 +944,76 @@ print(ask())
         self.assertIn(b"no request was made", r.stderr)
 
 
+class GatewayRuns(Runs):
+    VICTIMS = b"airlock-bridge", b"airlock-gateway"
+
+    # Kills whatever listens for it, then asks again until it is heard.
+    KILL = ('''python3 -uc '
+import glob,os,signal,sys,time,urllib.request as u,urllib.error
+def ask():
+ r=u.Request(os.environ["PAPERCLIP_API_URL"]+"/api/agents/me",headers={"authorization":"Bearer "+os.environ["PAPERCLIP_API_KEY"]})
+ try: return u.urlopen(r,timeout=60).status
+ except urllib.error.HTTPError as e: return e.code
+ except OSError: return 0
+def gateways():
+ for d in glob.glob("/proc/[0-9]*"):
+  try:
+   if open(d+"/cmdline","rb").read().split(b"\\0")[0].endswith(b"airlock-gateway"): yield int(d[6:])
+  except OSError: pass
+print(ask())
+for i in range(int(sys.argv[1])):
+ end=time.monotonic()+60
+ while time.monotonic()<end and not list(gateways()): time.sleep(.02)
+ for p in gateways(): os.kill(p,signal.SIGKILL)
+ while ask()!=200:
+  if time.monotonic()>end: sys.exit(3)
+  time.sleep(.02)
+print(ask())
+' ''')
+
+    def test_FR_B164_C10_an_agent_that_kills_the_gateway_gets_another(self):
+        r = self.host.airlock("run", *self.words, "--", self.KILL + "2")
+        self.assertEqual((r.returncode, r.stdout), (0, b"200\n200\n"), r.stderr)
+        self.assertIn(b"the gateway in the sandbox ended", r.stderr)
+        # The second may come before the first was up again.
+        self.assertRegex(r.stderr, rb"started again [12] time")
+        self.assertEqual(len(self.api.take()), 4)
+
+    def test_C10_gateways_that_die_again_and_again_are_not_made_for_ever(self):
+        p = subprocess.Popen([self.host.bin + "/airlock", "run", *self.words, "--", "echo up; cat"],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.host.ws, env=self.host.env)
+        self.addCleanup(p.kill)
+        self.assertEqual(p.stdout.readline(), b"up\n")
+        lost = threading.Event()
+        err = []
+
+        def listen():
+            for line in p.stderr:
+                err.append(line)
+                if b"bridge is lost" in line:
+                    lost.set()
+        t = threading.Thread(target=listen)
+        t.start()
+        end, killed = time.monotonic() + DEADLINE, set()
+        while not lost.is_set():
+            self.assertLess(time.monotonic(), end, err)
+            for c in below(p.pid):
+                if look(c, "cmdline").split(b"\0")[0].endswith(b"airlock-gateway"):
+                    killed.add(c)
+                    try:
+                        os.kill(c, signal.SIGKILL)
+                    except ProcessLookupError:
+                        pass
+            lost.wait(0.02)
+        p.stdin.close()
+        t.join(DEADLINE)
+        self.assertEqual(p.wait(DEADLINE), 0, err)
+        p.stdout.close()
+        p.stderr.close()
+        self.assertLessEqual(len(killed), 7)
+        self.assertIn(b"LOST during the run: the gateway in the sandbox ended", b"".join(err))
+
+
 class LifeHttp2(Life, unittest.TestCase):
     TRANSPORT = "http2"
 
@@ -954,15 +1042,90 @@ class LifeHttp2(Life, unittest.TestCase):
         b.stop()
 
 
+class LifeDirect(LifeHttp2):
+    TRANSPORT = "direct"
+
+    def test_C10_C14_a_killed_helper_is_replaced_and_nothing_is_lost_or_done_twice(self):
+        """What it had accepted is cut, as any server's that dies; what had only connected is served by the next."""
+        b = self.bridge()
+        there = threading.Semaphore(0)
+        b.api.answer = lambda handler, call: there.release() or handler.connection.recv(1) and False
+        post, half, later = Client(b.port), Client(b.port), Client
+        post.send(request("POST", COMMENT, b.token, [JSON], b"{}"))
+        half.send(b"POST %s HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %s\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{"
+                  % (COMMENT.encode(), b.token.encode()))
+        self.assertTrue(there.acquire(timeout=DEADLINE))
+        (helper,) = b.helpers(b"airlock-bridge")
+        os.kill(helper, signal.SIGSTOP)
+        later = Client(b.port)
+        later.send(request("POST", COMMENT, b.token, [JSON], b"later"))
+        b.api.answer = api_box.echo
+        self.kill(b)
+        for c in post, half:
+            with self.assertRaises((EOFError, OSError)):
+                c.answer()
+        self.assertEqual(later.answer()[0], 200)
+        self.assertEqual(b.ask("GET", "/api/agents/me")[0], 200)
+        self.assertEqual([(c["method"], c["body"]) for c in b.api.take()], [("POST", b"{}"), ("POST", b"later"), ("GET", b"")])
+        for c in post, half, later:
+            c.close()
+        code, err = b.stop()
+        self.assertEqual(code, 0, err)
+        self.assertIn(b"is interrupted", err)
+        self.assertIn(b"up again", err)
+        self.assertRegex(err, rb"4 requests, 2 forwarded")
+
+
 class LifeQueue(Life, unittest.TestCase):
     TRANSPORT = "queue"
 
 
-class RunsHttp2(Runs, unittest.TestCase):
+class RunsHttp2(GatewayRuns, unittest.TestCase):
     TRANSPORT, MODE = "http2", "http2_v1"
 
 
-class RunsQueue(Runs, unittest.TestCase):
+class RunsDirect(Runs, unittest.TestCase):
+    TRANSPORT, MODE = "direct", "direct_v1"
+
+    def test_it_is_the_way_of_a_sandbox_with_a_network_of_its_own(self):
+        """And only there; where it is asked for by name and cannot be had, that is said."""
+        words = self.words[:self.words.index("--api-transport")]
+        for net, mode in ("none", b"direct_v1"), ("host", b"http2_v1"):
+            r = self.host.airlock("run", "--net", net, *words, "--", "echo $PAPERCLIP_API_BRIDGE_MODE")
+            self.assertEqual((r.returncode, r.stdout.strip()), (0, mode), r.stderr)
+        r = self.host.airlock("run", "--net", "host", *self.words, "--", "true")
+        self.assertEqual(r.returncode, 125)
+        self.assertIn(b"no network of its own", r.stderr)
+
+    def test_C19_commands_of_a_kept_sandbox_have_a_listener_each_and_leave_none(self):
+        """Two at once, each with its own token; one whose airlock is killed leaves nobody who listens, and its socket is used again."""
+        port = "import os; print(os.environ['PAPERCLIP_API_URL'].rsplit(':', 1)[1], os.environ['PAPERCLIP_API_KEY'])"
+        r = self.host.airlock("run", "--keep", *self.words, "--", 'python3 -c "%s"; %s' % (port, self.SCRIPT))
+        self.assertEqual(r.returncode, 0, r.stderr)
+        run = self.host.rows()[0]["run"]
+        ps = [subprocess.Popen([self.host.bin + "/airlock", "exec", *self.words, run, "--", 'python3 -uc "%s"; cat; ' % port + self.SCRIPT],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.host.ws, env=self.host.env)
+              for _ in range(2)]
+        where = [p.stdout.readline().split() for p in ps]
+        self.assertEqual(len({tuple(w) for w in where}), 2)
+        self.assertNotEqual(where[0][1], where[1][1])
+        for p in ps[1:]:
+            out, err = p.communicate(timeout=DEADLINE)
+            self.assertEqual((p.returncode, json.loads(out)["target"]), (0, "/api/agents/me"), err)
+        ps[0].kill()
+        ps[0].communicate()
+        # Nobody listens there any more, and nobody waits for one that could.
+        gone = "import socket,sys,time\nend=time.monotonic()+60\nwhile time.monotonic()<end:\n try: socket.create_connection((\"127.0.0.1\",%d),60).close()\n " \
+               "except ConnectionRefusedError: sys.exit(0)\n time.sleep(.02)\nsys.exit(3)"
+        for w in where:
+            r = self.host.airlock("exec", run, "--", "python3 -c '%s'" % (gone % int(w[0])))
+            self.assertEqual(r.returncode, 0, r.stderr)
+        for _ in range(20):
+            r = self.host.airlock("exec", *self.words, run, "--", "echo $PAPERCLIP_API_BRIDGE_MODE")
+            self.assertEqual((r.returncode, r.stdout.strip()), (0, b"direct_v1"), r.stderr)
+
+
+class RunsQueue(GatewayRuns, unittest.TestCase):
     TRANSPORT, MODE = "queue", "queue_v2"
 
 

@@ -6,12 +6,14 @@ usage: test_bridge_confined.py DIRECTORY_OF_PROGRAMS INJECT_CALL [TEST...]
 import errno
 import os
 import platform
+import socket
 import subprocess
 import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 import api_box  # noqa: E402
+from bridge_box import READY, Host  # noqa: E402
 from run_box import DEADLINE, until  # noqa: E402
 
 PROGRAMS, INJECT = os.path.realpath(sys.argv[1]), os.path.realpath(sys.argv[2])
@@ -60,6 +62,20 @@ class Confined(unittest.TestCase):
         self.host = c.host
         self.check()
         self.assertEqual(c.outcome(c.open()), 200)
+        self.assertEqual(self.attempt("exec"), "killed")
+
+    def test_B04_F11_a_listening_helper(self):
+        """Accepting is all that it may do besides: its listener was made by somebody else, and it can make no other."""
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+            self.host = Host(PROGRAMS, self.api.url, listener=listener.fileno())
+        self.addCleanup(self.host.close)
+        self.host.expect(READY)
+        self.check()
+        c = api_box.Client(port)
+        self.addCleanup(c.close)
+        c.send(api_box.request("GET", "/api/agents/me", self.host.token))
+        self.assertEqual(c.answer()[0], 200)
         self.assertEqual(self.attempt("exec"), "killed")
 
     def test_B04_F11_a_queue_s_helper(self):

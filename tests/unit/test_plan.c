@@ -215,6 +215,8 @@ static void test_values(void **state)
 	REFUSED(p.uid_host = UINT32_MAX);
 	REFUSED(p.gid_inside = UINT32_MAX);
 	REFUSED(p.net = 2);
+	REFUSED(p.sockets = PLAN_SOCKETS_MAX + 1);
+	REFUSED((p.sockets = 1, p.net = NET_HOST));
 	REFUSED(p.without = 16);
 	REFUSED(p.memory_bytes = PLAN_MEMORY_MIN - 1);
 	REFUSED(p.memory_bytes = UINT64_MAX);
@@ -237,6 +239,9 @@ static void test_values(void **state)
 	REFUSED((p.binds[1] = (struct bind_ro){W("/opt/b"), W("/opt/node")}, p.binds_len = 2));
 #undef REFUSED
 	p = good();
+	p.sockets = PLAN_SOCKETS_MAX;
+	assert_int_equal(plan_check(&p, NULL), 0);
+	p.sockets = 0;
 	p.memory_bytes = PLAN_MEMORY_MIN;
 	p.net = NET_HOST;
 	p.without = WITHOUT_CGROUP | WITHOUT_LANDLOCK | WITHOUT_SECCOMP | WITHOUT_OVERLAY;

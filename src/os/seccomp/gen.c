@@ -427,6 +427,11 @@ int main(void)
 	bridge_lists.nmore = ARRAY_LEN(bridge_queue_allow);
 	if (r == 0)
 		r = profile("bridge_queue_filter", SCMP_ACT_ERRNO(EPERM), &bridge_lists, &bridge);
+	bridge_lists.more = bridge_listener_allow;
+	bridge_lists.nmore = ARRAY_LEN(bridge_listener_allow);
+	if (r == 0)
+		r = profile("bridge_listener_filter", SCMP_ACT_ERRNO(EPERM), &bridge_lists,
+			    &bridge);
 	if (r == 0)
 		r = family_filter("bridge_tcp_filter", AF_INET, AF_INET6);
 	if (r == 0)

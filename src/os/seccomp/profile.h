@@ -406,6 +406,7 @@ static const char *const monitor_allow[] = {
     "recvmsg",
     "sendmsg",
     "accept4",
+    "shutdown",
     "getsockopt",
     "fcntl",
     "pread64",
@@ -456,6 +457,8 @@ static const char *const bridge_allow[] = {
 
 /* Beside these, for the network proxy: it hands ends of pairs into the sandbox. */
 static const char *const proxy_allow[] = {"socketpair"};
+/* With a listening socket that somebody else has made besides; bind and listen stay deadly. */
+static const char *const bridge_listener_allow[] = {"accept4"};
 /* With a file queue besides: names below one directory, which Landlock holds it to. */
 static const char *const bridge_queue_allow[] = {
     "openat",	 "openat2",  "getdents64", "unlinkat",

@@ -41,6 +41,15 @@ static int make_net(struct beside *b)
 	memcpy(r.ifr_name, "lo", sizeof("lo"));
 	if (ioctl(fd, SIOCSIFFLAGS, &r) < 0)
 		return fail(&b->failure, STEP_LOOPBACK, errno, "lo");
+	/*
+	 * Safe because: they are unbound, and go to launch and from there to the sandbox's owner: out of a sandbox in which nothing
+	 * foreign has run yet.
+	 */
+	for (unsigned i = 0; i < b->wants_sockets; i++) {
+		b->socket[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		if (b->socket[i] < 0)
+			return fail(&b->failure, STEP_LOOPBACK, errno, "socket");
+	}
 	if (b->alone)
 		return 0;
 	/* The socket's own namespace, close-on-exec: no path, which the child is busy changing. */
@@ -98,9 +107,12 @@ static int beside_main(void *arg)
 	_exit(detach(b) < 0 ? 1 : 0);
 }
 
-int beside_start(struct beside *b, bool wants_net, void *stack, struct failure *f)
+int beside_start(struct beside *b, const struct plan *p, void *stack, struct failure *f)
 {
-	*b = (struct beside){.wants_net = wants_net, .net = -1, .alone = no_help()};
+	*b = (struct beside){.wants_net = p->net == NET_NONE,
+			     .net = -1,
+			     .wants_sockets = p->sockets,
+			     .alone = no_help()};
 	if (b->alone)
 		return 0;
 	b->made = eventfd(0, EFD_CLOEXEC);
@@ -127,6 +139,33 @@ int beside_enter_net(struct beside *b, struct failure *f)
 	if (b->wants_net && !b->alone && setns(b->net, CLONE_NEWNET) < 0)
 		return fail(f, STEP_NAMESPACES, errno, "network");
 	return 0;
+}
+
+int beside_hand_over(struct beside *b, int sync, struct failure *f)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(sizeof(b->socket))];
+	} u;
+	char word = 0;
+	struct iovec iov = {.iov_base = &word, .iov_len = 1};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = u.buf};
+	size_t n = sizeof(int) * b->wants_sockets;
+	struct cmsghdr *h;
+
+	if (n == 0)
+		return 0;
+	m.msg_controllen = CMSG_SPACE(n);
+	memset(u.buf, 0, m.msg_controllen);
+	h = CMSG_FIRSTHDR(&m);
+	if (!h)
+		return fail(f, STEP_LOOPBACK, EINVAL, "sockets");
+	h->cmsg_level = SOL_SOCKET;
+	h->cmsg_type = SCM_RIGHTS;
+	h->cmsg_len = CMSG_LEN(n);
+	memcpy(CMSG_DATA(h), b->socket, n);
+	/* Close-on-exec: these end with the child's execve. */
+	return sendmsg(sync, &m, MSG_NOSIGNAL) < 0 ? fail(f, STEP_LOOPBACK, errno, "sockets") : 0;
 }
 
 void beside_pivoted(struct beside *b)

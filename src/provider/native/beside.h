@@ -6,6 +6,9 @@
  * memory, descriptors and directories; the child meanwhile builds the tree, then sets its limits and loads its filter.
  * On a machine with more work than processors there is no second task, and the child does all itself.
  * errno is shared as well: no call of the second task is expected to fail.
+ *
+ * Sockets of the namespace, for the bridges of the sandbox's runs (bridge/h1server.h), are made here too, before anything foreign
+ * runs: a socket belongs to the network that it was made in, whoever binds it later and wherever.
  */
 #ifndef AIRLOCK_PROVIDER_NATIVE_BESIDE_H
 #define AIRLOCK_PROVIDER_NATIVE_BESIDE_H
@@ -20,6 +23,8 @@ struct beside {
 	bool alone; /* no second task: the child does it itself */
 	int made, pivoted; /* events; like net close-on-exec, and never closed before */
 	int net;	   /* the namespace */
+	unsigned wants_sockets;
+	int socket[PLAN_SOCKETS_MAX]; /* of that namespace */
 	pid_t pid;
 	struct failure failure; /* the second task's */
 };
@@ -28,9 +33,11 @@ struct beside {
  * stack: top of one for the second task, in memory that lives as long as the child. Must be called while the descriptors
  * up to GUEST_FD_UPPER are taken. This and what follows: 0, or -1 and f filled.
  */
-int beside_start(struct beside *b, bool wants_net, void *stack, struct failure *f);
+int beside_start(struct beside *b, const struct plan *p, void *stack, struct failure *f);
 /* Waits for the namespace and enters it. */
 int beside_enter_net(struct beside *b, struct failure *f);
+/* Then: its sockets go to launch, which waits at the other end of sync. */
+int beside_hand_over(struct beside *b, int sync, struct failure *f);
 /* The old root lies over the current directory, which stays where it is: detach it. */
 void beside_pivoted(struct beside *b);
 /* Waits until the second task is gone; fails unless it has done all. */

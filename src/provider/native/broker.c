@@ -25,7 +25,7 @@
 #define SEND_WAIT_MS 1000     /* a peer that reads nothing for so long is given up */
 #define SHUTDOWN_WAIT_MS 1500 /* asked to end; then killed */
 
-static int64_t send_deadline(void)
+int64_t broker_send_deadline(void)
 {
 	return clock_mono_ns() + SEND_WAIT_MS * NS_PER_MS;
 }
@@ -44,8 +44,8 @@ void broker_to_guest(struct broker *b, uint8_t type, const struct buf *p, const 
 	if (b->killed)
 		return;
 	/* Half a frame may be out: there is no way on with a guest that does not read. */
-	if (p->err ||
-	    chan_send(&b->l->guest, type, p->data, p->len, fds, n, send_deadline(), NULL) < 0)
+	if (p->err || chan_send(&b->l->guest, type, p->data, p->len, fds, n, broker_send_deadline(),
+				NULL) < 0)
 		broker_kill(b);
 }
 
@@ -75,6 +75,13 @@ void broker_drop(struct broker *b, int i)
 		(void)gm_signal_put(&p, &(struct gm_signal){.id = job->id, .signo = SIGKILL});
 		broker_to_guest(b, GM_SIGNAL, &p, NULL, 0);
 	}
+	/* What its bridges listened on is another's to have: nobody inside is to wait there for one that has gone. */
+	for (unsigned k = 0; k < b->l->sockets; k++) {
+		if (b->socket_of[k] != i + 1)
+			continue;
+		(void)shutdown(b->l->socket[k], SHUT_RDWR);
+		b->socket_of[k] = 0;
+	}
 	/* FR-B164: the owner's end of the socket is the life line, whatever ended the owner. */
 	if (i == OWNER && !b->l->plan.keep)
 		broker_kill(b);
@@ -84,8 +91,8 @@ void broker_to_client(struct broker *b, int i, uint8_t type, const struct buf *p
 {
 	if (i < 0 || b->clients[i].ch.fd < 0)
 		return;
-	if (p->err ||
-	    chan_send(&b->clients[i].ch, type, p->data, p->len, NULL, 0, send_deadline(), NULL) < 0)
+	if (p->err || chan_send(&b->clients[i].ch, type, p->data, p->len, NULL, 0,
+				broker_send_deadline(), NULL) < 0)
 		broker_drop(b, i);
 }
 
@@ -108,7 +115,7 @@ void broker_tell_ready(struct broker *b, int i)
 	(void)buf_u32(&p, limits);
 	/* The pidfd lets the client see for itself that the sandbox has ended. */
 	if (p.err || chan_send(&b->clients[i].ch, GM_READY, p.data, p.len, &b->l->pidfd, 1,
-			       send_deadline(), NULL) < 0)
+			       broker_send_deadline(), NULL) < 0)
 		broker_drop(b, i);
 }
 

@@ -38,12 +38,15 @@ struct broker {
 	uint32_t next_id, oom_told;
 	bool guest_ready;
 	bool asked, killed;
-	int64_t kill_ns; /* INT64_MAX: no deadline */
+	int64_t kill_ns;		 /* INT64_MAX: no deadline */
+	int socket_of[PLAN_SOCKETS_MAX]; /* whose the launch's socket is: client + 1; 0: nobody's */
 	/* Last: a start touches the beginning of each. */
 	struct client clients[CLIENTS_MAX];
 	struct job jobs[JOBS_MAX];
 };
 
+/* Of one frame to either side. */
+int64_t broker_send_deadline(void);
 /* One frame to the guest; one that does not read is killed. */
 void broker_to_guest(struct broker *b, uint8_t type, const struct buf *p, const int *fds, size_t n);
 /* One frame to a client, if it is still there (index -1: it is not); one that does not read is dropped. */

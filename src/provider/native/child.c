@@ -203,8 +203,8 @@ static int become_sandbox(struct child *c, struct beside *b, int *sync, struct f
 		return fail(f, STEP_NAMESPACES, errno, "parent death signal");
 	if (orphaned(c->sync))
 		_exit(1);
-	if (beside_enter_net(b, f) < 0 || limits(c->plan, f) < 0 || arrange_fds(c, sync, f) < 0 ||
-	    give_up(c->plan, f) < 0)
+	if (beside_enter_net(b, f) < 0 || beside_hand_over(b, c->sync, f) < 0 ||
+	    limits(c->plan, f) < 0 || arrange_fds(c, sync, f) < 0 || give_up(c->plan, f) < 0)
 		return -1;
 	return beside_end(b, f) < 0 ? -1 : image_prove(c->image, f);
 }
@@ -218,7 +218,7 @@ int child_main(void *arg)
 	struct beside b;
 	int sync = c->sync, r;
 
-	r = beside_start(&b, c->plan->net == NET_NONE, c->stack_beside, &f);
+	r = beside_start(&b, c->plan, c->stack_beside, &f);
 	/* Its own copy of launch's end would hide launch's death from it. */
 	(void)close(c->peer);
 	if (r < 0 || become_sandbox(c, &b, &sync, &f) < 0)

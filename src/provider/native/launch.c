@@ -93,18 +93,40 @@ static void set_time_limit(int sync)
 	(void)setsockopt(sync, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
 }
 
-/* Until the child has become the guest (end of stream) or says why not. */
-static int await_exec(int sync, struct failure *f)
+/* One message of the child's: a failure, or the sandbox's sockets. */
+static ssize_t hear_child(struct launch *l, int sync, struct failure *f)
 {
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(sizeof(l->socket))];
+	} u;
 	struct iovec iov = {.iov_base = f, .iov_len = sizeof(*f)};
-	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+	struct msghdr m = {.msg_iov = &iov,
+			   .msg_iovlen = 1,
+			   .msg_control = u.buf,
+			   .msg_controllen = sizeof(u.buf)};
+	ssize_t n = recvmsg(sync, &m, MSG_CMSG_CLOEXEC);
+	struct cmsghdr *h = n > 0 ? CMSG_FIRSTHDR(&m) : NULL;
+
+	if (h && h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS && !l->sockets) {
+		l->sockets = (unsigned)((h->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+		memcpy(l->socket, CMSG_DATA(h), sizeof(int) * l->sockets);
+	}
+	return n;
+}
+
+/* Until the child has become the guest (end of stream) or says why not. */
+static int await_exec(struct launch *l, int sync, struct failure *f)
+{
 	ssize_t n;
 
 	do {
-		n = recvmsg(sync, &m, 0);
-	} while (n < 0 && errno == EINTR);
-	if (n == 0)
+		n = hear_child(l, sync, f);
+	} while (n == 1 || (n < 0 && errno == EINTR));
+	if (n == 0) {
+		*f = (struct failure){0};
 		return 0;
+	}
 	if (n == sizeof(*f))
 		return -1;
 	return fail(f, STEP_EXEC, n < 0 && errno == EAGAIN ? ETIMEDOUT : EPROTO, "set-up");
@@ -270,7 +292,7 @@ static int run_child(struct launch *l, struct image *im, struct err *e)
 	r = confine(e);
 	if (r < 0)
 		return r;
-	return await_exec(sync, f) < 0 ? failed(l, e) : 0;
+	return await_exec(l, sync, f) < 0 ? failed(l, e) : 0;
 }
 
 static bool setgroups_denied(void)

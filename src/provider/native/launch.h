@@ -26,7 +26,9 @@ struct launch {
 	int listen_fd;	   /* -1: not kept */
 	int pidfd;	   /* of the guest */
 	pid_t pid;
-	int landlock; /* ABI in force, 0: none */
+	int landlock;		      /* ABI in force, 0: none */
+	int socket[PLAN_SOCKETS_MAX]; /* of the sandbox's network; owned */
+	unsigned sockets;
 	struct cgroup cgroup;
 	struct failure failure; /* of the start; step STEP_NONE: none, or told in words */
 	struct image *image;	/* owned; until launch_settle */

@@ -1,0 +1,42 @@
+#include "os/listen.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+int listen_socket(void)
+{
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	return fd < 0 ? -errno : fd;
+}
+
+void listen_end(int fd)
+{
+	const struct sockaddr none = {.sa_family = AF_UNSPEC};
+
+	/*
+	 * A TCP quirk: this is the one call that leaves a socket as it was made, in whatever state. shutdown() of one that does not
+	 * listen would be inherited by each connection that it accepts later.
+	 */
+	(void)connect(fd, &none, sizeof(none));
+}
+
+int listen_on(int fd, const char *host, uint16_t port, uint16_t *ret_port)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port)};
+	socklen_t len = sizeof(a);
+	int on = 1;
+
+	if (inet_pton(AF_INET, host, &a.sin_addr) != 1)
+		return -EINVAL;
+	listen_end(fd);
+	/* A port that somebody who listened before has just left is free. */
+	(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, LISTEN_BACKLOG) < 0 ||
+	    getsockname(fd, (struct sockaddr *)&a, &len) < 0)
+		return -errno;
+	*ret_port = ntohs(a.sin_port);
+	return 0;
+}
