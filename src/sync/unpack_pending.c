@@ -172,6 +172,13 @@ static int load_list(struct unpack *u, int fd, int from_dir, struct err *e)
 			return err_set(e, ERR_INVALID,
 				       "pending/ of the run is damaged: %s is not what was kept",
 				       c.path);
+		if ((r == -EPERM || r == -EOPNOTSUPP) &&
+		    (c.kind == MK_LINK || c.flags & CH_HARDLINK))
+			return err_set(
+			    e, ERR_UNAVAILABLE,
+			    "%s came as a link, and the file system of the workspace has none: "
+			    "apply the other paths by name",
+			    c.path);
 		if (r < 0)
 			return err_sys(e, -r, "stage %s from pending/", c.path);
 	}

@@ -215,6 +215,15 @@ class Apply(FaultBox):
             copy_tree(os.path.join(self.kept, "pending"), os.path.join(self.run_dir, "pending"))
         return cmd
 
+    def test_S1_07_apply_of_a_link_where_there_are_none(self):
+        self.fresh()
+        res = self.go(*self.fault("symlinkat:1=EPERM+"))
+        self.assertTrue(self.hits())
+        self.assertLess(res["ret"], 0)
+        self.assertRegex(res["text"], "came as a link.*apply the other paths.*nothing was changed")
+        self.assertTrue(flat(tree(self.root)) == self.old)
+        self.assert_clean()
+
     def test_S1_07_apply_killed(self):
         points = self.kill_points(self.calls(), some(12))
         self.sweep(points, len(points) * 9 // 10)
