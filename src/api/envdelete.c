@@ -58,9 +58,6 @@ static json_t *reason_list(unsigned bits)
 
 static int put_holder(void *arg, const struct envlease_row *l)
 {
-	if (strcmp(l->policy, "reuse_by_environment") != 0 ||
-	    (l->status != EL_ACTIVE && l->status != EL_RELEASED && l->status != EL_RETAINED))
-		return 0;
 	return json_array_append_new(
 	    arg, json_pack("{s:s,s:s?,s:n,s:s?,s:n,s:n}", "leaseId", l->id, "executionWorkspaceId",
 			   l->workspace_id[0] ? l->workspace_id : NULL, "executionWorkspaceName",
@@ -71,7 +68,7 @@ static int put_holder(void *arg, const struct envlease_row *l)
 int h_env_blast(struct call *c)
 {
 	_cleanup_environment_ struct environment_row row;
-	struct envlease_filter f = {.limit = 1000};
+	struct envlease_filter f = {.reusable = true, .limit = 1000};
 	json_t *holders = json_array();
 	struct environment_blast b;
 	struct err e = ERR_INIT;

@@ -46,6 +46,13 @@ int env_company(struct call *c, const char *env_id, char ret[UUID_LEN + 1])
 	}
 	if (env_id)
 		r = binding_company(c->api->db, env_id, ret, &several, &e);
+	/* Not the actor's own instead: those whose secrets it uses are asked for by name. */
+	if (r == 0 && several)
+		return (void)reply_error(
+			   c, 409,
+			   "The environment's secrets belong to several companies: give "
+			   "companyId."),
+		       1;
 	if (r == 0 && !ret[0] && c->actor.companies_len == 1)
 		memcpy(ret, c->actor.companies[0].id, UUID_LEN + 1);
 	if (r == 0 && !ret[0])

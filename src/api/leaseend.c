@@ -116,12 +116,13 @@ static int collect_dead(void *arg, const struct envlease_row *l)
 	return collect(arg, l);
 }
 
-/* An active lease whose time is over, or whose sandbox is gone: expired, or ended. */
-static int sweep_active(struct job_ctx *x, struct envlease_row *l, struct err *e)
+/* A lease that is in use or kept, whose time is over or (in use) whose sandbox is gone: expired, or ended. */
+static int sweep_live(struct job_ctx *x, struct envlease_row *l, struct err *e)
 {
 	const char *why = l->expires_ns && l->expires_ns <= clock_real_ns() ? "lease_expired"
-			  : l->monitor.pid && !proc_alive(&l->monitor)	    ? "not_found"
-									    : NULL;
+			  : l->status == EL_ACTIVE && l->monitor.pid && !proc_alive(&l->monitor)
+			      ? "not_found"
+			      : NULL;
 	int r;
 
 	/* Neither any more: somebody was here since it was listed. */
@@ -145,10 +146,8 @@ static int sweep_one(struct job_ctx *x, const char *id)
 
 	if (r < 0)
 		return r;
-	if (l.status == EL_ACTIVE)
-		return sweep_active(x, &l, &e);
 	if (l.status != EL_PENDING)
-		return lease_let_go(x->db, &l, &e) < 0 ? -EIO : -EBUSY;
+		return sweep_live(x, &l, &e);
 	/* Counted before the try: one that kills its job is not tried for ever. */
 	from = l;
 	l.attempts++;

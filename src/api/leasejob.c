@@ -222,7 +222,11 @@ json_t *job_resume(struct job_ctx *x, const json_t *request)
 	if (r < 0)
 		return job_failed(&e);
 	was = l;
-	r = bring_up(x, &l, true, &started, &e);
+	/* The daemon has looked; a job may have waited since. */
+	if (l.expires_ns && l.expires_ns <= clock_real_ns())
+		r = err_set(&e, ERR_CONFLICT, "lease %s: its time is over", l.id);
+	if (r == 0)
+		r = bring_up(x, &l, true, &started, &e);
 	if (r == 0) {
 		l.used_ns = clock_real_ns();
 		l.released_ns = 0;
@@ -251,17 +255,19 @@ json_t *job_release(struct job_ctx *x, const json_t *request)
 	const struct lease_want want = {to, why};
 	_cleanup_envlease_ struct envlease_row l = {0};
 	struct err e = ERR_INIT;
-	bool reusable, keep;
+	bool reusable, keep, gone, expired;
 	int r =
 	    lease_take(x, json_string_value(json_object_get(request, "leaseId")), &want, &l, &e);
 
 	if (r < 0 || !how)
 		return job_failed(&e);
 	reusable = strcmp(l.policy, "reuse_by_environment") == 0;
-	keep = reusable && strcmp(how, "keep_running") == 0;
+	expired = l.expires_ns && l.expires_ns <= clock_real_ns();
+	gone = !reusable || expired || strcmp(how, "destroy") == 0;
+	keep = reusable && !expired && strcmp(how, "keep_running") == 0;
 	l.used_ns = clock_real_ns();
 	if (!keep)
-		r = lease_stop(x, &l, !reusable || strcmp(how, "destroy") == 0, &e);
+		r = lease_stop(x, &l, gone, &e);
 	if (r < 0) {
 		(void)fprintf(stderr, "airlockd: lease %s: %s\n", l.id, e.text);
 		l.released_ns = clock_real_ns();
@@ -278,9 +284,15 @@ json_t *job_release(struct job_ctx *x, const json_t *request)
 	l.monitor = (struct proc_id){0};
 	l.released_ns = clock_real_ns();
 	/* A stopped reusable lease is released whatever the run came to: it can be used again. */
-	if (reusable && strcmp(how, "stop_and_retain") == 0) {
+	if (reusable && !gone && strcmp(how, "stop_and_retain") == 0) {
 		to = EL_RELEASED;
 		why = MOVED_RELEASED;
+	}
+	/* Nothing is left to be resumed, and nothing that would keep its environment from being deleted. */
+	if (reusable && gone && to == EL_RELEASED) {
+		to = EL_EXPIRED;
+		why = MOVED_RUN_CANCELLED;
+		set(l.reason, sizeof(l.reason), expired ? "lease_expired" : "lease_destroyed");
 	}
 	if (to == EL_FAILED)
 		set(l.reason, sizeof(l.reason), "adapter_or_run_failure");

@@ -248,10 +248,12 @@ int lease_capacity(struct call *c)
 		       1;
 	if (envlease_counts(c->api->db, n, &e) < 0)
 		return (void)reply_failed(c, &e), 1;
-	if (n[EL_ACTIVE] + n[EL_RETAINED] + n[EL_PENDING] < API_LEASES_MAX)
+	/* Those that are stopped and kept too: their storage is there, and resuming them asks for no place. */
+	if (n[EL_ACTIVE] + n[EL_RETAINED] + n[EL_PENDING] + n[EL_RELEASED] < API_LEASES_MAX)
 		return 0;
 	return (void)reply_errorf(
-		   c, 409, "%d leases are active, retained or to be cleaned up; release some first",
+		   c, 409,
+		   "%d leases are active, kept for later or to be cleaned up; destroy some first",
 		   API_LEASES_MAX),
 	       1;
 }
@@ -346,6 +348,53 @@ static int refuse_state(struct call *c, const struct envlease_row *l, const char
 			    envlease_status_name(l->status), verb);
 }
 
+static bool same_bounds(const json_t *a, const json_t *b)
+{
+	static const char *const numbers[] = {"memoryBytes", "pids", "cpuMillis"};
+	const char *x = json_string_value(json_object_get(a, "network")),
+		   *y = json_string_value(json_object_get(b, "network"));
+	bool same = strcmp(x ? x : "none", y ? y : "none") == 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+		same &= json_integer_value(json_object_get(a, numbers[i])) ==
+			json_integer_value(json_object_get(b, numbers[i]));
+	return same;
+}
+
+/*
+ * A sandbox that starts again gets what it was made with, also its image. Network and limits of an environment are its operator's
+ * word for what runs there from now on: where they differ it does not start.
+ */
+static int resumable(struct call *c, const struct envlease_row *l)
+{
+	_cleanup_environment_ struct environment_row row = {0};
+	struct err e = ERR_INIT;
+	json_t *made, *now;
+	bool same;
+	int r = l->environment_id[0] ? environment_get(c->api->db, l->environment_id, &row, &e) : 0;
+
+	if (r < 0)
+		return (void)reply_failed(c, &e), 1;
+	if (r == 0)
+		return (void)reply_error(c, 409, "The environment of this lease is gone."), 1;
+	if (strcmp(row.status, "active") != 0)
+		return (void)reply_errorf(c, 409, "Environment \"%s\" is not active.", row.name), 1;
+	if (l->expires_ns && l->expires_ns <= clock_real_ns())
+		return (void)reply_error(c, 409, "The lease's time is over: it is being ended."), 1;
+	made = lease_config(l);
+	now = json_loads(row.config, 0, NULL);
+	same = same_bounds(made, now);
+	json_decref(made);
+	json_decref(now);
+	if (!same)
+		(void)reply_coded(
+		    c, 409, "lease_fingerprint_mismatch",
+		    "Network or limits of the environment were changed since this lease was "
+		    "acquired: destroy it, and acquire another.",
+		    NULL);
+	return !same;
+}
+
 int h_lease_resume(struct call *c)
 {
 	_cleanup_envlease_ struct envlease_row l;
@@ -357,6 +406,8 @@ int h_lease_resume(struct call *c)
 		return reply_error(c, 409, "Only a reusable lease can be resumed.");
 	if (!lease_may_move(l.status, EL_ACTIVE, MOVED_RESUMED))
 		return refuse_state(c, &l, "resumed");
+	if (resumable(c, &l))
+		return 0;
 	memcpy(w.id, l.id, sizeof(w.id));
 	return later(c, &w, json_pack("{s:s,s:s}", "op", "resume", "leaseId", l.id));
 }
@@ -429,8 +480,7 @@ static int collect(void *arg, const struct envlease_row *l)
 	struct claim *k = arg;
 	bool held = l->status == EL_ACTIVE && l->run_id[0];
 
-	if (strcmp(l->policy, "reuse_by_environment") == 0 && !held &&
-	    lease_may_move(l->status, EL_PENDING, MOVED_DELETE_CLAIMED))
+	if (!held && lease_may_move(l->status, EL_PENDING, MOVED_DELETE_CLAIMED))
 		(void)json_array_append_new(k->ids, json_string(l->id));
 	return 0;
 }
@@ -438,7 +488,7 @@ static int collect(void *arg, const struct envlease_row *l)
 int lease_destroy_reusable(struct call *c, const char *env_id,
 			   void (*next)(struct call *c, int64_t n))
 {
-	struct envlease_filter f = {.environment_id = env_id, .limit = API_LEASES_MAX};
+	struct envlease_filter f = {.environment_id = env_id, .reusable = true, .limit = -1};
 	struct claim k = {c, json_array()};
 	struct wait w = {.next = next};
 	struct err e = ERR_INIT;

@@ -91,17 +91,6 @@ static void put_target(const char *config, char *out, size_t n)
 	json_decref(j);
 }
 
-/* True: bound to that company, or to none. */
-static int allowed(struct db *db, const char *env_id, const char *company, bool *ret, struct err *e)
-{
-	char bound[UUID_LEN + 1];
-	bool several = false;
-	int r = binding_company(db, env_id, bound, &several, e);
-
-	*ret = several || !bound[0] || strcmp(bound, company) == 0;
-	return r;
-}
-
 /* --- a probe ------------------------------------------------------------------------------ */
 
 static int fill(struct db *db, const struct environment_row *row, const char *company,
@@ -121,7 +110,7 @@ int qualify_begin(struct call *c, const struct environment_row *row, const char 
 {
 	struct err e = ERR_INIT;
 	bool ok = false;
-	int r = allowed(c->api->db, row->id, company, &ok, &e);
+	int r = binding_allows(c->api->db, row->id, company, &ok, &e);
 
 	*t = (struct qualify_ticket){0};
 	if (r == 0 && !ok) {
@@ -158,7 +147,7 @@ static int unchanged(struct api *a, const struct qualify_ticket *t, struct err *
 		return 0;
 	r = secret_print(a->db, row.env_vars, print, e);
 	if (r == 0)
-		r = allowed(a->db, t->env_id, t->company, &ok, e);
+		r = binding_allows(a->db, t->env_id, t->company, &ok, e);
 	return r < 0 ? r : ok && strcmp(print, t->secret_print) == 0;
 }
 
@@ -254,7 +243,7 @@ static enum qualification judge(struct call *c, const struct environment_row *ro
 			       "state")[0] != '\0';
 	enum qualification q = QUALIFICATION_COUNT;
 
-	if (allowed(db, row->id, company, &now.company_allowed, e) == 0 &&
+	if (binding_allows(db, row->id, company, &now.company_allowed, e) == 0 &&
 	    fill(db, row, company, &t, e) == 0) {
 		now.bound = (struct qualification_bound){.company = t.company,
 							 .environment = row->id,

@@ -50,8 +50,6 @@ static int company_rm(struct operator_place *p, char **names, const struct opera
 	int r = company_find(p->db, names[0], &c, e);
 
 	(void)o;
-	if (r == 0)
-		r = company_idle(p->db, c.id, e);
 	return r < 0 ? r : company_remove(p->db, c.id, e);
 }
 

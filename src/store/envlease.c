@@ -144,6 +144,9 @@ int envlease_move(struct db *s, struct envlease_row *l, const struct envlease_ro
 	    (int64_t)from->owner.pid, (int64_t)from->owner.start, opt(l->run_id), l->monitor.boot);
 }
 
+/* Its storage is kept, for whoever resumes it. */
+#define REUSABLE "(policy='reuse_by_environment' AND status IN ('active','released','retained'))"
+
 static int walk(struct sql *q, int r, int (*cb)(void *arg, const struct envlease_row *l), void *arg,
 		struct err *e)
 {
@@ -163,6 +166,13 @@ int envlease_each(struct db *s, const struct envlease_filter *f,
 	_cleanup_sql_ struct sql q = {0};
 	int r;
 
+	if (f->reusable) {
+		r = sql_prepare(s, &q, "list leases", e,
+				"SELECT " COLUMNS " FROM env_leases WHERE environment_id=?1"
+				" AND " REUSABLE " ORDER BY used_ns DESC, created_ns DESC LIMIT ?2",
+				"si", f->environment_id, f->limit);
+		return walk(&q, r, cb, arg, e);
+	}
 	/* Two statements: with one the index on the environment could not be used. */
 	if (f->environment_id)
 		r = sql_prepare(
@@ -188,12 +198,13 @@ int envlease_due(struct db *s, int64_t pending_before_ns, int64_t now_ns, int64_
 		 struct err *e)
 {
 	_cleanup_sql_ struct sql q = {0};
-	int r = sql_prepare(
-	    s, &q, "list leases to clean up", e,
-	    "SELECT " COLUMNS " FROM env_leases WHERE (status='pending_cleanup' AND attempts<?3"
-	    " AND updated_ns<=?1) OR (status='active' AND expires_ns>0 AND expires_ns<=?2)"
-	    " ORDER BY updated_ns LIMIT ?4",
-	    "iiii", pending_before_ns, now_ns, attempts_max, limit);
+	int r = sql_prepare(s, &q, "list leases to clean up", e,
+			    "SELECT " COLUMNS
+			    " FROM env_leases WHERE (status='pending_cleanup' AND attempts<?3"
+			    " AND updated_ns<=?1) OR ((status='active' OR " REUSABLE
+			    ") AND expires_ns>0 AND expires_ns<=?2)"
+			    " ORDER BY updated_ns LIMIT ?4",
+			    "iiii", pending_before_ns, now_ns, attempts_max, limit);
 
 	return walk(&q, r, cb, arg, e);
 }
@@ -201,8 +212,11 @@ int envlease_due(struct db *s, int64_t pending_before_ns, int64_t now_ns, int64_
 int envlease_counts(struct db *s, int64_t ret[EL_STATUS_COUNT], struct err *e)
 {
 	_cleanup_sql_ struct sql q = {0};
-	int r = sql_prepare(s, &q, "count leases", e,
-			    "SELECT status, count(*) FROM env_leases GROUP BY status", "");
+	int r = sql_prepare(
+	    s, &q, "count leases", e,
+	    "SELECT status, count(*) FROM env_leases WHERE status<>'released' OR " REUSABLE
+	    " GROUP BY status",
+	    "");
 
 	memset(ret, 0, sizeof(int64_t) * EL_STATUS_COUNT);
 	while (r >= 0 && (r = sql_step(&q, e)) > 0) {

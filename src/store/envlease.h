@@ -66,16 +66,18 @@ struct envlease_filter {
 	const char *environment_id; /* NULL: any */
 	const char *user_id; /* only of companies of which this user is a member; NULL: any */
 	const char *status;
+	bool
+	    reusable; /* only those of an environment that can be used again or are in use; not with user_id or status */
 	int64_t limit, offset;
 };
 /* Last used first. The row is the callback's for the call only. */
 int envlease_each(struct db *s, const struct envlease_filter *f,
 		  int (*cb)(void *arg, const struct envlease_row *l), void *arg, struct err *e);
-/* The sweep's: pending_cleanup rows with attempts left, and active ones whose time is over; oldest first. */
+/* The sweep's: pending_cleanup rows with attempts left, and active or kept ones whose time is over; oldest first. */
 int envlease_due(struct db *s, int64_t pending_before_ns, int64_t now_ns, int64_t attempts_max,
 		 int64_t limit, int (*cb)(void *arg, const struct envlease_row *l), void *arg,
 		 struct err *e);
-/* How many rows of each status there are. */
+/* How many rows of each status there are; of released ones only those whose storage is kept. */
 int envlease_counts(struct db *s, int64_t ret[EL_STATUS_COUNT], struct err *e);
 
 #endif

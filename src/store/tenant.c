@@ -111,7 +111,7 @@ int company_only(struct db *s, char ret[UUID_LEN + 1], struct err *e)
 
 int company_idle(struct db *s, const char *id, struct err *e)
 {
-	int64_t n;
+	int64_t n, runs = 0;
 	int r =
 	    sql_number(s, "count leases", &n, e,
 		       "SELECT count(*) FROM env_leases WHERE company_id=?1 AND"
@@ -119,8 +119,18 @@ int company_idle(struct db *s, const char *id, struct err *e)
 		       " AND policy='reuse_by_environment'))",
 		       "s", id);
 
+	/* Their rows go with the company, and what they do would go on: with nobody to cancel it. */
+	if (r >= 0)
+		r = sql_number(s, "count runs", &runs, e,
+			       "SELECT count(*) FROM env_runs WHERE company_id=?1 AND"
+			       " status IN ('queued','running')",
+			       "s", id);
 	if (r < 0)
 		return r;
+	if (runs)
+		return err_set(e, ERR_CONFLICT,
+			       "the company has %lld runs that are not over: cancel them first",
+			       (long long)runs);
 	return n ? err_set(e, ERR_CONFLICT,
 			   "the company has %lld leases that are not over: destroy them first",
 			   (long long)n)
@@ -129,9 +139,16 @@ int company_idle(struct db *s, const char *id, struct err *e)
 
 int company_remove(struct db *s, const char *id, struct err *e)
 {
-	int r = sql_change(s, "remove company", e, "DELETE FROM companies WHERE id=?1", "s", id);
+	int r = sql_begin(s, e);
 
-	return r < 0 ? r : 0;
+	if (r < 0)
+		return r;
+	/* Looked at and removed at once: what begins in between would be removed too. */
+	r = company_idle(s, id, e);
+	if (r == 0)
+		r = sql_change(s, "remove company", e, "DELETE FROM companies WHERE id=?1", "s",
+			       id);
+	return sql_end(s, r < 0 ? r : 0, e);
 }
 
 int company_each(struct db *s, int (*cb)(void *arg, const struct company_row *c), void *arg,

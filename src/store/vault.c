@@ -261,6 +261,24 @@ int binding_company(struct db *s, const char *target_id, char ret[UUID_LEN + 1],
 	return r < 0 ? r : 0;
 }
 
+int binding_allows(struct db *s, const char *target_id, const char *company_id, bool *ret,
+		   struct err *e)
+{
+	int64_t all = 0, own = 0;
+	int r = sql_number(s, "read bindings", &all, e,
+			   "SELECT count(*) FROM secret_bindings"
+			   " WHERE target_type='environment' AND target_id=?1",
+			   "s", target_id);
+
+	if (r >= 0)
+		r = sql_number(s, "read bindings", &own, e,
+			       "SELECT count(*) FROM secret_bindings WHERE"
+			       " target_type='environment' AND target_id=?1 AND company_id=?2",
+			       "ss", target_id, company_id);
+	*ret = r >= 0 && (!all || own);
+	return r < 0 ? r : 0;
+}
+
 int secret_event_add(struct db *s, const struct secret_event *v, struct err *e)
 {
 	int r = sql_change(

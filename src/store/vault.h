@@ -64,6 +64,9 @@ int binding_each(struct db *s, const char *target_id,
 /* The only company whose secrets the target's bindings use; "" when none or several. *ret_several. */
 int binding_company(struct db *s, const char *target_id, char ret[UUID_LEN + 1], bool *ret_several,
 		    struct err *e);
+/* *ret: the company has one of the target's bindings, or nobody has any. */
+int binding_allows(struct db *s, const char *target_id, const char *company_id, bool *ret,
+		   struct err *e);
 
 struct secret_event {
 	const char *company_id, *secret_id, *consumer, *actor, *path, *version, *outcome,

@@ -17,6 +17,7 @@ import tarfile
 import threading
 import time
 import unittest
+import uuid
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 import verdicts  # noqa: E402
@@ -230,6 +231,94 @@ class Leases(Case):
         d.stop()
         d.start()  # the first sweep is at the start
         wait_for("the sweep", lambda: self.state(lease) == ("expired", "success", "lease_expired"))
+        self.assertNotIn(lease["providerLeaseId"], storage())
+
+    def test_time_of_a_kept_lease_is_over(self):
+        """Kept warm or stopped, it is not resumed any more and goes with the next sweep; a release then destroys."""
+        env = f.make("l-ttl-kept", "sandbox", NATIVE)
+        kept = [self.acquire(env, leasePolicy="reuse_by_environment", ttlSeconds=60) for _ in range(3)]
+        self.assertEqual(self.post(kept[0], "release", {"disposition": "keep_running"}).json["status"], "retained")
+        self.assertEqual(self.post(kept[1], "release", {"disposition": "stop_and_retain"}).json["status"], "released")
+        con = db()
+        con.execute("update env_leases set expires_ns=1 where environment_id=?", (env["id"],))
+        con.commit()
+        r = self.post(kept[2], "release", {"disposition": "keep_running"})
+        self.assertEqual((r.json["status"], r.json["failureReason"]), ("expired", "lease_expired"))
+        for lease in kept:
+            self.assertEqual(self.post(lease, "resume").status, 409)
+        d.stop()
+        d.start()  # the first sweep is at the start
+        for lease in kept:
+            wait_for("the sweep", lambda: self.state(lease) == ("expired", "success", "lease_expired"))  # pylint: disable=cell-var-from-loop
+            self.assertNotIn(lease["providerLeaseId"], storage())
+
+    def test_company_with_open_runs_stays(self):
+        """A company's rows go with it, and a run without a row can be cancelled by nobody; leases that are not over likewise."""
+        company = d.cli("company", "add", "C to go")
+        con = db()
+        con.execute("insert into env_runs(id,company_id,root,path,command,review,timeout_s,status,created_ns) values(?,?,'r','','true',0,1,'queued',1)",
+                    (str(uuid.uuid4()), company.split()[0]))
+        con.commit()
+        r = d.cli("company", "rm", "C to go", ok=False)
+        self.assertNotEqual(r.returncode, 0)
+        self.assertIn("runs that are not over", r.stderr)
+        con.execute("update env_runs set status='cancelled' where company_id=?", (company.split()[0],))
+        con.commit()
+        d.cli("company", "rm", "C to go")
+
+    def test_destroyed_by_a_release(self):
+        """Nothing is left of it: not to be resumed, and nothing that keeps the environment from being deleted."""
+        env = f.make("l-release-destroy", "sandbox", NATIVE)
+        lease = self.acquire(env, leasePolicy="reuse_by_environment")
+        r = self.post(lease, "release", {"disposition": "destroy"})
+        self.assertEqual((r.json["status"], r.json["failureReason"]), ("expired", "lease_destroyed"))
+        self.assertNotIn(lease["providerLeaseId"], storage())
+        self.assertEqual(self.post(lease, "resume").status, 409)
+        self.assertEqual(f.ask("I", "DELETE", "/api/environments/" + env["id"]).status, 200)
+
+    def test_resume_needs_its_environment(self):
+        """Archived, changed or gone: what was stopped before does not start with what the environment is no more."""
+        env = f.make("l-resume-env", "sandbox", NATIVE)
+        path = "/api/environments/" + env["id"]
+        lease = self.acquire(env, leasePolicy="reuse_by_environment")
+        self.assertEqual(self.post(lease, "release", {"disposition": "stop_and_retain"}).status, 200)
+        self.assertEqual(f.ask("I", "PATCH", path, {"status": "archived"}).status, 200)
+        self.assertEqual(self.post(lease, "resume").status, 409)
+        self.assertEqual(f.ask("I", "PATCH", path, {"status": "active"}).status, 200)
+        self.assertEqual(self.post(lease, "resume").status, 200)
+        self.assertEqual(self.post(lease, "release", {"disposition": "stop_and_retain"}).status, 200)
+        r = f.ask("I", "PATCH", f"{path}?companyId={f.c1}", {"config": {"network": "host"}})
+        self.assertEqual(r.status, 200, r)
+        r = self.post(lease, "resume")
+        self.assertEqual((r.status, r.json["code"]), (409, "lease_fingerprint_mismatch"), r)
+        self.assertEqual(self.destroy(lease).status, 200)
+
+    def test_many_rows_of_an_environment(self):
+        """A history of any length hides no reusable lease from who deletes its environment; kept ones count against the limit."""
+        env = f.make("l-many", "sandbox", NATIVE)
+        path = "/api/environments/" + env["id"]
+        lease = self.acquire(env, leasePolicy="reuse_by_environment")
+        self.assertEqual(self.post(lease, "release", {"disposition": "stop_and_retain"}).status, 200)
+        con = db()
+        names = [c[1] for c in con.execute("pragma table_info(env_leases)")]
+        con.row_factory = None
+        row = dict(zip(names, con.execute("select * from env_leases where id=?", (lease["id"],)).fetchone()))
+
+        def fill(n, policy):
+            con.executemany(f"insert into env_leases({','.join(names)}) values({','.join('?' * len(names))})",
+                            [tuple({**row, "id": str(uuid.uuid4()), "provider_lease_id": None, "policy": policy, "used_ns": row["used_ns"] + i + 1}[k]
+                                   for k in names) for i in range(n)])
+            con.commit()
+
+        fill(1100, "ephemeral")
+        blast = f.ask("I", "GET", path + "/delete-blast-radius").json
+        self.assertEqual([h["leaseId"] for h in blast["reusableSandboxLeaseHolders"]], [lease["id"]], blast)
+        fill(256, "reuse_by_environment")
+        self.assertEqual(f.ask("I", "POST", path + "/leases", {"companyId": f.c1}).status, 409)
+        con.execute("delete from env_leases where environment_id=? and policy='reuse_by_environment' and id<>?", (env["id"], lease["id"]))
+        con.commit()
+        r = f.ask("I", "DELETE", path + "?destroyReusableSandboxLeases=true")
+        self.assertEqual((r.status, r.json.get("destroyedReusableSandboxLeaseCount")), (200, 1), r)
         self.assertNotIn(lease["providerLeaseId"], storage())
 
     def test_case_35_37_39_deleting_an_environment(self):
@@ -748,6 +837,17 @@ class Qualification(Case):
         r = self.probe(env, f.c2)
         self.assertEqual((r.status, r.json.get("code")), (403, "environment_company_mismatch"))
         self.assertEqual(len(rows()), before)
+        # Secrets of two companies do not open it to a third, and nobody guesses which one is meant.
+        other, con = d.cli("company", "add", "q-third").split()[0], db()
+        con.execute("insert into secret_bindings(company_id,secret_id,target_type,target_id,path,version) values(?,?,'environment',?,'x','latest')",
+                    (other, secret["id"], env["id"]))
+        con.commit()
+        r = self.probe(env, f.c2)
+        self.assertEqual((r.status, r.json.get("code")), (403, "environment_company_mismatch"))
+        self.assertEqual(f.ask("I", "POST", f"/api/environments/{env['id']}/probe", {}).status, 409)
+        self.assertEqual(len(rows()), before)
+        con.execute("delete from secret_bindings where company_id=?", (other,))
+        con.commit()
         self.assertTrue(self.probe(env).json["ok"])
         self.assertEqual(self.read(env)["state"], "qualified")
         self.assertEqual(f.ask("I", "POST", f"/api/secrets/{secret['id']}/versions", {"value": "two"}).status, 200)
