@@ -284,6 +284,7 @@ static int sync_out_phase(struct runner *r, struct err *e)
 	struct transfer_job j = {r->st, r->sb, &r->spec, &r->lease, r->o->run_dir, r->ui, -1};
 	int k;
 
+	r->turn_ns = clock_real_ns();
 	if (ops(r)->in_place)
 		return 0;
 	k = phase_begin(r, "sync_out", false, e);
@@ -291,6 +292,7 @@ static int sync_out_phase(struct runner *r, struct err *e)
 		return k;
 	/* Held over the commits as well: they come back one command after the other, as the files do. */
 	k = transfer_turn(&j, "baseline", &r->baseline, e);
+	r->turn_ns = clock_real_ns();
 	/* A review publishes nothing, so nothing moves on. */
 	j.baseline = r->spec.review ? -1 : r->baseline;
 	if (k == 0 && r->spec.review)

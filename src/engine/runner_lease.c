@@ -156,7 +156,7 @@ static int release_shared(struct runner *r, bool settled, struct err *e)
 		k = lease_lost(r->st->store, r->lease.id, e);
 		r->o->lease_state = LEASE_RECOVERABLE;
 	} else if (settled) {
-		k = lease_settled(r->st->store, r->lease.id, r->run.id, e);
+		k = lease_settled(r->st->store, r->lease.id, r->run.id, r->turn_ns, e);
 	}
 	return k < 0 ? k : 0;
 }

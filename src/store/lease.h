@@ -56,8 +56,11 @@ int lease_claim(struct db *s, struct lease_row *l, enum lease_state to, const st
 		struct err *e);
 /* A kept lease is used by a command: pending, and good for longer. 1, or 0 when it is kept no more. */
 int lease_use(struct db *s, const char *id, int64_t expires_ns, struct err *e);
-/* All that it holds is on the host, unless a run other than this one is going on in it. */
-int lease_settled(struct db *s, const char *id, const char *run_id, struct err *e);
+/*
+ * All that it holds is on the host as it was at turn_ns, when this run's packer had not begun: unless another run is going on in it, or
+ * has ended since then without its results.
+ */
+int lease_settled(struct db *s, const char *id, const char *run_id, int64_t turn_ns, struct err *e);
 /* Its sandbox has ended by itself: kept becomes recoverable, whoever uses it. 1, or 0 when it was not kept. */
 int lease_lost(struct db *s, const char *id, struct err *e);
 /* Every lease that is not released; array on the heap, free with lease_list_free. */

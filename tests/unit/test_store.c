@@ -188,6 +188,43 @@ static void test_run_find_and_end(void **state)
 	db_close(s);
 }
 
+/* What another command of the sandbox left in it, after this one's packer had begun, is not on the host. */
+static void test_settled_is_not_for_others(void **state)
+{
+	static const struct {
+		enum run_state other;
+		int64_t ended, pending;
+	} cases[] = {
+	    {RUN_RUNNING, 0, 1},     {RUN_FAILED, 200, 1}, {RUN_INTERRUPTED, 100, 1},
+	    {RUN_INTERRUPTED, 99, 0}, {RUN_FINISHED, 200, 0},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct db *s = open_ok();
+		struct lease_row l, got;
+		struct run_row a, b;
+		struct err e = ERR_INIT;
+
+		make_lease(s, &l);
+		l.state = LEASE_KEPT;
+		assert_int_equal(lease_save(s, &l, &e), 0);
+		make_run(s, &l, &a);
+		make_run(s, &l, &b);
+		assert_int_equal(lease_use(s, l.id, 99, &e), 1);
+		b.state = cases[i].other;
+		b.ended_ns = cases[i].ended;
+		if (b.state != RUN_RUNNING)
+			assert_int_equal(run_end(s, &b, &e), 1);
+		assert_true(lease_settled(s, l.id, a.id, 100, &e) >= 0);
+		assert_int_equal(lease_get(s, l.id, &got, &e), 0);
+		if (got.pending != cases[i].pending)
+			fail_msg("case %zu: pending %d", i, (int)got.pending);
+		lease_row_done(&got);
+		db_close(s);
+	}
+}
+
 static void test_run_needs_its_lease(void **state)
 {
 	struct db *s = open_ok();
@@ -399,6 +436,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(test_lease_round_trip, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_relaxed_close, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_settled_is_not_for_others, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_claim_is_for_one, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_run_find_and_end, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_run_needs_its_lease, setup, teardown),
