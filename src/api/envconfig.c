@@ -224,6 +224,11 @@ static json_t *ssh(struct call *c, json_t *config, char **ret_key)
 		return refuse(c, "host",
 			      "The SSH host or user name has a character that it cannot have.");
 	}
+	if (strpbrk(path, "\r\n")) {
+		json_decref(j);
+		return refuse(c, "remoteWorkspacePath",
+			      "The SSH remote workspace path has a line break in it.");
+	}
 	set_default(j, "port", json_integer(22));
 	set_default(j, "strictHostKeyChecking", json_true());
 	set_default(j, "knownHosts", json_null());

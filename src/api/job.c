@@ -10,6 +10,7 @@
 #include "api/jobs.h"
 #include "api/leases.h"
 #include "api/runs.h"
+#include "api/sshenv.h"
 #include "base/cleanup.h"
 #include "os/files.h"
 
@@ -24,6 +25,7 @@ static const struct {
     {"sweep", job_sweep},
     {"probe", job_probe},
     {"probe_draft", job_probe_draft},
+    {"probe_ssh", job_probe_ssh},
     {"run", job_run},
     {"changes", job_changes},
     {"diff", job_diff},

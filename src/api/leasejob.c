@@ -12,6 +12,7 @@
 
 #include "api/leases.h"
 #include "api/place.h"
+#include "api/sshenv.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
@@ -110,10 +111,15 @@ int lease_take(struct job_ctx *x, const char *id, const struct lease_want *want,
 
 int lease_stop(struct job_ctx *x, struct envlease_row *l, bool storage_too, struct err *e)
 {
-	json_t *config = lease_config(l);
 	_cleanup_place_ struct place p = {0};
-	int r = place_open(&p, x->st, l, config, e);
+	json_t *config;
+	int r;
 
+	/* Its runs have directories there, and leases, of their own. */
+	if (strcmp(l->provider, "ssh") == 0)
+		return 0;
+	config = lease_config(l);
+	r = place_open(&p, x->st, l, config, e);
 	json_decref(config);
 	if (r == 0)
 		r = place_end(&p, l, e);
@@ -190,8 +196,15 @@ json_t *job_acquire(struct job_ctx *x, const json_t *request)
 	int r =
 	    lease_take(x, json_string_value(json_object_get(request, "leaseId")), &want, &l, &e);
 
-	if (r == 0)
+	if (r == 0 && strcmp(l.provider, "ssh") == 0) {
+		struct err down = ERR_INIT;
+
+		r = sshenv_lease(x, &l, &e);
+		if (r < 0)
+			(void)lease_tear_down(x, &l, "acquire_rejected_teardown_succeeded", &down);
+	} else if (r == 0) {
 		r = lease_make(x, &l, &e);
+	}
 	return r < 0 ? job_failed(&e) : json_pack("{s:b}", "ok", 1);
 }
 

@@ -106,9 +106,14 @@ int lease_begin(struct api *a, const struct lease_new *n, struct envlease_row *l
 		l->metadata = strdup("{\"driver\":\"local\"}");
 		json_decref(config);
 	} else {
-		json_t *m = json_pack("{s:s,s:o,s:{s:s}}", "driver", "sandbox", "config", config,
-				      "sandboxLeaseAcquisition", "outcome", "created");
+		bool ssh = strcmp(n->provider, "ssh") == 0;
+		json_t *m = json_pack("{s:s,s:o}", "driver", ssh ? "ssh" : "sandbox", "config", config);
 
+		if (ssh)
+			l->provider_lease_id[0] = '\0'; /* where it is, is known when that was reached */
+		else
+			(void)json_object_set_new(m, "sandboxLeaseAcquisition",
+						  json_pack("{s:s}", "outcome", "created"));
 		l->status = EL_PENDING;
 		(void)snprintf(l->reason, sizeof(l->reason), "%s", ENVLEASE_ACQUIRING);
 		(void)snprintf(l->cleanup, sizeof(l->cleanup), "pending");
@@ -279,6 +284,12 @@ static int lease_company(struct call *c, const char *env_id, char out[UUID_LEN +
 	return there ? 0 : ((void)reply_error(c, 404, "Company not found"), 1);
 }
 
+/* Nothing stands behind such a lease: it is over when its row is. */
+static bool nothing_made(const char *provider)
+{
+	return strcmp(provider, "local") == 0 || strcmp(provider, "ssh") == 0;
+}
+
 int h_lease_acquire(struct call *c)
 {
 	_cleanup_environment_ struct environment_row row;
@@ -296,16 +307,17 @@ int h_lease_acquire(struct call *c)
 		return 0;
 	if (strcmp(row.status, "active") != 0)
 		return reply_errorf(c, 409, "Environment \"%s\" is not active.", row.name);
-	if (strcmp(row.driver, "ssh") == 0 || strcmp(row.driver, "plugin") == 0)
+	if (strcmp(row.driver, "plugin") == 0)
 		return reply_errorf(c, 422, "This daemon makes no leases for driver \"%s\" yet.",
 				    row.driver);
 	n.environment_id = row.id;
 	n.config = row.config;
-	n.provider = strcmp(row.driver, "local") == 0 ? "local" : "native";
+	n.provider = strcmp(row.driver, "sandbox") == 0 ? "native" : row.driver;
 	if (!n.policy)
 		n.policy = "ephemeral";
-	if (strcmp(n.provider, "local") == 0 && strcmp(n.policy, "ephemeral") != 0)
-		return reply_error(c, 422, "Leases of the local environment are ephemeral.");
+	if (nothing_made(n.provider) && strcmp(n.policy, "ephemeral") != 0)
+		return reply_errorf(c, 422, "Leases of %s environment are ephemeral.",
+				    strcmp(n.provider, "ssh") == 0 ? "an SSH" : "the local");
 	if (lease_company(c, row.id, company) || lease_capacity(c))
 		return 0;
 	if (lease_begin(c->api, &n, &l, &e) < 0)
@@ -324,7 +336,7 @@ int h_lease_acquire(struct call *c)
 
 /* --- resume, release, destroy ------------------------------------------------------------- */
 
-static int local_release(struct call *c, struct envlease_row *l, enum envlease_status to,
+static int row_release(struct call *c, struct envlease_row *l, enum envlease_status to,
 			 enum lease_cause why)
 {
 	struct err e = ERR_INIT;
@@ -439,8 +451,8 @@ int h_lease_release(struct call *c)
 		    c, 409,
 		    "Cannot keep this lease running: it is not reusable, or its run did not succeed.");
 	c->api->n.leases_released++;
-	if (strcmp(l.provider, "local") == 0)
-		return local_release(c, &l, to, why);
+	if (nothing_made(l.provider))
+		return row_release(c, &l, to, why);
 	memcpy(w.id, l.id, sizeof(w.id));
 	return later(c, &w,
 		     json_pack("{s:s,s:s,s:s,s:i,s:s}", "op", "release", "leaseId", l.id, "status",
@@ -455,8 +467,8 @@ int h_lease_destroy(struct call *c)
 
 	if (find(c, &l))
 		return 0;
-	if (strcmp(l.provider, "local") == 0)
-		return l.status == EL_ACTIVE ? local_release(c, &l, EL_RELEASED, MOVED_RELEASED)
+	if (nothing_made(l.provider) && l.status != EL_PENDING)
+		return l.status == EL_ACTIVE ? row_release(c, &l, EL_RELEASED, MOVED_RELEASED)
 					     : refuse_state(c, &l, "destroyed");
 	if (l.status != EL_PENDING && !lease_may_move(l.status, EL_PENDING, MOVED_DELETE_CLAIMED))
 		return refuse_state(c, &l, "destroyed");

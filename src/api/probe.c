@@ -26,6 +26,7 @@
 #include "engine/images.h"
 #include "os/probe.h"
 #include "store/event.h"
+#include "store/vault.h"
 
 #define MEASURED "measured" /* in a job's answer: platform, target, lease */
 
@@ -99,9 +100,12 @@ static void probe_done(struct api *a, void *arg, json_t *answer)
 		sweeper_hurry(a);
 		(void)fprintf(stderr, "airlockd: probe: %s\n",
 			      why ? why : "the job gave no answer");
-		answer = result(false, "sandbox",
-				"Sandbox environment probe failed for provider \"native\".",
-				json_pack("{s:s,s:s}", "provider", "native", "error",
+		answer = result(false, w->driver,
+				strcmp(w->driver, "ssh") == 0
+				    ? "SSH probe failed."
+				    : "Sandbox environment probe failed for provider \"native\".",
+				json_pack("{s:s,s:s}", "provider",
+					  strcmp(w->driver, "ssh") == 0 ? "ssh" : "native", "error",
 					  "the probe gave no answer; the daemon's log says why"));
 	} else {
 		json_incref(answer);
@@ -152,23 +156,46 @@ static json_t *local_result(void)
 	    json_pack("{s:s,s:s,s:b}", "hostname", host, "cwd", cwd, "isolated", 0));
 }
 
-static json_t *ssh_result(json_t *config)
+/* In a job: it may wait for a machine. Without an environment it is a draft, with its own key or none. */
+static int ask_ssh(struct call *c, struct probe_wait *w, json_t *config, const char *company,
+		     const char *key)
 {
-	const char *host = json_string_value(json_object_get(config, "host")),
-		   *user = json_string_value(json_object_get(config, "username"));
-	char text[512];
+	char actor[UUID_LEN + 8];
+	json_t *request;
 
-	user = user ? user : "";
-	host = host ? host : "";
-	(void)snprintf(text, sizeof(text), "SSH probe failed for %.*s@%.*s.", str_fit(user, 200),
-		       user, str_fit(host, 200), host);
-	return result(
-	    false, "ssh", text,
-	    json_pack("{s:O,s:O,s:O,s:O,s:s,s:n}", "host", json_object_get(config, "host"), "port",
-		      json_object_get(config, "port"), "username",
-		      json_object_get(config, "username"), "remoteWorkspacePath",
-		      json_object_get(config, "remoteWorkspacePath"), "error",
-		      "this daemon does not connect over SSH yet: nothing was tried", "code"));
+	actor_text(&c->actor, actor, sizeof(actor));
+	request = json_pack("{s:s,s:O,s:s,s:s,s:s}", "op", "probe_ssh", "config", config, "companyId",
+			    company, "environmentId", w->env_id, "actor", actor);
+	if (!w->env_id[0])
+		(void)json_object_set_new(request, "key", json_string(key ? key : ""));
+	return later(c, w, request);
+}
+
+/* 1: answered. The key is this company's, and may be used by this environment. */
+static int ssh_allowed(struct call *c, const struct environment_row *row, const char *company,
+		       json_t *config)
+{
+	json_t *ref = json_object_get(config, "privateKeySecretRef");
+	char bound[UUID_LEN + 1];
+	struct err e = ERR_INIT;
+	bool several = false;
+
+	if (!json_is_object(ref))
+		return 0;
+	if (!company[0])
+		return (void)reply_error(
+			   c, 422,
+			   "Environment probe requires an explicit companyId to resolve secret-backed "
+			   "config for this environment."),
+		       1;
+	if (binding_company(c->api->db, row->id, bound, &several, &e) < 0)
+		return (void)reply_failed(c, &e), 1;
+	if (!several && bound[0] && strcmp(bound, company) != 0)
+		return (void)reply_coded(c, 403, "environment_company_mismatch",
+					 "The environment's secrets belong to another company.",
+					 NULL),
+		       1;
+	return 0;
 }
 
 /* --- saved -------------------------------------------------------------------------------- */
@@ -229,13 +256,7 @@ int h_env_probe(struct call *c)
 		return probe_sandbox(c, &row, company);
 	}
 	config = json_loads(row.config, 0, NULL);
-	if (!company[0] && json_is_object(json_object_get(config, "privateKeySecretRef")))
-		r = reply_error(
-		    c, 422,
-		    "Environment probe requires an explicit companyId to resolve secret-backed "
-		    "config for this environment.");
-	else
-		r = finish(c, &w, ssh_result(config));
+	r = ssh_allowed(c, &row, company, config) ? 0 : ask_ssh(c, &w, config, company, NULL);
 	json_decref(config);
 	return r;
 }
@@ -252,17 +273,19 @@ int h_probe_config(struct call *c)
 
 	(void)snprintf(w.driver, sizeof(w.driver), "%s", driver);
 	config = envconfig_normalise(c, driver, given ? given : empty, CONFIG_PROBE, &key);
-	seal_wipe(&key);
 	json_decref(empty);
-	if (!config)
+	if (!config) {
+		seal_wipe(&key);
 		return 0;
+	}
 	if (strcmp(driver, "local") == 0)
 		r = finish(c, &w, local_result());
 	else if (strcmp(driver, "ssh") == 0)
-		r = finish(c, &w, ssh_result(config));
+		r = ask_ssh(c, &w, config, "", key);
 	else
 		r = later(c, &w, json_pack("{s:s}", "op", "probe_draft"));
 	json_decref(config);
+	seal_wipe(&key);
 	return r;
 }
 

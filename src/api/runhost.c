@@ -33,7 +33,7 @@ static int fill(struct request *q, const struct runhost_want *w, struct err *e)
 	(void)snprintf(q->workspace, sizeof(q->workspace), "%s", w->workspace);
 	(void)snprintf(q->workspace_why, sizeof(q->workspace_why), "a workspace root of airlockd");
 	(void)snprintf(q->run_id, sizeof(q->run_id), "%s", w->run_id);
-	q->provider = provider_find(w->local ? "local" : "native");
+	q->provider = provider_find(w->local ? "local" : w->remote ? "ssh" : "native");
 	if (!q->provider)
 		return err_set(e, ERR_UNAVAILABLE, "this build has no native provider");
 	(void)snprintf(q->env_name, sizeof(q->env_name), "%s", q->provider->name);
@@ -43,9 +43,14 @@ static int fill(struct request *q, const struct runhost_want *w, struct err *e)
 	for (size_t i = 0; i < strv_len(w->vars); i++)
 		if (strv_add(&q->vars, w->vars[i]) < 0)
 			return err_set(e, ERR_NOMEM, "run: out of memory");
-	q->net = w->host_network || w->local ? NET_HOST : NET_NONE;
+	for (size_t i = 0; i < strv_len(w->remote); i++)
+		if (strv_add(&q->remote, w->remote[i]) < 0)
+			return err_set(e, ERR_NOMEM, "run: out of memory");
+	q->net = w->host_network || w->local || w->remote ? NET_HOST : NET_NONE;
 	(void)snprintf(q->net_source, sizeof(q->net_source), "%s",
-		       w->local ? "provider local has no other" : "the environment");
+		       w->local	   ? "provider local has no other"
+		       : w->remote ? "provider ssh has no other"
+				   : "the environment");
 	set(&q->timeout, w->timeout_ns, "the request");
 	set(&q->memory, w->memory, "the environment");
 	set(&q->pids, w->pids, "the environment");

@@ -2,7 +2,8 @@
  * runhost.h: what the daemon's jobs ask of the engine for a run: nothing of the API is known there.
  *
  * The provider is the native one: no install, and a bridge only to the model of a preset; what it cannot isolate it refuses, as on the command line. Or
- * it is local: no isolation, in the workspace itself, as the daemon's own user; runs.c says who may have that.
+ * it is local: no isolation, in the workspace itself, as the daemon's own user; runs.c says who may have that. Or ssh: no
+ * isolation either, in a copy on another machine, as the account that its environment names.
  */
 #ifndef AIRLOCK_API_RUNHOST_H
 #define AIRLOCK_API_RUNHOST_H
@@ -15,6 +16,7 @@ struct runhost_want {
 	const char *
 	    image; /* "sha256:..." of the environment's system image; "": the host's own programs */
 	const char *preset; /* of an agent CLI (engine/preset.h); "": none */
+	char *const *remote; /* words of provider/ssh/target.h; NULL: here */
 	bool host_network, review, local;
 	uint64_t timeout_ns, memory, pids, cpu_milli; /* 0: none */
 };

@@ -11,6 +11,7 @@
 #include "api/runhost.h"
 #include "api/runs.h"
 #include "api/runvars.h"
+#include "api/sshenv.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
@@ -28,6 +29,35 @@ static uint64_t number(const json_t *config, const char *name)
 	json_int_t v = json_integer_value(json_object_get(config, name));
 
 	return v > 0 ? (uint64_t)v : 0;
+}
+
+/* On another machine. Its directory is made, if it is not there. */
+static int go_there(struct job_ctx *x, const struct runvars_use *use, const json_t *config,
+		    struct runhost_want *w, struct runhost_result *ret, const char **ret_reason,
+		    struct err *e)
+{
+	char consumer[64];
+	const struct sshenv_use u = {use->company_id, use->environment_id, consumer, use->actor, NULL};
+	_cleanup_sshenv_ struct sshenv s = SSHENV_INIT;
+	struct sshenv_ready ready;
+	int r;
+
+	(void)snprintf(consumer, sizeof(consumer), "run:%s", use->run_id);
+	*ret_reason = "secret_unavailable";
+	r = sshenv_open(&s, x, &u, config, e);
+	if (r < 0)
+		return r;
+	*ret_reason = "connect_failed";
+	r = sshenv_ready(&s, &ready, e);
+	free(ready.cwd);
+	if (r < 0)
+		return r;
+	*ret_reason = "prepare_failed";
+	w->remote = s.words;
+	x->st->identities = s.identities;
+	r = runhost_run(x->st, w, ret, e);
+	x->st->identities = NULL;
+	return r;
 }
 
 static int go(struct job_ctx *x, const json_t *j, struct runhost_result *ret,
@@ -48,10 +78,11 @@ static int go(struct job_ctx *x, const json_t *j, struct runhost_result *ret,
 	    .review = json_is_true(json_object_get(j, "review")),
 	    .local = strcmp(text(j, "driver"), "local") == 0,
 	};
+	bool ssh = strcmp(text(j, "driver"), "ssh") == 0;
 	int r;
 
 	/* The configuration of driver local is the operator's own and means nothing here. */
-	if (!w.local) {
+	if (!w.local && !ssh) {
 		w.image = text(config, "image");
 		w.host_network = strcmp(text(config, "network"), "host") == 0;
 		w.memory = number(config, "memoryBytes");
@@ -64,9 +95,11 @@ static int go(struct job_ctx *x, const json_t *j, struct runhost_result *ret,
 	r = runvars_make(x->st, x->db, &use, json_object_get(j, "envVars"), &vars, ret_reason, e);
 	if (r < 0)
 		return r;
-	*ret_reason = "prepare_failed";
 	w.workspace = real;
 	w.vars = vars;
+	if (ssh)
+		return go_there(x, &use, config, &w, ret, ret_reason, e);
+	*ret_reason = "prepare_failed";
 	r = runhost_run(x->st, &w, ret, e);
 	if (r < 0 && w.preset[0])
 		*ret_reason = "preset_failed";
@@ -167,11 +200,16 @@ int64_t job_sweep_runs(struct job_ctx *x)
 	const struct envrun_filter f = {.open = true, .limit = API_LIST_MAX};
 	struct dead d = {.n = 0};
 	struct err e = ERR_INIT;
+	struct sshenv_keys keys;
 	bool swept;
 	int64_t n = 0;
 
-	swept =
-	    envrun_each(x->db, &f, collect, &d, &e) >= 0 && (!d.n || runhost_sweep(x->st, &e) >= 0);
+	sshenv_keys_open(&keys, x);
+	/* Keys were opened for what only this sweep can deal with. */
+	swept = envrun_each(x->db, &f, collect, &d, &e) >= 0 &&
+		((!d.n && !keys.n) || runhost_sweep(x->st, &e) >= 0);
+	x->st->identities = NULL;
+	sshenv_keys_done(&keys);
 	if (!swept)
 		(void)fprintf(stderr, "airlockd: runs: %s\n", e.text);
 	/* What became of one that began is known only once its sandbox was looked at: the next sweep says it. */

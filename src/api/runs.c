@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/environments.h"
+#include "api/envwrite.h"
 #include "api/jobs.h"
 #include "api/runvars.h"
 #include "api/sweeper.h"
@@ -17,6 +18,7 @@
 #include "engine/preset.h"
 #include "store/run.h"
 #include "store/tenant.h"
+#include "store/vault.h"
 
 static const char not_found[] = "Run not found";
 
@@ -152,9 +154,29 @@ static const char *beyond_runs(const struct call *c, const struct environment_ro
 			return "A local environment works in the workspace itself, so nothing can wait for a review.";
 		return NULL;
 	}
-	return strcmp(env->driver, "sandbox") == 0
+	return strcmp(env->driver, "sandbox") == 0 || strcmp(env->driver, "ssh") == 0
 		   ? NULL
-		   : "Runs through the API need an environment of driver \"sandbox\" with provider \"native\", or a local one.";
+		   : "Runs through the API need an environment of driver \"sandbox\" with provider \"native\", an SSH or a local one.";
+}
+
+/* Of an SSH environment: its private key. true: answered. */
+static bool key_missing(struct call *c, const struct envrun_row *r, const struct environment_row *env)
+{
+	json_t *config = json_loads(env->config, 0, NULL);
+	const char *id = strcmp(env->driver, "ssh") == 0 ? envkeys_ref(config) : NULL;
+	struct err e = ERR_INIT;
+	int k = id ? binding_exists(c->api->db, r->company_id, id, env->id, "privateKeySecretRef", &e)
+		   : 1;
+
+	json_decref(config);
+	if (k == 0)
+		(void)reply_coded(
+		    c, 422, "secret_binding_missing",
+		    "The private key of the environment is a secret that is not bound for this company.",
+		    json_pack("{s:s}", "configPath", "privateKeySecretRef"));
+	else if (k < 0)
+		(void)reply_failed(c, &e);
+	return k <= 0;
 }
 
 /* A preset that is not here is told at once; what it needs of the environment the job finds out. true: answered. */
@@ -169,6 +191,8 @@ static bool preset_missing(struct call *c, const struct environment_row *env)
 	if (strcmp(env->driver, "local") == 0)
 		(void)reply_error(
 		    c, 422, "A local environment runs what is on this host as it is: no preset.");
+	else if (strcmp(env->driver, "ssh") == 0)
+		(void)reply_error(c, 422, "Presets are not there for SSH environments yet.");
 	else if (preset_load(name, &a, &e) < 0)
 		(void)(e.code == ERR_NOT_FOUND
 			   ? reply_error(c, 422, "There is no preset of that name here")
@@ -198,7 +222,7 @@ static bool vars_missing(struct call *c, const struct envrun_row *r,
 		(void)reply_failed(c, &e);
 	}
 	json_decref(vars);
-	return k <= 0;
+	return k <= 0 || key_missing(c, r, env);
 }
 
 static json_t *make_request(const struct call *c, const struct envrun_row *r,

@@ -66,6 +66,7 @@ static int start(struct state *st, const struct lease_row *l, const struct lease
 		    "the run was cut short before its workspace was copied in: there is no work");
 	leasespec_sandbox(s, l, dir, &spec);
 	spec.cancel = interrupt_first();
+	spec.identities = st->identities;
 	if (kept)
 		return ops->attach(&spec, ret, e);
 	/* Nobody is to stay: whoever recovers is the life line. */

@@ -197,6 +197,7 @@ static int start_phase(struct runner *r, struct err *e)
 	leasespec_sandbox(&r->spec, &r->lease, r->lease_dir, &s);
 	s.cancel = interrupt_first();
 	s.sockets = runner_bridge_sockets(r->q);
+	s.identities = r->st->identities;
 	k = r->attached ? ops(r)->attach(&s, &r->sb, e) : ops(r)->acquire(&s, &r->sb, e);
 	r->lost = r->attached && k == -ENOENT;
 	if (k == 0)

@@ -11,6 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/str.h"
 #include "engine/changeset.h"
 #include "engine/interrupt.h"
 #include "engine/leasespec.h"
@@ -75,6 +76,7 @@ static int forget(struct state *st, const struct lease_row *l, const struct leas
 	/* The first signal stops the command; what it left goes away all the same. */
 	s.cancel = interrupt_second();
 	s.until_ns = how->until_ns;
+	s.identities = st->identities;
 	return err_wrap(e, ops->forget(&s, how->give_up, e), "what run of lease %s left elsewhere",
 			l->id);
 }
@@ -244,6 +246,22 @@ static int put_off(struct state *st, struct lease_row *l, const struct run_ui *u
 	return lease_save(st->store, l, NULL);
 }
 
+/* Its key is a secret that another process has (airlockd): whoever cannot go there leaves the turn to who can. */
+static bool key_elsewhere(const struct state *st, const struct lease_spec *s)
+{
+	for (char *const *w = s->remote; w && *w; w++) {
+		const char *name = *w + strlen("secret=");
+		bool have = false;
+
+		if (!str_starts(*w, "secret="))
+			continue;
+		for (char *const *i = st->identities; i && *i; i++)
+			have |= str_starts(*i, name) && (*i)[strlen(name)] == '=';
+		return !have;
+	}
+	return false;
+}
+
 static int sweep_one(struct state *st, struct lease_row *l, const struct run_ui *ui, struct err *e)
 {
 	const struct provider_ops *ops = provider_find(l->provider);
@@ -258,7 +276,7 @@ static int sweep_one(struct state *st, struct lease_row *l, const struct run_ui 
 	keep = l->state == LEASE_RECOVERING || (s.executed && ops && !ops->in_place);
 	if (l->state == LEASE_CLEANUP)
 		keep = false;
-	if (!keep && ops && ops->elsewhere && away(st, l))
+	if (!keep && ops && ops->elsewhere && (key_elsewhere(st, &s) || away(st, l)))
 		return 0;
 	r = lease_claim(st->store, l, LEASE_RECOVERING, &st->self, e);
 	if (r <= 0)

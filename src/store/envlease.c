@@ -135,13 +135,15 @@ int envlease_move(struct db *s, struct envlease_row *l, const struct envlease_ro
 	    s, "move lease", e,
 	    "UPDATE env_leases SET status=?2, policy=?3, used_ns=?4, expires_ns=?5, released_ns=?6,"
 	    " failure_reason=?7, cleanup=?8, metadata=?9, attempts=?10, owner_pid=?11, owner_start=?12,"
-	    " owner_boot=?13, monitor_pid=?14, monitor_start=?15, updated_ns=?16, run_id=?21, monitor_boot=?22"
+	    " owner_boot=?13, monitor_pid=?14, monitor_start=?15, updated_ns=?16, run_id=?21, monitor_boot=?22,"
+	    " provider_lease_id=?23"
 	    " WHERE id=?1 AND status=?17 AND attempts=?18 AND owner_pid=?19 AND owner_start=?20",
-	    "sssiiisssiiisiiisiiiss", l->id, names[l->status], l->policy, l->used_ns, l->expires_ns,
+	    "sssiiisssiiisiiisiiisss", l->id, names[l->status], l->policy, l->used_ns, l->expires_ns,
 	    l->released_ns, opt(l->reason), opt(l->cleanup), l->metadata, (int64_t)l->attempts,
 	    (int64_t)l->owner.pid, (int64_t)l->owner.start, l->owner.boot, (int64_t)l->monitor.pid,
 	    (int64_t)l->monitor.start, l->updated_ns, names[from->status], (int64_t)from->attempts,
-	    (int64_t)from->owner.pid, (int64_t)from->owner.start, opt(l->run_id), l->monitor.boot);
+	    (int64_t)from->owner.pid, (int64_t)from->owner.start, opt(l->run_id), l->monitor.boot,
+	    opt(l->provider_lease_id));
 }
 
 /* Its storage is kept, for whoever resumes it. */

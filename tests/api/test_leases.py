@@ -205,7 +205,8 @@ class Leases(Case):
 
     def test_who_gets_none(self):
         env = f.make("l-none", "ssh", SSH)
-        self.assertEqual(f.ask("I", "POST", f"/api/environments/{env['id']}/leases", {"companyId": f.c1}).status, 422)
+        self.assertEqual(f.ask("I", "POST", f"/api/environments/{env['id']}/leases",
+                               {"companyId": f.c1, "leasePolicy": "reuse_by_environment"}).status, 422)
         env = f.make("l-arch", "sandbox", NATIVE, status="archived")
         self.assertEqual(f.ask("I", "POST", f"/api/environments/{env['id']}/leases", {"companyId": f.c1}).status, 409)
         self.assertEqual(f.ask("I", "POST", f"/api/environments/{env['id']}/leases", {"companyId": NOBODY}).status, 409)

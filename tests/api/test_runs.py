@@ -21,7 +21,7 @@ import urllib.parse
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 import verdicts  # noqa: E402
-from daemon_box import DEADLINE, NATIVE, NOBODY, SSH, Daemon, Fixture, Watcher, programs, wait_for  # noqa: E402
+from daemon_box import DEADLINE, NATIVE, NOBODY, Daemon, Fixture, Watcher, programs, wait_for  # noqa: E402
 
 PROGRAMS = programs()
 UID = 1001 if sys.argv[2:3] == ["user"] and os.geteuid() == 0 else None
@@ -606,8 +606,6 @@ class Runs(unittest.TestCase):
                              ({"command": "x" * 16385}, 400), ({"command": 1}, 400), ({"command": "true", "companyId": NOBODY}, 404)):
             self.assertEqual(self.post(body).status, status, body)
         self.assertEqual(self.log(run, "?after=x"), 400)
-        for name, driver, config, status in (("r-ssh", "ssh", SSH, 422),):
-            self.assertEqual(self.post({"command": "true"}, env=f.make(name, driver, config)).status, status)
         archived = f.make("r-arch", "sandbox", NATIVE, status="archived")
         self.assertEqual(self.post({"command": "true"}, env=archived).status, 409)
 

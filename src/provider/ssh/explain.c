@@ -25,6 +25,9 @@ static const struct {
     {"REMOTE HOST IDENTIFICATION HAS CHANGED", ERR_PERMISSION,
      "the host key is NOT the one in known_hosts: another machine answers, or this one was installed anew; nothing "
      "was sent. Ask who runs it. Only if its key was changed: remove the old one with ssh-keygen -R HOST and accept the new one"},
+    {"has changed and you have requested strict checking", ERR_PERMISSION,
+     "the host key is NOT the one in known_hosts: another machine answers, or this one was installed anew; nothing "
+     "was sent. Ask who runs it, and only if its key was changed put the new one in its place"},
     {"requested strict checking", ERR_PERMISSION,
      "the host key is not known yet, and it is not accepted unseen; nothing was sent. Compare its fingerprint "
      "(ssh-keyscan HOST | ssh-keygen -lf -) with what who runs the machine tells you, and accept it by connecting once with ssh in a "

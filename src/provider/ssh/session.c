@@ -314,6 +314,8 @@ int session_start(const struct sandbox_spec *s, struct ssh_session **ret, struct
 	x->until_ns = s->until_ns;
 	x->ssh = (struct process){.pid = -1, .pidfd = -1, .in = -1, .out = -1, .err = -1};
 	r = ssh_target_parse(s->remote, &x->target, e);
+	if (r == 0)
+		r = ssh_target_identity(&x->target, s->identities, e);
 	if (r == 0 && asprintf(&x->inside, "%s/" REMOTE_RUNS "/%s/workspace", x->target.path,
 			       s->lease_id) < 0) {
 		x->inside = NULL;

@@ -119,11 +119,16 @@ static int parse_more(const char *word, struct ssh_target *t, struct err *e)
 		const char *name;
 		char **to;
 		bool file;
-	} more[] = {{"key=", &t->key, true},
+	} more[] = {{"secret=", &t->secret, false},
+		    {"key=", &t->key, true},
 		    {"known-hosts=", &t->known_hosts, true},
 		    {"config=", &t->config, true},
 		    {"jump=", &t->jump, false}};
 
+	if (strcmp(word, "host-keys=any") == 0) {
+		t->any_host = true;
+		return 0;
+	}
 	for (size_t i = 0; i < ARRAY_LEN(more); i++) {
 		const char *v = word + strlen(more[i].name);
 
@@ -134,8 +139,10 @@ static int parse_more(const char *word, struct ssh_target *t, struct err *e)
 		/* Quotes and '%' have a meaning for ssh in these. */
 		if (more[i].file && strpbrk(v, "\"%\n"))
 			return bad(e, word, "a file name without '\"', '%' and line breaks");
-		if (!more[i].file && check_jump(word, v, e) < 0)
+		if (more[i].to == &t->jump && check_jump(word, v, e) < 0)
 			return -EINVAL;
+		if (more[i].to == &t->secret && !name_fits(v, NAME_LETTERS))
+			return bad(e, word, "not a name");
 		free(*more[i].to);
 		*more[i].to = strdup(v);
 		return *more[i].to ? 0 : err_set(e, ERR_NOMEM, "--ssh: out of memory");
@@ -168,6 +175,7 @@ void ssh_target_done(struct ssh_target *t)
 	free(t->known_hosts);
 	free(t->config);
 	free(t->jump);
+	free(t->secret);
 	free(t->label);
 	*t = (struct ssh_target){0};
 }
@@ -189,6 +197,24 @@ static int look(const char *file, const char *what, bool secret, struct err *e)
 		    "600 %s",
 		    what, file, (unsigned)(st.st_mode & 07777), file);
 	return 0;
+}
+
+int ssh_target_identity(struct ssh_target *t, char *const *identities, struct err *e)
+{
+	size_t n = t->secret ? strlen(t->secret) : 0;
+
+	if (!t->secret || t->key)
+		return 0;
+	for (; identities && *identities; identities++) {
+		if (strncmp(*identities, t->secret, n) != 0 || (*identities)[n] != '=')
+			continue;
+		t->key = strdup(*identities + n + 1);
+		return t->key ? 0 : err_set(e, ERR_NOMEM, "ssh: out of memory");
+	}
+	return err_set(e, ERR_UNAVAILABLE,
+		       "the key for %s is a secret of airlockd's environment %s, and only airlockd can open it: what is left to "
+		       "do there is done by its sweep",
+		       t->label, t->secret);
 }
 
 int ssh_target_files(const struct ssh_target *t, struct err *e)
@@ -238,7 +264,6 @@ static void fixed(struct words *w)
 	    {"IgnoreUnknown",
 	     "ForkAfterAuthentication,SessionType,StdinNull,PermitRemoteOpen,GSSAPIDelegateCredentials"},
 	    {"BatchMode", "yes"},
-	    {"StrictHostKeyChecking", "yes"},
 	    {"LogLevel", "ERROR"},
 	    {"RequestTTY", "no"},
 	    {"RemoteCommand", "none"},
@@ -288,8 +313,9 @@ static void common(struct words *w, const struct ssh_target *t)
 		word(w, t->config);
 	}
 	fixed(w);
-	file_option(w, "UserKnownHostsFile", t->known_hosts);
-	if (t->known_hosts)
+	option(w, "StrictHostKeyChecking", t->any_host ? "no" : "yes");
+	file_option(w, "UserKnownHostsFile", t->any_host ? "/dev/null" : t->known_hosts);
+	if (t->known_hosts || t->any_host)
 		option(w, "GlobalKnownHostsFile", "/dev/null");
 	file_option(w, "IdentityFile", t->key);
 	if (t->key)

@@ -10,6 +10,7 @@
 #ifndef AIRLOCK_PROVIDER_SSH_TARGET_H
 #define AIRLOCK_PROVIDER_SSH_TARGET_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -19,6 +20,8 @@ struct ssh_target {
 	    *path;     /* owned; user NULL: ssh's default. path: absolute, normal, not "/" */
 	uint16_t port; /* 0: ssh's default */
 	char *key, *known_hosts, *config, *jump; /* owned, may be NULL; files are absolute */
+	char *secret; /* owned: whose key it is, to be found among sandbox_spec.identities; NULL */
+	bool any_host; /* the host key is not looked at: who asked for that was told */
 	char *label;				 /* owned: "user@host port 22", for messages */
 };
 
@@ -26,6 +29,8 @@ struct ssh_target {
 int ssh_target_parse(char *const *words, struct ssh_target *ret, struct err *e);
 void ssh_target_done(struct ssh_target *t);
 #define _cleanup_ssh_target_ __attribute__((cleanup(ssh_target_done)))
+/* Of a target with a secret, its key: "NAME=/PATH" words. ERR_UNAVAILABLE: none is there. */
+int ssh_target_identity(struct ssh_target *t, char *const *identities, struct err *e);
 /* Files are there and, a key, readable by their owner alone: in good time and in words. */
 int ssh_target_files(const struct ssh_target *t, struct err *e);
 /*

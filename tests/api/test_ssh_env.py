@@ -1,0 +1,217 @@
+"""Environments of driver ssh: the daemon and a real sshd on loopback (api.md 4.2, 6.1, 7.1; K1 K2 K3; FR-B101, FR-B046).
+
+usage: test_ssh_env.py PROGRAMS root|user [TEST...]
+"""
+import getpass
+import glob
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+sys.path[:0] = [HERE, HERE + "/../integ"]
+from daemon_box import Daemon, Fixture, programs, wait_for  # noqa: E402
+from run_box import parent, pids  # noqa: E402
+from ssh_box import SSHD, Sshd, key  # noqa: E402
+
+PROGRAMS = programs()
+WHO = getpass.getuser()
+UID = 1001 if sys.argv[2:3] == ["user"] and os.geteuid() == 0 else None
+d = f = sshd = top = None
+
+
+def own(path):
+    if UID:
+        for where, dirs, files in os.walk(path):
+            for name in [".", *dirs, *files]:
+                os.lchown(f"{where}/{name}", UID, UID)
+
+
+def setUpModule():
+    global d, f, sshd, top
+    top = tempfile.mkdtemp(prefix="airlock-sshenv-", dir="/tmp")
+    os.chmod(top, 0o755)
+    os.makedirs(f"{top}/all/w")
+    with open(f"{top}/all/w/file", "w", encoding="ascii") as out:
+        out.write("before\n")
+    os.mkdir(top + "/sshd")
+    sshd = Sshd(top + "/sshd")
+    own(top + "/all")
+    d = Daemon(PROGRAMS, "--workspace-root", f"all={top}/all", start=False, uid=UID)
+    d.start()
+    f = Fixture(d)
+
+
+def tearDownModule():
+    if sshd:
+        for d_, _, names in os.walk(d.dir + "/airlock/ssh") if d else ():
+            for n in names:
+                subprocess.run(["ssh", "-F", "/dev/null", "-o", f"ControlPath={d_}/{n}", "-O", "exit", "x"], check=False,
+                               stderr=subprocess.DEVNULL)
+    if d:
+        d.close()
+    if sshd:
+        sshd.stop()
+    shutil.rmtree(top, ignore_errors=True)
+
+
+def text(path):
+    with open(path, encoding="ascii") as file:
+        return file.read()
+
+
+def config(**more):
+    # The test's sshd takes whoever has the key as its own account: root's, or that of the test.
+    return {"host": "127.0.0.1", "port": sshd.port, "username": WHO, "remoteWorkspacePath": top + "/there/work",
+            "knownHosts": text(sshd.top + "/known"), **more}
+
+
+class SshEnv(unittest.TestCase):
+    def make(self, **more):
+        return f.make(self.id().rsplit(".", 1)[1], "ssh", config(**{"privateKey": text(sshd.top + "/id"), **more}))
+
+    def probe(self, env, company=True):
+        r = f.ask("I", "POST", f"/api/environments/{env['id']}/probe" + (f"?companyId={f.c1}" if company else ""))
+        self.assertEqual(r.status, 200, r)
+        return r.json
+
+    def draft(self, **more):
+        r = f.ask("I", "POST", f"/api/companies/{f.c1}/environments/probe-config", {"driver": "ssh", "config": config(**more)})
+        self.assertEqual(r.status, 200, r)
+        return r.json
+
+    def nothing_told(self):
+        """No line of the key is anywhere that a person or another process can read."""
+        lines = [line for line in text(sshd.top + "/id").split("\n") if len(line) > 30 and "-----" not in line]
+        for path in glob.glob(d.dir + "/**", recursive=True):
+            if os.path.isfile(path):
+                with open(path, "rb") as file:
+                    data = file.read()
+                for line in lines:
+                    self.assertNotIn(line.encode(), data, path)
+
+    def test_a_saved_probe_reaches_the_machine_PR_01_PR_02(self):
+        shutil.rmtree(top + "/there", ignore_errors=True)
+        env = self.make()
+        p = self.probe(env)
+        self.assertEqual(p, {"ok": True, "driver": "ssh",
+                             "summary": f"Connected to {WHO}@127.0.0.1 and verified the remote workspace path.",
+                             "details": {"host": "127.0.0.1", "port": sshd.port, "username": WHO,
+                                         "remoteWorkspacePath": top + "/there/work", "remoteCwd": top + "/there/work"}})
+        self.assertTrue(os.path.isdir(top + "/there/work"))
+        self.nothing_told()
+        # Whoever has several companies says for which one.
+        r = f.ask("I", "POST", f"/api/environments/{env['id']}/probe?companyId={f.c2}")
+        self.assertEqual((r.status, r.json["code"]), (403, "environment_company_mismatch"), r)
+
+    def test_what_fails_is_ok_false_and_says_why_K2_K3_FR_B101(self):
+        other = key(top + "/another") + "\n"
+        for more, word in (({"knownHosts": "[127.0.0.1]:%d %s" % (sshd.port, other)}, "NOT the one in known_hosts"),
+                           ({"knownHosts": "else " + other}, "not known yet"),
+                           ({"privateKey": text(sshd.top + "/other")}, "login was refused"),
+                           ({"privateKey": "no key"}, "none that ssh knows"),
+                           ({"remoteWorkspacePath": "/dev/null/x"}, "cannot be made or entered"),
+                           ({"port": 1}, "connection refused")):
+            with self.subTest(word):
+                for p in self.draft(**{"privateKey": text(sshd.top + "/id"), **more}), \
+                        self.probe(f.make("fails " + word, "ssh", config(**{"privateKey": text(sshd.top + "/id"), **more}))):
+                    self.assertEqual((p["ok"], p["driver"], p["summary"]), (False, "ssh", f"SSH probe failed for {WHO}@127.0.0.1."), p)
+                    self.assertIn(word, p["details"]["error"])
+                    self.assertIn("code", p["details"])
+
+    def test_a_draft_has_its_own_key_or_none(self):
+        self.assertTrue(self.draft(privateKey=text(sshd.top + "/id"))["ok"])
+        # Windows line ends, none at the end.
+        self.assertTrue(self.draft(privateKey=text(sshd.top + "/id").strip().replace("\n", "\r\n"))["ok"])
+        ref = self.make()["config"]["privateKeySecretRef"]
+        p = self.draft(privateKeySecretRef=ref)
+        self.assertIn("login was refused", p["details"]["error"])
+        self.nothing_told()
+
+    def test_a_key_with_a_passphrase_is_told_K3(self):
+        os.system(f"ssh-keygen -q -t ed25519 -N secret -f {top}/sealed")
+        self.assertIn("has a passphrase", self.draft(privateKey=text(top + "/sealed"))["details"]["error"])
+
+    def test_without_host_key_checks_it_says_so_FR_B101(self):
+        p = self.draft(privateKey=text(sshd.top + "/id"), knownHosts=None, strictHostKeyChecking=False)
+        self.assertEqual((p["ok"], "not checked" in p["details"].get("warning", "")), (True, True), p)
+
+    def lease(self, env, **more):
+        return f.ask("I", "POST", f"/api/environments/{env['id']}/leases", {"companyId": f.c1, **more})
+
+    def test_leases_are_rows_about_a_machine_that_was_reached(self):
+        env = self.make()
+        r = self.lease(env)
+        self.assertEqual(r.status, 201, r)
+        at = top + "/there/work"
+        self.assertEqual((r.json["status"], r.json["provider"], r.json["providerLeaseId"], r.json["metadata"]["remoteCwd"]),
+                         ("active", "ssh", f"ssh://{WHO}@127.0.0.1:{sshd.port}{at}", at))
+        self.assertEqual(f.ask("I", "POST", f"/api/environment-leases/{r.json['id']}/resume").status, 409)
+        q = f.ask("I", "POST", f"/api/environment-leases/{r.json['id']}/release", {})
+        self.assertEqual((q.status, q.json["status"], q.json["cleanupStatus"]), (200, "released", "success"), q)
+        q = self.lease(env)
+        q = f.ask("I", "DELETE", f"/api/environment-leases/{q.json['id']}")
+        self.assertEqual((q.status, q.json["status"]), (200, "released"), q)
+        self.assertEqual(self.lease(env, leasePolicy="reuse_by_environment").status, 422)
+        # One that cannot be reached gives no lease, and leaves none open.
+        away = f.make("away", "ssh", config(privateKey=text(sshd.top + "/id"), port=1))
+        self.assertEqual(self.lease(away).status, 502)
+        rows = f.ask("I", "GET", f"/api/environments/{away['id']}/leases").json
+        self.assertEqual([x["status"] for x in rows], ["expired"])
+        self.nothing_told()
+
+    def start(self, env, command, **body):
+        r = f.ask("I", "POST", f"/api/environments/{env['id']}/runs",
+                  {"companyId": f.c1, "workspaceRoot": "all", "workspacePath": "w", "command": command, **body})
+        self.assertEqual(r.status, 202, r)
+        return r.json["id"]
+
+    def end(self, run):
+        return wait_for("its end", lambda: (lambda r: r if r["endedAt"] else None)(f.ask("I", "GET", "/api/runs/" + run).json))
+
+    def runs_there(self):
+        return glob.glob(top + "/there/work/.airlock-runtime/runs/*")
+
+    def test_runs_bring_their_results_back(self):
+        e = self.end(self.start(self.make(), "cat file; echo after >file; echo new >new-ssh"))
+        self.assertEqual((e["status"], e["exitStatus"]), ("succeeded", 0), (e, d.log[-3:]))
+        self.assertEqual((text(f"{top}/all/w/file"), text(f"{top}/all/w/new-ssh")), ("after\n", "new\n"))
+        self.assertEqual(self.runs_there(), [])
+        self.nothing_told()
+
+    def test_a_cancelled_run_ends_there(self):
+        run = self.start(self.make(), "echo x >begun; sleep 31337.8")
+        wait_for("its begin", lambda: glob.glob(top + "/there/work/.airlock-runtime/runs/*/workspace/begun"))
+        f.ask("I", "POST", f"/api/runs/{run}/cancel")
+        self.assertEqual(self.end(run)["status"], "cancelled")
+        wait_for("its end there", lambda: not self.runs_there())
+
+    def test_kill_9_of_the_daemon_and_its_job_leaves_no_key_and_no_row_open(self):
+        run = self.start(self.make(remoteWorkspacePath=top + "/there/killed"), "echo x >begun-9; sleep 31337.6")
+        wait_for("its begin", lambda: glob.glob(top + "/there/killed/.airlock-runtime/runs/*/workspace/begun-9"))
+        jobs = [p for p in pids() if parent(p) == d.process.pid]
+        os.kill(d.process.pid, signal.SIGKILL)
+        for job in jobs:
+            os.kill(job, signal.SIGKILL)
+        d.stop(signal.SIGKILL)
+        self.nothing_told()
+        d.start()
+        e = self.end(run)
+        self.assertEqual((e["status"], e["workKept"]), ("interrupted", True), e)
+
+    def test_a_key_that_is_not_bound_runs_nothing(self):
+        env = self.make()
+        r = f.ask("I", "POST", f"/api/environments/{env['id']}/runs",
+                  {"companyId": f.c2, "workspaceRoot": "all", "workspacePath": "w", "command": "true"})
+        self.assertEqual((r.status, r.json["code"]), (422, "secret_binding_missing"), r)
+
+
+if __name__ == "__main__":
+    if not SSHD:
+        print("no sshd here: openssh-server is missing")
+        sys.exit(77)
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=1)
