@@ -236,8 +236,8 @@
 #define GATE_RECONNECT_MS 15000	  /* how long requests wait in a gateway for another channel: 503, 502 */
 #define GATE_UP_MAX 131072	  /* bytes of a request body that wait in a gateway for the channel; then its client waits */
 #define GATE_WINDOW (1 << 20)	  /* bytes of an answer that wait in a gateway for a client; then the channel waits */
-#define GATE_NOISE_BURST 1000	  /* connections that ask nothing and reads of a few bytes at once; further ones wait */
-#define GATE_NOISE_RATE 100	  /* those in a second, in the long run */
+#define GATE_NOISE_BURST 1000	  /* connections at once, and reads of a few bytes, beyond those that requests earn; further ones wait */
+#define GATE_NOISE_RATE 100	  /* of each in a second, in the long run */
 
 /* Network of a sandbox: --net allow= */
 #define PROXY_CONNS_MAX 256	  /* connections of one run at once; further ones are closed */

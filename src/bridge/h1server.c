@@ -13,6 +13,8 @@
 #include "bridge/room.h"
 #include "os/gate.h"
 
+#define QUEUED_MAX (8 << 20) /* bytes of all answers that wait for their clients */
+
 struct gate_call {
 	struct h1server *s;
 	struct gate_call *next, **prev;
@@ -45,11 +47,19 @@ static void answer_head(void *arg, int status, const struct header *h, size_t n)
 		gate_conn_header(k->conn, h[i].name.p, h[i].name.n, h[i].value.p, h[i].value.n);
 }
 
+/* A client that has taken all it was given may always have more. */
+static bool has_room(const struct gate_call *k, size_t n, size_t most)
+{
+	size_t queued = gate_conn_queued(k->conn);
+
+	return queued == 0 || (queued + n <= most && k->s->gate.queued <= QUEUED_MAX);
+}
+
 static bool answer_room(void *arg, size_t n)
 {
 	struct gate_call *k = arg;
 
-	k->waiting = gate_conn_queued(k->conn) + n > BRIDGE_OUT_MAX;
+	k->waiting = !has_room(k, n, BRIDGE_OUT_MAX);
 	return !k->waiting;
 }
 
@@ -247,7 +257,7 @@ static void free_done(struct h1server *s)
 static void resume(struct h1server *s)
 {
 	for (struct gate_call *k = s->calls; k; k = k->next) {
-		if (!k->conn || !k->waiting || gate_conn_queued(k->conn) >= BRIDGE_OUT_MAX / 2)
+		if (!k->conn || !k->waiting || !has_room(k, 0, BRIDGE_OUT_MAX / 2))
 			continue;
 		k->waiting = false;
 		exchange_resume(k->x);

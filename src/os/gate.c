@@ -36,35 +36,55 @@ void gate_touch(struct gate_conn *c)
 
 static void hush(struct gate *g)
 {
+	if (!g->hushed)
+		g->hushed_ns = clock_mono_ns();
 	g->hushed = g->pending = true;
-	g->hushed_ns = clock_mono_ns();
+}
+
+static void fill_up(struct gate *g)
+{
+	g->full = g->pending = true;
+	g->full_ns = clock_mono_ns();
 	loop_mod(g->loop, &g->accept_watch, 0);
 }
 
-/* Tokens are taken (or, negative, earned). False: there are none left. */
-static bool pay(struct gate *g, double cost)
+static double poured(double left, double more)
 {
-	int64_t now;
+	return left + more < GATE_NOISE_BURST ? left + more : GATE_NOISE_BURST;
+}
 
-	if (!g->wary)
-		return true;
-	now = clock_mono_ns();
-	g->noise += (double)(now - g->noise_ns) / (double)NS_PER_S * GATE_NOISE_RATE - cost;
+/* Time fills both buckets, and requests do. */
+static void pour(struct gate *g, double more)
+{
+	int64_t now = clock_mono_ns();
+
+	more += (double)(now - g->noise_ns) / (double)NS_PER_S * GATE_NOISE_RATE;
 	g->noise_ns = now;
-	if (g->noise > GATE_NOISE_BURST)
-		g->noise = GATE_NOISE_BURST;
+	g->noise = poured(g->noise, more);
+	g->knocks = poured(g->knocks, more);
+}
+
+static void pay(struct gate *g, double cost)
+{
+	if (!g->wary)
+		return;
+	pour(g, 0);
+	g->noise -= cost;
 	if (g->noise < 0)
 		hush(g);
-	return g->noise >= 0;
 }
 
 void gate_free_conn(struct gate_conn *c)
 {
+	const struct linger cut = {.l_onoff = 1};
 	struct gate *g = c->g;
 
 	if (c->call)
 		g->carrier->drop(c->call);
 	loop_del(g->loop, &c->w);
+	/* Not to look like the end of an answer that has no other; and what the kernel still holds is not worth keeping. */
+	if (c->out.len > c->out_off || (c->broken && !c->w1.chunked && !c->w1.sized))
+		(void)setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &cut, sizeof(cut));
 	(void)close(c->fd);
 	*c->prev = c->next;
 	if (c->next)
@@ -75,7 +95,7 @@ void gate_free_conn(struct gate_conn *c)
 	buf_done(&c->data);
 	buf_done(&c->out);
 	free(c);
-	if (g->conns_len-- == GATE_CONNS_MAX && !g->hushed)
+	if (g->conns_len-- == GATE_CONNS_MAX && !g->full)
 		loop_mod(g->loop, &g->accept_watch, EPOLLIN);
 }
 
@@ -135,7 +155,8 @@ static void begin(struct gate_conn *c)
 	enum gate_fail why = GATE_UNAVAILABLE;
 	struct gate_call *k;
 
-	(void)pay(c->g, -REQUEST_GAIN);
+	if (c->g->wary)
+		pour(c->g, REQUEST_GAIN);
 	c->safe =
 	    c->p.is_head || is_method(c->p.method, "GET") || is_method(c->p.method, "OPTIONS");
 	c->untaken = 0;
@@ -143,6 +164,8 @@ static void begin(struct gate_conn *c)
 	c->state = CONN_BODY;
 	k = c->g->carrier->start(c->g, c, &c->p, &why);
 	if (!k) {
+		/* It earned tokens as a request would, and no pace holds it back. */
+		pay(c->g, MALFORMED_COST + REQUEST_GAIN);
 		gate_conn_fail(c, why);
 		return;
 	}
@@ -164,15 +187,18 @@ static void body_over(struct gate_conn *c)
 /* What cannot be read, and with it the connection. Half of a body is no request: it is cut off upstream too. */
 static void refuse(struct gate_conn *c)
 {
-	if (c->g->carrier->malformed)
+	/* Of a request whose head was judged there is a decision already, and perhaps an answer, which stands. */
+	if (c->state == CONN_HEAD && c->g->carrier->malformed)
 		c->g->carrier->malformed(c->g, c->p.status);
-	(void)pay(c->g, MALFORMED_COST);
+	pay(c->g, MALFORMED_COST);
 	if (c->call)
 		c->g->carrier->drop(c->call);
 	c->call = NULL;
 	forget_in(c);
 	c->refused = true;
 	c->state = CONN_ANSWER;
+	if (c->answered)
+		return;
 	if (c->has_head)
 		c->broken = c->answered = true;
 	else
@@ -182,7 +208,7 @@ static void refuse(struct gate_conn *c)
 /* One event of the parser. False: it needs what is not here. */
 static bool step(struct gate_conn *c)
 {
-	size_t n = c->in.len - c->in_off, used;
+	size_t have = c->in.len - c->in_off, n = have, used;
 	struct view piece;
 
 	if (c->state == CONN_BODY && c->call && c->p.content_length) {
@@ -200,6 +226,8 @@ static bool step(struct gate_conn *c)
 	case HTTP1_BODY:
 		if (c->call)
 			c->g->carrier->body(c->call, piece.p, piece.n);
+		else
+			c->dropped += piece.n;
 		drop_in(c, used);
 		return true;
 	case HTTP1_END:
@@ -211,7 +239,8 @@ static bool step(struct gate_conn *c)
 		return false;
 	default:
 		drop_in(c, used);
-		return false;
+		/* All that there was room for was framing, which takes none: there is more to look at. */
+		return used && used == n && n < have;
 	}
 }
 
@@ -232,6 +261,7 @@ static void next_request(struct gate_conn *c)
 	c->has_head = c->head_out = c->answered = c->ended = c->broken = false;
 	c->body_done = false;
 	c->muted = false;
+	c->dropped = 0;
 	c->state = CONN_HEAD;
 	c->moved_ns = clock_mono_ns();
 }
@@ -244,6 +274,10 @@ static void flush(struct gate_conn *c)
 	r = gate_flush(c);
 	if (r < 0)
 		return;
+	if (r > 0 && c->g->last) {
+		gate_free_conn(c);
+		return;
+	}
 	if (r > 0) {
 		next_request(c);
 		if (c->in.len > c->in_off) {
@@ -259,12 +293,14 @@ static void take(struct gate_conn *c, size_t n)
 {
 	enum conn_state before = c->state;
 
-	if (c->state == CONN_BODY || (c->state == CONN_HEAD && !http1_pending(&c->p)))
+	/* What is only dropped is not waited for. */
+	if (c->state == CONN_BODY ? c->call != NULL
+				  : c->state == CONN_HEAD && !http1_pending(&c->p))
 		c->moved_ns = clock_mono_ns();
 	buf_add(&c->in, n);
 	serve(c);
 	if (n < SMALL_READ && c->state == before)
-		(void)pay(c->g, 0.2);
+		pay(c->g, 0.2);
 }
 
 static void on_conn(struct loop_watch *w, uint32_t events)
@@ -358,21 +394,27 @@ static void on_accept(struct loop_watch *w, uint32_t events)
 {
 	struct gate *g = (struct gate *)(void *)((char *)w - offsetof(struct gate, accept_watch));
 
-	(void)events;
-	for (int i = 0; i < ACCEPT_TURN && g->conns_len < GATE_CONNS_MAX && !g->hushed; i++) {
+	/* Its owner listens no more. */
+	if (events & (EPOLLHUP | EPOLLERR)) {
+		close_listener(g);
+		return;
+	}
+	for (int i = 0; i < ACCEPT_TURN && g->conns_len < GATE_CONNS_MAX && !g->full; i++) {
 		int fd = accept4(g->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (fd >= 0) {
 			add_conn(g, fd);
-			(void)pay(g, 1);
+			if (!g->wary)
+				continue;
+			pour(g, 0);
+			g->knocks -= 1;
+			if (g->knocks < 0)
+				fill_up(g);
 			continue;
 		}
-		/* Its owner listens no more. */
-		if (errno == EINVAL)
-			close_listener(g);
-		else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
-			/* No descriptors or no memory: asked at once, it would say so again. */
-			hush(g);
+		/* No descriptors or no memory: asked at once, it would say so again. */
+		if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+			fill_up(g);
 		return;
 	}
 }
@@ -383,7 +425,7 @@ int gate_serve(struct gate *g, int listener)
 
 	g->accept_watch.fd = -1;
 	g->listener = listener;
-	g->noise = GATE_NOISE_BURST;
+	g->noise = g->knocks = GATE_NOISE_BURST;
 	g->noise_ns = clock_mono_ns();
 	if (fl < 0 || fcntl(listener, F_SETFL, fl | O_NONBLOCK) < 0)
 		return -errno;
@@ -418,16 +460,23 @@ static int64_t conn_due(const struct gate_conn *c)
 	}
 }
 
-/* Reads and accepts again when there are tokens for it. */
-static void unhush(struct gate *g)
+/* Reads and accepts again when there are tokens for it. Time in which nothing was read was no client's. */
+static void look_again(struct gate *g, int64_t now)
 {
-	g->hushed = false;
-	if (!pay(g, 0))
+	if (g->wary)
+		pour(g, 0);
+	if (g->full && now - g->full_ns >= HUSH_MS * NS_PER_MS && g->knocks >= 0) {
+		g->full = false;
+		if (g->conns_len < GATE_CONNS_MAX)
+			loop_mod(g->loop, &g->accept_watch, EPOLLIN);
+	}
+	if (!g->hushed || g->noise < 0)
 		return;
-	if (g->conns_len < GATE_CONNS_MAX)
-		loop_mod(g->loop, &g->accept_watch, EPOLLIN);
-	for (struct gate_conn *c = g->conns; c; c = c->next)
+	g->hushed = false;
+	for (struct gate_conn *c = g->conns; c; c = c->next) {
+		c->moved_ns += now - (c->moved_ns > g->hushed_ns ? c->moved_ns : g->hushed_ns);
 		gate_touch(c);
+	}
 }
 
 int64_t gate_tick(struct gate *g, int64_t now)
@@ -435,23 +484,23 @@ int64_t gate_tick(struct gate *g, int64_t now)
 	int64_t next = INT64_MAX;
 
 	g->pending = false;
-	if (g->hushed && now - g->hushed_ns >= HUSH_MS * NS_PER_MS)
-		unhush(g);
-	if (g->hushed) {
-		g->pending = false;
+	g->queued = 0;
+	if (g->hushed || g->full) {
+		look_again(g, now);
 		next = after_ms(now, HUSH_MS);
 	}
 	for (struct gate_conn *c = g->conns, *following; c; c = following) {
 		int64_t due;
 
 		following = c->next;
+		g->queued += gate_conn_queued(c);
 		if (c->dirty) {
 			flush(c);
 			/* It may be gone; the next look is at the next turn. */
 			next = next < now + NS_PER_S ? next : now + NS_PER_S;
 			continue;
 		}
-		due = conn_due(c);
+		due = g->hushed ? INT64_MAX : conn_due(c);
 		if (due <= now)
 			gate_free_conn(c);
 		else if (due < next)

@@ -7,9 +7,10 @@
  * A client's request becomes a call of the carrier (an HTTP/2 stream, a pair of files, an exchange), header for header. What is owed to
  * clients is plain HTTP/1.1, bounded waits, and the truth about requests whose outcome is not known.
  *
- * Floods (wary). Connections and bytes that cost their sender nothing take tokens from a bucket of GATE_NOISE_BURST, which fills by
- * GATE_NOISE_RATE a second and by two for each request: a connection takes one, a read of less than 64 bytes that ends
- * neither a head nor a body a fifth, what is no request at all ten. While it is empty nothing is accepted and nothing read.
+ * Floods (wary). Connections take tokens from one bucket, bytes that cost their sender nothing from another, each of GATE_NOISE_BURST, which
+ * fill by GATE_NOISE_RATE a second and by two for each request: a connection takes one, a read of less than 64 bytes that ends
+ * neither a head nor a body a fifth, what is no request at all, or one beyond those that may wait, ten. While the first is empty
+ * nothing is accepted, while the second is nothing is read, and no client's time passes.
  *
  * Memory of a connection: what one read brings (16 KiB), a head (HTTP1_LINE_MAX + HTTP1_HEAD_MAX), and of the answer what the carrier
  * gives it beyond what the client has taken (gate_conn_queued).
@@ -72,13 +73,14 @@ struct gate {
 	struct loop_watch accept_watch;
 	struct gate_conn *conns;
 	unsigned conns_len;
-	bool pending; /* a connection was touched since gate_tick */
-	bool wary;    /* whoever connects is not trusted */
-	bool
-	    hushed; /* the bucket is empty, or there is nothing to make a connection of: since then */
-	int64_t hushed_ns;
-	bool last;    /* each connection ends with its answer */
-	double noise; /* tokens left */
+	size_t queued; /* bytes of all answers that clients have not taken, or more */
+	bool pending;  /* a connection was touched since gate_tick */
+	bool wary;     /* whoever connects is not trusted */
+	bool last;     /* each connection ends with its answer */
+	bool hushed;   /* nothing is read, since then */
+	bool full; /* nothing is accepted, since then, for want of tokens, descriptors or memory */
+	int64_t hushed_ns, full_ns;
+	double noise, knocks; /* tokens left, for reading and for accepting */
 	int64_t noise_ns;
 	uint16_t port;
 };

@@ -38,6 +38,7 @@ void gate_conn_header(struct gate_conn *c, const char *name, size_t name_len, co
 void gate_conn_data(struct gate_conn *c, const char *p, size_t n)
 {
 	c->untaken += n;
+	c->g->queued += n;
 	gate_touch(c);
 	if (!c->broken && buf_put(&c->data, p, n) < 0)
 		c->broken = true;
@@ -127,8 +128,14 @@ static void put_head(struct gate_conn *c)
 	c->head_out = true;
 	/* An answer that came before its request was read whole is the connection's last. */
 	if (http1_put_head(&c->out, &c->p, c->status, h, c->fields, len,
-			   c->broken || (c->answered && !c->body_done), &c->w1) < 0)
+			   c->broken || c->g->last || (c->answered && !c->body_done), &c->w1) < 0)
 		c->broken = c->answered = true;
+}
+
+static void spare(struct buf *b)
+{
+	if (b->cap > KEEP_CAP)
+		buf_done(b);
 }
 
 static void frame_answer(struct gate_conn *c)
@@ -140,6 +147,7 @@ static void frame_answer(struct gate_conn *c)
 	if (!c->broken && http1_put_body(&c->out, &c->w1, c->data.data, c->data.len) < 0)
 		c->broken = true;
 	buf_reset(&c->data);
+	spare(&c->data);
 	/* Once, however often a slow client makes us come back. */
 	if (c->answered && !c->ended && !c->broken && http1_put_end(&c->out, &c->w1) < 0)
 		c->broken = true;
@@ -160,7 +168,7 @@ static bool write_out(struct gate_conn *c)
 			continue;
 		if (n < 0 && errno == EAGAIN) {
 			/* A client that is always a little behind must not cost the whole answer's memory. */
-			if (c->out_off > OUT_HIGH) {
+			if (c->out_off > KEEP_CAP) {
 				buf_drop(&c->out, c->out_off);
 				c->out_off = 0;
 			}
@@ -176,12 +184,6 @@ static bool write_out(struct gate_conn *c)
 	buf_reset(&c->out);
 	c->out_off = 0;
 	return true;
-}
-
-static void spare(struct buf *b)
-{
-	if (b->cap > KEEP_CAP)
-		buf_done(b);
 }
 
 /* After the answer: the next request (1), or an end that does not cost the client its answer (0), or at once (-1). */

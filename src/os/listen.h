@@ -5,6 +5,13 @@
 #include <stdint.h>
 
 #define LISTEN_BACKLOG 128 /* connections that wait to be accepted */
+/*
+ * Of each connection, each way, in the kernel, which doubles it for its own use. Without a figure it would let each grow to megabytes,
+ * which count as whose that accepts: 256 clients that do not read would have a gigabyte.
+ */
+#define LISTEN_BUFFER (96 << 10)
+#define LISTEN_UNREAD_MS \
+	30000 /* a client whose window is shut for so long is cut by the kernel, also after we closed */
 
 /* A new IPv4 stream socket, close-on-exec, or a negative errno. */
 int listen_socket(void);

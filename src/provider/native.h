@@ -25,7 +25,8 @@ struct native {
 	int guest_pidfd;	      /* -1 before READY */
 	int socket[PLAN_SOCKETS_MAX]; /* of its network, that nobody has taken; owned */
 	unsigned sockets;
-	pid_t child; /* airlock-launch, if this process started it; 0: attached */
+	bool has_sockets; /* launch can be asked for some */
+	pid_t child;	  /* airlock-launch, if this process started it; 0: attached */
 };
 
 /* native_start.c: the provider's acquire and attach, and what else they need. */

@@ -208,6 +208,8 @@ static int await_ready(struct native *n, const struct plan *p, struct err *e)
 	    version != GUEST_PROTOCOL)
 		return err_set(e, ERR_PROTOCOL,
 			       "airlock-launch speaks another version: install Airlock again");
+	/* A launcher from before there were any does not know the question. */
+	n->has_sockets = limits & GR_SOCKETS;
 	native_isolation(&n->sb, p, landlock, limits);
 	return 0;
 }
@@ -348,7 +350,7 @@ int native_acquire(const struct sandbox_spec *s, struct sandbox **ret, struct er
 	if (r == 0)
 		r = finish_start(n, &p, e);
 	if (r == 0 && p.sockets)
-		r = take_sockets(n, s->sockets, e);
+		r = take_sockets(n, n->has_sockets ? s->sockets : 0, e);
 	plan_done(&p);
 	if (r == 0) {
 		*ret = &n->sb;
@@ -395,7 +397,7 @@ int native_attach(const struct sandbox_spec *s, struct sandbox **ret, struct err
 			(void)close(fd);
 		r = n ? await_ready(n, &p, e) : err_set(e, ERR_NOMEM, "out of memory");
 		if (r == 0 && p.sockets)
-			r = take_sockets(n, s->sockets, e);
+			r = take_sockets(n, n->has_sockets ? s->sockets : 0, e);
 	} else {
 		r = fd;
 	}

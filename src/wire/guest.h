@@ -67,6 +67,7 @@ enum guest_msg {
 #define GR_PIDS 2u
 #define GR_CPU 4u
 #define GR_V2 8u
+#define GR_SOCKETS 16u /* there are sockets to be asked for */
 
 #define GX_TTY 1u /* allocate a terminal inside; stdin/stdout carry its bytes, stderr unused */
 

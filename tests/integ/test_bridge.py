@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -404,6 +405,17 @@ class Streams(Cases):
         self.assertEqual(c.answer()[0], 200)
         c.close()
 
+    def test_B01_a_chunked_body_that_ends_where_its_room_does(self):
+        """Framing takes no room: what ends a body is read, also when not one byte of body more may come."""
+        head = b"POST %s HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %s\r\ncontent-type: application/json\r\n" \
+               b"transfer-encoding: chunked\r\n\r\n" % (COMMENT.encode(), self.b.token.encode())
+        for n in [*range(65526, 65538), BODY_MAX - 3, BODY_MAX]:
+            c = Client(self.b.port)
+            c.send(head + b"%x\r\n%s\r\n0\r\n\r\n" % (n, bytes(n)))
+            self.assertEqual((c.answer()[0], n), (200, n))
+            c.close()
+            self.assertEqual([len(x["body"]) for x in self.b.api.take()], [n])
+
     def test_C15_three_hundred_megabytes_over_one_channel(self):
         blob = os.urandom(1 << 16) * 128
         self.b.api.answer = lambda h, call: h.send(200, blob, [("content-type", "application/octet-stream")])
@@ -447,6 +459,30 @@ class CasesDirect(Streams, unittest.TestCase):
             c.close()
         self.assertGreater(time.monotonic() - t, 1)
         self.assertEqual(b.ask("GET", "/api/agents/me")[0], 200)
+        self.assertEqual(b.stop()[0], 0)
+
+    def test_C06_a_flood_of_connections_is_not_paid_by_those_who_are_there(self):
+        b = Bridge("--transport", "direct")
+        c, done = Client(b.port), threading.Event()
+        self.addCleanup(done.set)
+
+        def knock():
+            while not done.is_set():
+                try:
+                    s = socket.create_connection(("127.0.0.1", b.port), 1)
+                    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    s.close()
+                except OSError:
+                    done.wait(0.05)
+        t = threading.Thread(target=knock)
+        t.start()
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            c.send(request("GET", "/api/agents/me", b.token))
+            self.assertEqual(c.answer()[0], 200)
+        done.set()
+        t.join(DEADLINE)
+        c.close()
         self.assertEqual(b.stop()[0], 0)
 
     def test_S2_09_more_clients_than_places(self):

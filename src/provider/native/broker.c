@@ -110,6 +110,8 @@ void broker_tell_ready(struct broker *b, int i)
 		limits |= GR_CPU;
 	if (cg->v2)
 		limits |= GR_V2;
+	if (b->l->sockets)
+		limits |= GR_SOCKETS;
 	(void)buf_u32(&p, GUEST_PROTOCOL);
 	(void)buf_u32(&p, (uint32_t)b->l->landlock);
 	(void)buf_u32(&p, limits);
