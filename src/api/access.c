@@ -43,7 +43,9 @@ static const struct row rows[] = {
      "AS-01 AS-02 AS-03 AS-04 AS-05 AS-06 AS-07 AS-08"},
     {FEATURE "images", "IM-", "restricted",
      "None for agents, and no terminal. Sessions that set an image up are for administrators.",
-     MANAGED, "No tool for images is offered to agents.", "IM-01 IM-02 IM-03 IM-04 IM-05"},
+     MANAGED,
+     "No tool for images is offered to agents. No provider of this build has an interactive set-up, so no session can begin.",
+     "IM-01 IM-02 IM-03 IM-04 IM-05"},
     {"airlock/operation", NULL, "restricted",
      "None for agents. Leases, runs, their results and secrets are for administrators; members of the board read what is their "
      "companies'.",

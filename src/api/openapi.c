@@ -56,6 +56,11 @@ static const struct {
     {"Capabilities", "adapters:array drivers:object sandboxProviders:object"},
     {"ProbeResult", "ok:boolean driver:string summary:string details:object?"},
     {"Qualification", "state:string by:string reason:string platform:object"},
+    {"ImageState",
+     "activeTemplate:object? activeTemplateMatchesConfig:boolean? activeTemplateDrift:object? "
+     "activeSession:object? latestSession:object?"},
+    {"ImageSession", "session:object connectionPayload:object?"},
+    {"ImageTemplate", "id:string environmentId:string status:string"},
     {"Settings", "defaultEnvironmentId:string?"},
     {"Agent",
      "id:string companyId:string name:string adapterType:string status:string "

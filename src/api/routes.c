@@ -98,6 +98,14 @@ static const struct field secret_create[] = {
     END};
 static const struct field secret_version[] = {
     {"value", FIELD_TEXT, FIELD_REQUIRED, 1, SECRET_VALUE_MAX, NULL, "the new version"}, END};
+static const struct field image_session[] = {
+    {"templateId", FIELD_UUID, FIELD_NULL, 0, 0, NULL, "the active template; default: that one"},
+    {"ttlSeconds", FIELD_INT, 0, 60, 86400, NULL, "default: 3600"},
+    END};
+static const struct field image_finish[] = {{"metadata", FIELD_OBJECT, 0, 0, 0, NULL, NULL}, END};
+static const struct field image_cancel[] = {{"reason", FIELD_TEXT, 0, 1, 1000, NULL, NULL}, END};
+static const struct field image_relink[] = {
+    {"confirmBootSourceDrift", FIELD_BOOL, 0, 0, 0, NULL, NULL}, END};
 static const struct field nothing[] = {END};
 
 static const struct schema s_environment_create = {"EnvironmentCreate", environment_create},
@@ -112,6 +120,10 @@ static const struct schema s_environment_create = {"EnvironmentCreate", environm
 			   s_secret_renew = {"SecretRenew", secret_version},
 			   s_run_start = {"RunStart", run_start},
 			   s_changes_apply = {"ChangesApply", changes_apply},
+			   s_image_session = {"ImageSessionOpen", image_session},
+			   s_image_finish = {"ImageSessionFinish", image_finish},
+			   s_image_cancel = {"ImageSessionCancel", image_cancel},
+			   s_image_relink = {"ImageTemplateRelink", image_relink},
 			   s_nothing = {"Nothing", nothing};
 
 #define GET METHOD_GET
@@ -122,6 +134,7 @@ static const struct schema s_environment_create = {"EnvironmentCreate", environm
 #define ENV "/api/environments/{id}"
 #define RUN "/api/runs/{runId}"
 #define LEASE "/api/environment-leases/{leaseId}"
+#define SETUP "/api/environment-custom-image-setup-sessions/{sessionId}"
 
 const struct api_route api_routes[] = {
     {GET, "/api/health", GUARD_OPEN, h_health, "health", "The daemon answers", NULL, "Health", 200,
@@ -210,6 +223,28 @@ const struct api_route api_routes[] = {
     {GET, ENV "/qualification", GUARD_READ, h_env_qualification, "environmentQualification",
      "Whether a measurement that was recorded still speaks for it; makes nothing, grants nothing",
      NULL, "Qualification", 200, "companyId", "PR-03,PR-06,PR-07,PR-08"},
+    {GET, ENV "/custom-image-template", GUARD_ADMIN, h_image_state, "imageState",
+     "Its captured image and set-up session: none as long as no provider has an interactive set-up",
+     NULL, "ImageState", 200, NULL, "IM-01"},
+    {POST, ENV "/custom-image-setup-sessions", GUARD_ADMIN, h_image_session_open,
+     "openImageSession", "Refused: no provider of this build has an interactive set-up",
+     &s_image_session, "ImageSession", 201, NULL, "IM-01"},
+    {POST, ENV "/custom-image-template/rollback", GUARD_ADMIN, h_image_template, "rollbackImage",
+     "The captured image before this one", &s_nothing, "ImageTemplate", 200, NULL, "IM-01"},
+    {POST, ENV "/custom-image-template/relink", GUARD_ADMIN, h_image_template, "relinkImage",
+     "The captured image for the configuration as it is now", &s_image_relink, "ImageTemplate", 200,
+     NULL, "IM-01"},
+    {DELETE, ENV "/custom-image-template", GUARD_ADMIN, h_image_template, "deleteImage",
+     "Uses the captured image no more", &s_nothing, "ImageTemplate", 200, "deleteProviderTemplate",
+     "IM-01"},
+    {GET, SETUP, GUARD_ADMIN, h_image_session, "getImageSession", "One set-up session", NULL,
+     "ImageSession", 200, NULL, "IM-01"},
+    {POST, SETUP "/terminal-session-token", GUARD_ADMIN, h_image_session, "imageSessionTerminal",
+     "A token for its terminal", &s_nothing, "ImageSession", 201, NULL, "IM-01"},
+    {POST, SETUP "/finish", GUARD_ADMIN, h_image_session, "finishImageSession",
+     "Captures what was set up", &s_image_finish, "ImageSession", 200, NULL, "IM-01"},
+    {POST, SETUP "/cancel", GUARD_ADMIN, h_image_session, "cancelImageSession",
+     "Ends it without a capture", &s_image_cancel, "ImageSession", 200, NULL, "IM-01"},
     {GET, LEASE, GUARD_READ, h_lease_get, "getLease", "One lease", NULL, "Lease", 200, NULL,
      "CF-01"},
     {DELETE, LEASE, GUARD_ADMIN, h_lease_destroy, "destroyLease",

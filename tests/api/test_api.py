@@ -400,7 +400,7 @@ class Actors(Case):
             "known": {"N": "Authentication required"}, "open": {},
         }
         env = f.make("guarded", "ssh", SSH)
-        ids = {"companyId": f.c1, "id": env["id"], "leaseId": NOBODY, "runId": "0" * 16}
+        ids = {"companyId": f.c1, "id": env["id"], "leaseId": NOBODY, "runId": "0" * 16, "sessionId": NOBODY}
         bodies = {"EnvironmentCreate": {"name": "n", "driver": "local"}, "ProbeConfig": {"driver": "local"},
                   "SecretCreate": {"name": "n", "value": "v"}, "SecretRenew": {"value": "v"},
                   "RunStart": {"workspaceRoot": "x", "command": "true"}}
@@ -700,6 +700,27 @@ class Environments(Case):
         self.assertGreater(n, 10)
         self.assertNotIn(b"cf06-proof", f.ask("I", "GET", "/api/environments/" + e["id"]).body)
         self.assertEqual(f.ask("I", "DELETE", "/api/environments/" + e["id"]).status, 200)
+
+    def test_case_56_image_sessions_end_at_the_gate(self):
+        """No provider has an interactive set-up, and the capabilities say so: refused with the gate's words, nothing is made."""
+        box = f.make("img-s", "sandbox", NATIVE)
+        ssh = f.make("img-h", "ssh", SSH)
+        path = "/api/environments/{}/custom-image-setup-sessions"
+        self.assertEqual(f.ask("I", "POST", path.format(box["id"]), {"ttlSeconds": 59}).status, 400)
+        self.assertEqual(f.ask("I", "POST", path.format(box["id"]), {"shell": "x"}).status, 400)
+        self.refused(f.ask("I", "POST", path.format(box["id"]), {}), 422, 'Sandbox provider "native" does not support interactive setup.')
+        self.refused(f.ask("I", "POST", path.format(ssh["id"]), {"ttlSeconds": 60}), 422,
+                     "Environment customImage setup is only supported for sandbox environments.")
+        self.refused(f.ask("I", "POST", path.format(NOBODY), {}), 404, "Environment not found")
+        caps = f.ask("I", "GET", f"/api/companies/{f.c1}/environments/capabilities").json["sandboxProviders"]["native"]
+        self.assertEqual((caps["supportsInteractiveSetup"], caps["supportsTemplateCapture"]), (False, False))
+        where = f"/api/environments/{box['id']}/custom-image-template"
+        self.assertEqual(set(f.ask("I", "GET", where).json.values()), {None})
+        for method, more in (("POST", "/rollback"), ("POST", "/relink"), ("DELETE", "")):
+            self.refused(f.ask("I", method, where + more, {}), 404, "Active environment customImage template not found")
+        for more in ("", "/terminal-session-token", "/finish", "/cancel"):
+            r = f.ask("I", "POST" if more else "GET", "/api/environment-custom-image-setup-sessions/" + NOBODY + more, {} if more else None)
+            self.refused(r, 404, "Environment customImage setup session not found")
 
     def test_case_11_unknown_members(self):
         r = f.ask("I", "POST", self.path, {"name": "x", "driver": "ssh", "config": SSH, "bogus": 1})
