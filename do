@@ -211,7 +211,7 @@ analyzer() {
 memcheck() {
 	test_build build-debug --buildtype=debugoptimized -Db_lto=false || return
 	export UNDER_VALGRIND=1
-	TIMEOUT_FACTOR=20 suite_run build-debug valgrind --suite unit \
+	TIMEOUT_FACTOR=20 suite_run build-debug valgrind --suite unit --no-suite kernel \
 		--wrap 'valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite --child-silent-after-fork=yes'
 	unset UNDER_VALGRIND
 }

@@ -10,7 +10,7 @@
 
 #include "base/err.h"
 
-#define FILES_NEED 192 /* FD_ASIDE of the launcher, layers, binds, libraries and some air */
+#define FILES_NEED 192 /* the launcher's layers, binds and other places, libraries and some air */
 
 /* Once, at the start of the program. Never fails: files_check says what is missing. */
 void files_raise(void);

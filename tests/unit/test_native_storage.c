@@ -164,7 +164,7 @@ static bool own_mounts(void)
 	if (uid &&
 	    (!put_text("/proc/self/setgroups", "deny") || !put_text("/proc/self/gid_map", map)))
 		return false;
-	return mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
+	return mount("none", "/", "none", MS_REC | MS_PRIVATE, NULL) == 0;
 }
 
 /* What another lease left for good neither fails this one's end nor keeps the rest of the trash. */

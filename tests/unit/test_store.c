@@ -409,7 +409,7 @@ static void test_full_disk(void **state)
 		int r = 0;
 
 		if (unshare(getuid() == 0 ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUSER) < 0 ||
-		    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+		    mount("none", "/", "none", MS_REC | MS_PRIVATE, NULL) < 0 ||
 		    mount("tmpfs", dir, "tmpfs", 0, "size=512k") < 0)
 			_exit(77);
 		if (db_open(path, &s, &e) < 0)
