@@ -476,6 +476,24 @@ _airlock() {
 		mapfile -t COMPREPLY < <(compgen -W 'landlock' -- "$cur")
 		return
 		;;
+	doctor:--ssh)
+		return
+		;;
+	doctor:--ssh-key)
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
+	doctor:--ssh-known-hosts)
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
+	doctor:--ssh-config)
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
+	doctor:--ssh-jump)
+		return
+		;;
 	esac
 	case $verb in
 	run) words="--workspace --env --provider --image --ssh --ssh-key --ssh-known-hosts --ssh-config --ssh-jump --net --resolve --agent --no-preset --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --api-transport --policy --upstream --log-limit --json --quiet --help" ;;
@@ -553,7 +571,7 @@ _airlock() {
 		*) words="--name --ref --without --json --help $(_airlock_images)" ;;
 		esac
 		;;
-	doctor) words="--quick --json --help" ;;
+	doctor) words="--quick --json --ssh --ssh-key --ssh-known-hosts --ssh-config --ssh-jump --help" ;;
 	version) words="--help" ;;
 	help) words="--dump-options --help run exec shell ps logs stop runs diff apply discard recover audit rm prune unpack manifest env bridge policy serve access-map company user agent project token preset image doctor version help" ;;
 	esac

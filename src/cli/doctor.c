@@ -4,6 +4,7 @@
 #include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "base/str.h"
+#include "cli/doctorssh.h"
 #include "os/probe.h"
 #include "os/self.h"
 #include "provider/provider.h"
@@ -21,22 +23,50 @@
 
 struct opts {
 	bool json, quick, help;
+	char *place, **words; /* owned: another machine, its other words */
 };
 
-enum { D_QUICK = 1, D_JSON, D_HELP = 0 };
+enum { D_QUICK = 1, D_JSON, D_SSH, D_KEY, D_KNOWN, D_CONFIG, D_JUMP, D_HELP = 0 };
 
 const struct opt opts_doctor[] = {
     {"quick", 0, NULL, "write nothing to disk and start no other program", D_QUICK},
     {"json", 0, NULL, "one JSON object instead of the table", D_JSON},
+    {"ssh", 0, "[USER@]HOST[:PORT]:/DIR", "look at another machine instead: what 'run --ssh' would find",
+     D_SSH},
+    {"ssh-key", 0, "FILE", "with --ssh: the one key to log in with (default: ssh's own)", D_KEY},
+    {"ssh-known-hosts", 0, "FILE", "with --ssh: the host keys that count (default: ssh's own)",
+     D_KNOWN},
+    {"ssh-config", 0, "FILE", "with --ssh: configuration of ssh (default: ~/.ssh/config)", D_CONFIG},
+    {"ssh-jump", 0, "[USER@]HOST[:PORT]", "with --ssh: the machine to go through", D_JUMP},
     {NULL, 0, NULL, NULL, 0},
 };
+
+/* A word of provider/ssh/target.h; files are named as seen from here. */
+static int add_word(struct opts *o, int id, const char *value, struct err *e)
+{
+	static const char *const names[] = {
+	    [D_KEY] = "key=", [D_KNOWN] = "known-hosts=", [D_CONFIG] = "config=", [D_JUMP] = "jump="};
+	_cleanup_free_ char *here = value[0] == '/' || id == D_JUMP ? strdup(value) : NULL, *word = NULL;
+	char cwd[PATH_MAX];
+
+	if (!here && getcwd(cwd, sizeof(cwd)))
+		here = path_join(cwd, value);
+	if (!here || asprintf(&word, "%s%s", names[id], here) < 0)
+		word = NULL;
+	return word && strv_add(&o->words, word) == 0 ? 0 : err_set(e, ERR_NOMEM, "doctor: out of memory");
+}
 
 static int set(void *arg, const struct opt *o, const char *value, struct err *e)
 {
 	struct opts *opts = arg;
 
-	(void)value;
-	(void)e;
+	if (o->id == D_SSH) {
+		free(opts->place);
+		opts->place = strdup(value);
+		return opts->place ? 0 : err_set(e, ERR_NOMEM, "doctor: out of memory");
+	}
+	if (o->id > D_SSH)
+		return add_word(opts, o->id, value, e);
 	*(o->id == D_QUICK ? &opts->quick : o->id == D_JSON ? &opts->json : &opts->help) = true;
 	return 0;
 }
@@ -51,7 +81,26 @@ static int parse(int argc, char **argv, struct opts *o, struct err *e)
 	if (r == 0 && strv_len(p.words) > 0)
 		r = err_set(e, ERR_USAGE, "doctor takes no argument: %.80s", p.words[0]);
 	strv_free(p.words);
+	if (r == 0 && o->words && !o->place)
+		r = err_set(e, ERR_USAGE, "--ssh-key and the like belong to --ssh");
 	return r;
+}
+
+/* Exit status. */
+static int elsewhere(struct opts *o)
+{
+	_cleanup_strv_ char **words = NULL;
+	struct err e = ERR_INIT;
+	bool ok = false;
+	int r = strv_add(&words, o->place);
+
+	for (size_t i = 0; r == 0 && i < strv_len(o->words); i++)
+		r = strv_add(&words, o->words[i]);
+	if (r == 0)
+		r = doctor_ssh(words, o->json, &ok, &e);
+	free(o->place);
+	strv_free(o->words);
+	return r < 0 ? cli_fail(&e) : ok ? 0 : 1;
 }
 
 /* $XDG_STATE_HOME/airlock, else ~/.local/state/airlock; a relative XDG_STATE_HOME is ignored, as its standard says. */
@@ -203,6 +252,8 @@ int cmd_doctor(int argc, char **argv)
 		return cli_fail(&e);
 	if (o.help)
 		return cmd_help(2, (char *[]){(char *)(uintptr_t) "help", argv[0]});
+	if (o.place)
+		return elsewhere(&o);
 	state = state_dir();
 	if (!state) {
 		(void)fputs("airlock: doctor: out of memory\n", stderr);

@@ -4,7 +4,7 @@ J14, J15; field reports B012, B029, B046, B054, B101, B132, B142, B158, B172, B1
 
 usage: test_ssh.py AIRLOCK [unittest arguments]
 """
-import os, shutil, signal, subprocess, sys, unittest
+import json, os, shutil, signal, subprocess, sys, unittest
 
 import api_box
 from run_box import DEADLINE, alive, link, look, parent, pids, snapshot, until
@@ -236,6 +236,24 @@ class Ssh(unittest.TestCase):
         self.assertEqual(first.returncode, 0)
         _, text = second.communicate(b"\n", timeout=DEADLINE)
         self.assertEqual((second.returncode, self.r.read("end")), (0, b"end\n"), text)
+
+    def test_doctor_tells_what_a_run_would_find(self):
+        def doctor(status, *more):
+            p = self.r.airlock("doctor", *self.r.words, *more)
+            self.assertEqual(p.returncode, status, p.stdout + p.stderr)
+            return p.stdout.decode()
+        doc = json.loads(doctor(0, "--json"))
+        states = {c["check"]: c["state"] for c in doc["checks"]}
+        for name in "reachable", "login time", "machine", "programs", "directory", "disk", "guest's place", "clock":
+            self.assertIn(states[name], ("ok", "warning"), doc)
+        self.assertTrue(doc["run_works"])
+        self.assertEqual(os.listdir(self.r.there), [])
+        self.r.words[1] += "/absent"
+        self.assertIn("remedy: make it there", doctor(1))
+        self.r.sshd.known("[127.0.0.1]:%d %s\n" % (self.r.sshd.port, key(self.r.sshd.top + "/else")))
+        self.assertIn("NOT the one in known_hosts", doctor(1))
+        self.r.words[1] = "127.0.0.1:1:/x"
+        self.assertIn("connection refused", doctor(1))
 
     def test_a_key_that_others_may_read_is_refused_before_anything(self):
         os.chmod(self.r.sshd.top + "/id", 0o644)
