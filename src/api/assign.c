@@ -196,14 +196,17 @@ static int may_configure(struct call *c, const struct agent_row *a)
 	return (void)reply_error(c, 403, "This agent may not configure other agents"), 1;
 }
 
-static int change_agent(struct call *c, struct agent_row *a, struct err *e)
+/* *ret_changed: there is something to write and to tell of. An agent may ask for that all day, so nothing else is. */
+static int change_agent(struct call *c, struct agent_row *a, bool *ret_changed, struct err *e)
 {
 	const char *type = json_string_value(json_object_get(c->body, "adapterType"));
 	char id[UUID_LEN + 1];
 	int r, k = chosen(json_object_get(c->body, "defaultEnvironmentId"), id);
+	struct agent_row old;
 	struct choice want;
 
 	r = find_agent(c, a);
+	old = *a;
 	if (r == 0)
 		r = may_configure(c, a);
 	if (r != 0)
@@ -223,7 +226,9 @@ static int change_agent(struct call *c, struct agent_row *a, struct err *e)
 	want = (struct choice){.id = a->environment_id, .adapter = a->adapter, .agent_texts = true};
 	if (a->environment_id[0] && check_choice(c, &want))
 		return 1;
-	return agent_save(c->api->db, a, e);
+	*ret_changed = strcmp(old.adapter, a->adapter) != 0 ||
+		       strcmp(old.environment_id, a->environment_id) != 0;
+	return *ret_changed ? agent_save(c->api->db, a, e) : 0;
 }
 
 static int ends(struct call *c, int r, struct err *e)
@@ -239,12 +244,13 @@ int h_agent_update(struct call *c)
 {
 	struct agent_row a = {0};
 	struct err e = ERR_INIT;
+	bool changed = false;
 
 	if (db_begin(c->api->db, &e) < 0)
 		return reply_failed(c, &e);
-	if (ends(c, change_agent(c, &a, &e), &e))
+	if (ends(c, change_agent(c, &a, &changed, &e), &e))
 		return 0;
-	if (json_object_size(c->body))
+	if (changed)
 		api_activity(c, a.company_id, "agent.updated", "agent", a.id,
 			     json_pack("{s:s?,s:s}", "defaultEnvironmentId",
 				       a.environment_id[0] ? a.environment_id : NULL, "adapterType",
@@ -292,7 +298,7 @@ int h_project_get(struct call *c)
 	return reply_out(c, 200);
 }
 
-static int change_project(struct call *c, struct project_row *p, struct err *e)
+static int change_project(struct call *c, struct project_row *p, bool *ret_changed, struct err *e)
 {
 	static const char *const commands[] = {"provisionCommand", "runtimeProvisionCommand",
 					       "teardownCommand", "cleanupCommand"};
@@ -340,20 +346,22 @@ static int change_project(struct call *c, struct project_row *p, struct err *e)
 	want.id = id;
 	if (id[0] && check_choice(c, &want))
 		return 1;
+	*ret_changed = strcmp(p->environment_id, id) != 0;
 	memcpy(p->environment_id, id, sizeof(id));
-	return project_save(c->api->db, p, e);
+	return *ret_changed ? project_save(c->api->db, p, e) : 0;
 }
 
 int h_project_update(struct call *c)
 {
 	struct project_row p = {0};
 	struct err e = ERR_INIT;
+	bool changed = false;
 
 	if (db_begin(c->api->db, &e) < 0)
 		return reply_failed(c, &e);
-	if (ends(c, change_project(c, &p, &e), &e))
+	if (ends(c, change_project(c, &p, &changed, &e), &e))
 		return 0;
-	if (json_object_size(c->body))
+	if (changed)
 		api_activity(c, p.company_id, "project.updated", "project", p.id,
 			     json_pack("{s:s?}", "environmentId",
 				       p.environment_id[0] ? p.environment_id : NULL));

@@ -232,6 +232,26 @@ int listen_inherited(enum listen_how how, struct listen_at *ret, struct err *e)
 	return 1;
 }
 
+int listen_private(int fd, struct err *e)
+{
+	struct sockaddr_un sa = {0};
+	socklen_t len = sizeof(sa) - 1;
+	struct stat st;
+
+	if (getsockname(fd, (struct sockaddr *)&sa, &len) < 0)
+		return err_sys(e, errno, "look at the inherited socket");
+	if (sa.sun_path[0] && stat(sa.sun_path, &st) < 0)
+		return err_sys(e, errno, "look at %s", sa.sun_path);
+	/* An abstract name has no mode: everybody on this machine can connect. */
+	if (!sa.sun_path[0] || (st.st_mode & 077) || (st.st_uid != geteuid() && st.st_uid != 0))
+		return err_set(
+		    e, ERR_PERMISSION,
+		    "others can connect to the inherited socket, and in mode local_trusted whoever "
+		    "can is the local board: set SocketMode=0600 and a path in its unit, or take "
+		    "--mode authenticated");
+	return 0;
+}
+
 void listen_notify(const char *path, const char *text)
 {
 	struct sockaddr_un sa = {.sun_family = AF_UNIX};

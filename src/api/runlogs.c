@@ -123,6 +123,22 @@ static bool goes_on(struct log_stream *s)
 	       (r.status == ER_QUEUED || r.status == ER_RUNNING);
 }
 
+/*
+ * Airlock's own lines have paths of the host and errors with more of them: as with the report, they are for administrators. Others
+ * see that there was one.
+ */
+static void mask_note(struct log_stream *s)
+{
+	static const uint8_t instead[] = "(a note of Airlock, for administrators)";
+
+	if (s->rec.stream == RUNLOG_END || s->rec.stream == RUNLOG_DROPPED ||
+	    s->rec.stream == RUNLOG_OUT || s->rec.stream == RUNLOG_ERR ||
+	    actor_is_admin(&s->base.c->actor))
+		return;
+	s->rec.p = instead;
+	s->rec.n = sizeof(instead) - 1;
+}
+
 static int next(struct log_stream *s)
 {
 	/* Asked before the look: what came in between is seen by it. */
@@ -135,6 +151,7 @@ static int next(struct log_stream *s)
 		r = runlog_next(&s->reader, &s->rec, NULL);
 	if (r > 0) {
 		s->ended = s->rec.stream == RUNLOG_END;
+		mask_note(s);
 		put(s);
 		return 0;
 	}

@@ -80,15 +80,15 @@ static bool fits(const struct api *a, size_t n)
 	return n <= API_BODY_SMALL || a->server->held == 0 || a->server->held + n <= API_HELD_MAX;
 }
 
-/* A quarter for each: nobody's bodies that do not come keep everybody else's out. */
-static bool fits_own(const struct api *a, const struct transport *t, size_t n)
+/* A quarter for each: nobody's bodies that do not come, or answers that are not taken, keep everybody else's out. */
+static bool fits_own(const struct api *a, const struct transport *t, size_t n, bool answers)
 {
 	size_t sum = 0;
 
 	if (n <= API_BODY_SMALL)
 		return true;
 	for (const struct conn *c = a->server->conns; c; c = c->next)
-		if (c->now && !c->now->queued &&
+		if (c->now && c->now != t && (answers || !c->now->queued) &&
 		    strcmp(actor_id(&c->now->call.actor), actor_id(&t->call.actor)) == 0)
 			sum += c->now->held;
 	return !sum || sum + n <= API_HELD_OWN_MAX;
@@ -117,7 +117,8 @@ static enum MHD_Result queue(struct api *a, struct transport *t)
 	size_t n;
 
 	/* Nothing that changed something is answered as if it had not. */
-	if ((c->method & METHODS_SAFE) && !fits(a, c->out.len)) {
+	if ((c->method & METHODS_SAFE) &&
+	    (!fits(a, c->out.len) || !fits_own(a, t, c->out.len, true))) {
 		buf_done(&c->out);
 		(void)reply_error(c, 503, "Too many large answers wait to be taken, try again");
 	}
@@ -375,7 +376,7 @@ static enum MHD_Result first(struct api *a, struct transport *t, const char *met
 	(void)MHD_get_connection_values_n(t->mhd, MHD_HEADER_KIND, take_header, &t->call.head);
 	t->refused = !t->target || api_admit(a, &t->call, t->target);
 	len = t->call.body_len;
-	if (!t->refused && (!fits(a, len) || !fits_own(a, t, len))) {
+	if (!t->refused && (!fits(a, len) || !fits_own(a, t, len, false))) {
 		(void)reply_error(&t->call, 503, "Too many large requests at once, try again");
 		t->refused = true;
 	}

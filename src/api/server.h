@@ -47,6 +47,8 @@ int listen_state(const char *dir, struct listen_at *ret, struct err *e);
 void listen_done(struct listen_at *at);
 /* The socket that systemd handed over: 1, 0 there is none, negative: several, or not a stream socket. */
 int listen_inherited(enum listen_how how, struct listen_at *ret, struct err *e);
+/* A unix socket that nobody but its owner can connect to: what local_trusted takes for proof. 0, or negative. */
+int listen_private(int fd, struct err *e);
 /* One line to the service manager's socket; a failure is nobody's. */
 void listen_notify(const char *path, const char *text);
 

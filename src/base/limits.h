@@ -118,8 +118,9 @@
 #define API_BODY_MAX 10485760	  /* bytes of a request body: 413 */
 #define API_BODY_SMALL 16384	  /* bytes of a body that are read before a refusal is answered; larger ones are not read. Most of one where none is needed: 413 */
 #define API_HELD_MAX (40 << 20)	  /* bytes of larger bodies and of answers not yet taken, of all connections at once: 503 */
-#define API_HELD_OWN_MAX (10 << 20) /* of it, larger bodies of one user that are on their way: 503 */
+#define API_HELD_OWN_MAX (10 << 20) /* of it, larger bodies of one user that are on their way, or with answers that wait: 503 */
 #define API_HEADER_MAX 32768	  /* bytes of a connection for the head of a request: 431, 414 */
+#define API_ACTIVITY_KEPT 20000	  /* newest lines of the activity log of each actor in a company; older ones go */
 #define API_CONNECTIONS_MAX 512	  /* connections at once: a further one takes the place of who has been idle longest */
 #define API_CONNECTIONS_OWN 64	  /* of the command line of the same state, besides those */
 #define API_REQUEST_MS 30000	  /* from a connection, or the answer before, to the last byte of a request: cut off */

@@ -19,6 +19,7 @@
 
 #define WIDTH 80      /* of --stat where there is no terminal, as git */
 #define NAME_WIDTH 50 /* of it, for names */
+#define BAR_LEAST 10
 
 enum id {
 	O_STAT = 1,
@@ -267,8 +268,11 @@ static int stat_all(struct diff *d, struct err *e)
 			name_w = strlen(v[n].name);
 		n++;
 	}
-	name_w = name_w > NAME_WIDTH ? NAME_WIDTH : name_w;
 	num_w = digits(most) > num_w ? digits(most) : num_w;
+	name_w = name_w > NAME_WIDTH ? NAME_WIDTH : name_w;
+	/* On a narrow terminal the names give way: without room for a bar it would be as long as the change. */
+	if (name_w + num_w + 6 + BAR_LEAST > width)
+		name_w = width - num_w - 6 - BAR_LEAST;
 	graph_w = width - 6 - num_w - name_w;
 	for (size_t i = 0; i < n && r == 0; i++) {
 		stat_row_out(d, &v[i], name_w, num_w, graph_w, most);

@@ -92,11 +92,18 @@ static int by_daemon(struct state *st, struct need *n, struct err *e)
 	if (access(path, F_OK) < 0)
 		return 0;
 	r = db_open_server(path, &db, e);
+	/*
+	 * As a writer: one that is being written is waited for, and seen; one that begins later finds the image out of reach. A reader
+	 * would see neither.
+	 */
 	if (r == 0)
-		r = environment_each(db, &all, see_environment, n, e);
+		r = db_begin(db, e);
+	if (r < 0)
+		return r;
+	r = environment_each(db, &all, see_environment, n, e);
 	if (r >= 0)
 		r = envlease_each(db, &leases, see_lease, n, e);
-	return r < 0 ? r : 0;
+	return db_end(db, r < 0 ? r : 0, e);
 }
 
 static int who_needs(struct state *st, struct need *n, struct err *e)

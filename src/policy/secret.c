@@ -138,10 +138,30 @@ static bool file_candidate(const char *s, size_t n)
 	return memchr("._cisk", first, 6) || memchr("my2xsekngv", last, 10);
 }
 
+/* A copy that a program left beside a secret is one: terraform.tfstate.backup, terraform.tfstate.1700000000.backup, id_rsa.bak. */
+static size_t without_backup(const char *name, size_t n)
+{
+	static const char *const endings[] = {".backup", ".bak", ".old", ".orig", "~"};
+
+	for (size_t i = 0; i < ARRAY_LEN(endings); i++) {
+		size_t k = strlen(endings[i]), d;
+
+		if (n <= k || strncasecmp(name + n - k, endings[i], k) != 0)
+			continue;
+		n -= k;
+		for (d = n; d && name[d - 1] >= '0' && name[d - 1] <= '9'; d--)
+			;
+		return d > 1 && d < n && name[d - 1] == '.' ? d - 1 : n;
+	}
+	return n;
+}
+
 bool secret_looking(const char *name, size_t n, bool is_dir)
 {
 	if (is_dir)
 		return any(secret_dirs, ARRAY_LEN(secret_dirs), name, n);
+	if (n && memchr("pkdg~PKDG", name[n - 1], 9))
+		n = without_backup(name, n);
 	if (!n || !file_candidate(name, n))
 		return false;
 	return (any(secret_files, ARRAY_LEN(secret_files), name, n) || env_file(name, n)) &&

@@ -379,6 +379,9 @@ static int run(struct options *o, struct err *e)
 
 	if (r == 0)
 		r = listen_inherited(how, &d.at, e);
+	if (r == 1 && !d.at.tcp && o->cfg.mode == MODE_LOCAL_TRUSTED &&
+	    listen_private(d.at.fd, e) < 0)
+		return -EACCES;
 
 	/* Fixed: else glibc takes the size of the first large body as a hint to keep that much for ever. */
 	(void)mallopt(M_MMAP_THRESHOLD, 256 << 10);

@@ -1,6 +1,7 @@
 #include "provider/native.h"
 
 #include <errno.h>
+#include <pwd.h>
 #include <limits.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,6 +22,7 @@ static const char *const home_forbidden[] = {
     ".netrc",
     ".git-credentials",
     ".config/git",
+    ".config/airlock",
     ".config/gh",
     ".config/gcloud",
     ".config/containers",
@@ -64,10 +66,19 @@ static int forbid_real(struct plan *p, const char *path, struct err *e)
 	return r;
 }
 
+static int forbid_below(struct plan *p, const char *dir, const char *leaf, struct err *e)
+{
+	_cleanup_free_ char *path = path_join(dir, leaf);
+
+	return path ? forbid_real(p, path, e) : err_set(e, ERR_NOMEM, "out of memory");
+}
+
+/* Each place also where its links lead: keys are often kept in a directory of their own, with a link in the usual place. */
 static int fill_forbidden(struct plan *p, const struct sandbox_spec *s, struct err *e)
 {
+	const char *h = getenv("HOME"), *config = getenv("XDG_CONFIG_HOME");
+	const struct passwd *who = h && h[0] ? NULL : getpwuid(getuid());
 	_cleanup_free_ char *home = NULL;
-	const char *h = getenv("HOME");
 	int r = forbid_real(p, s->workspace, e);
 
 	if (r == 0)
@@ -75,15 +86,14 @@ static int fill_forbidden(struct plan *p, const struct sandbox_spec *s, struct e
 	if (r == 0)
 		r = forbid_real(p, getenv("SSH_AUTH_SOCK"), e);
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(host_forbidden); i++)
-		r = forbid(p, host_forbidden[i], e);
-	home = h ? realpath(h, NULL) : NULL;
-	for (size_t i = 0; r == 0 && home && i < ARRAY_LEN(home_forbidden); i++) {
-		_cleanup_free_ char *path = path_join(home, home_forbidden[i]);
-
-		if (!path)
-			return err_set(e, ERR_NOMEM, "out of memory");
-		r = forbid(p, path, e);
-	}
+		r = forbid_real(p, host_forbidden[i], e);
+	if (who)
+		h = who->pw_dir;
+	home = h && h[0] ? realpath(h, NULL) : NULL;
+	for (size_t i = 0; r == 0 && home && i < ARRAY_LEN(home_forbidden); i++)
+		r = forbid_below(p, home, home_forbidden[i], e);
+	if (r == 0 && config && config[0] == '/')
+		r = forbid_below(p, config, "airlock", e);
 	return r;
 }
 

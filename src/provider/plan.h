@@ -19,7 +19,7 @@
 
 #define PLAN_LAYERS_MAX 64
 #define PLAN_BINDS_MAX 64
-#define PLAN_FORBIDDEN_MAX 64
+#define PLAN_FORBIDDEN_MAX 128
 #define PLAN_SOCKETS_MAX 16 /* one message carries them */
 
 #define PLAN_MEMORY_MIN (UINT64_C(4) << 20) /* bytes; less cannot even start a shell */

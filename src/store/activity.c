@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "store/sql.h"
 
 int activity_add(struct db *s, const char *company_id, const struct activity_row *a, struct err *e)
@@ -15,6 +16,18 @@ int activity_add(struct db *s, const char *company_id, const struct activity_row
 	    "isssssssss", clock_real_ns(), company_id, a->actor_type, a->actor_id, a->agent_id,
 	    a->run_id, a->action, a->entity_type, a->entity_id, a->details);
 
+	/*
+	 * Who writes without end pushes out what it wrote itself, never what others did; looked at now and then, for it costs a walk
+	 * over what there is.
+	 */
+	if (r > 0)
+		r = sql_change(
+		    s, "prune activity", e,
+		    "DELETE FROM activity WHERE company_id=?1 AND actor_type=?2 AND actor_id IS ?3"
+		    " AND id <= CASE WHEN last_insert_rowid() % 256 THEN -1 ELSE"
+		    " (SELECT id FROM activity WHERE company_id=?1 AND actor_type=?2 AND actor_id IS ?3"
+		    "  ORDER BY id DESC LIMIT 1 OFFSET ?4) END",
+		    "sssi", company_id, a->actor_type, a->actor_id, (int64_t)API_ACTIVITY_KEPT);
 	return r < 0 ? r : 0;
 }
 

@@ -937,6 +937,17 @@ class Environments(Case):
         r = f.patch(e["id"], {"metadata": {"_paperclipManagedArchiveToken": "t", "a": 1}})
         self.assertEqual((r.json["config"]["port"], r.json["config"]["knownHosts"], r.json["metadata"]), (1, "k", {"a": 1}))
 
+    def test_nothing_changed_is_nothing_to_tell(self):
+        """An agent that asks for the same again and again writes nothing; the log keeps the newest lines of each who writes it."""
+        agent = f.ask("A", "GET", "/api/actor").json
+        path = "/api/agents/" + (agent.get("agentId") or agent["actorId"])
+        f.ask("A", "PATCH", path, {"defaultEnvironmentId": None})
+        count = lambda: db().execute("select count(*) from activity where action='agent.updated'").fetchone()[0]
+        n = count()
+        for _ in range(20):
+            self.assertEqual(f.ask("A", "PATCH", path, {"defaultEnvironmentId": None}).status, 200)
+        self.assertEqual(count(), n)
+
     def test_activity_holds_no_values(self):
         e = f.make("act", "ssh", {**SSH, "host": "host-9876"}, envVars={"A": "value-9876"})
         f.patch(e["id"], {"config": {"host": "host-9877"}, "description": "d"})
@@ -1379,6 +1390,26 @@ class Modes(Case):
                 self.assertEqual(box.stop(), 0)
             for s in idle:
                 s.close()
+        finally:
+            box.close()
+
+    def test_inherited_unix_socket(self):
+        """B-10: what others can connect to makes nobody the local board: a mode like systemd's default, or a name that has none."""
+        box = Daemon(PROGRAMS, start=False)
+        hand_over = ("import os, sys; os.dup2(int(sys.argv[1]), 3); "
+                     "os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1'); os.execv(sys.argv[2], sys.argv[2:])")
+        try:
+            for name, mode, text in ((box.dir + "/open.sock", 0o666, "SocketMode=0600"), ("\0airlock-test-" + str(os.getpid()), 0, "SocketMode=0600"),
+                                     (box.dir + "/own.sock", 0o600, "the socket of systemd")):
+                with socket.socket(socket.AF_UNIX) as s:
+                    s.bind(name)
+                    s.listen(8)
+                    if mode:
+                        os.chmod(name, mode)
+                    with subprocess.Popen([sys.executable, "-c", hand_over, str(s.fileno()), PROGRAMS + "/airlockd"], env=box.env,
+                                          stderr=subprocess.PIPE, text=True, pass_fds=[s.fileno()]) as p:
+                        self.assertIn(text, p.stderr.readline())
+                        p.terminate()
         finally:
             box.close()
 
