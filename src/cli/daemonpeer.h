@@ -11,6 +11,8 @@
 #ifndef AIRLOCK_CLI_DAEMONPEER_H
 #define AIRLOCK_CLI_DAEMONPEER_H
 
+#include <stdint.h>
+
 #include "base/err.h"
 
 /* fd: connected, TCP or unix. Waits for the other end to take the connection up: until then it is nobody's. 0 or negative. */
