@@ -35,11 +35,11 @@ struct api_config {
 	const char *const *hosts; /* further names for Host in local_trusted; NULL-ended, or NULL */
 	struct peer_users trusted; /* local_trusted, TCP: further users who are the local board */
 	const char *tls_cert, *tls_key; /* paths (tls.h); NULL: no TLS */
-	bool tcp;		   /* listens on an address, so browsers can reach it */
-	bool cloud_managed;	   /* environments with a platform marker are the platform's */
-	const char *managed_config; /* path of the platform's document (managed.h), or NULL */
-	bool local_runs;	   /* environments of driver local run commands on this host */
-	bool secrets_strict;	   /* credentials among envVars must be references */
+	bool tcp;			/* listens on an address, so browsers can reach it */
+	bool cloud_managed;		/* environments with a platform marker are the platform's */
+	const char *managed_config;	/* path of the platform's document (managed.h), or NULL */
+	bool local_runs;		/* environments of driver local run commands on this host */
+	bool secrets_strict;		/* credentials among envVars must be references */
 };
 
 struct api_counters {

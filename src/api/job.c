@@ -18,18 +18,10 @@ static const struct {
 	const char *op;
 	json_t *(*run)(struct job_ctx *x, const json_t *request);
 } ops[] = {
-    {"acquire", job_acquire},
-    {"resume", job_resume},
-    {"release", job_release},
-    {"destroy", job_destroy},
-    {"sweep", job_sweep},
-    {"probe", job_probe},
-    {"probe_draft", job_probe_draft},
-    {"probe_ssh", job_probe_ssh},
-    {"run", job_run},
-    {"changes", job_changes},
-    {"diff", job_diff},
-    {"apply", job_apply},
+    {"acquire", job_acquire},	      {"resume", job_resume},	    {"release", job_release},
+    {"destroy", job_destroy},	      {"sweep", job_sweep},	    {"probe", job_probe},
+    {"probe_draft", job_probe_draft}, {"probe_ssh", job_probe_ssh}, {"run", job_run},
+    {"changes", job_changes},	      {"diff", job_diff},	    {"apply", job_apply},
     {"discard", job_discard},
 };
 

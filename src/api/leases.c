@@ -107,10 +107,12 @@ int lease_begin(struct api *a, const struct lease_new *n, struct envlease_row *l
 		json_decref(config);
 	} else {
 		bool ssh = strcmp(n->provider, "ssh") == 0;
-		json_t *m = json_pack("{s:s,s:o}", "driver", ssh ? "ssh" : "sandbox", "config", config);
+		json_t *m =
+		    json_pack("{s:s,s:o}", "driver", ssh ? "ssh" : "sandbox", "config", config);
 
 		if (ssh)
-			l->provider_lease_id[0] = '\0'; /* where it is, is known when that was reached */
+			l->provider_lease_id[0] =
+			    '\0'; /* where it is, is known when that was reached */
 		else
 			(void)json_object_set_new(m, "sandboxLeaseAcquisition",
 						  json_pack("{s:s}", "outcome", "created"));
@@ -337,7 +339,7 @@ int h_lease_acquire(struct call *c)
 /* --- resume, release, destroy ------------------------------------------------------------- */
 
 static int row_release(struct call *c, struct envlease_row *l, enum envlease_status to,
-			 enum lease_cause why)
+		       enum lease_cause why)
 {
 	struct err e = ERR_INIT;
 	int r;

@@ -158,14 +158,14 @@ static json_t *local_result(void)
 
 /* In a job: it may wait for a machine. Without an environment it is a draft, with its own key or none. */
 static int ask_ssh(struct call *c, struct probe_wait *w, json_t *config, const char *company,
-		     const char *key)
+		   const char *key)
 {
 	char actor[UUID_LEN + 8];
 	json_t *request;
 
 	actor_text(&c->actor, actor, sizeof(actor));
-	request = json_pack("{s:s,s:O,s:s,s:s,s:s}", "op", "probe_ssh", "config", config, "companyId",
-			    company, "environmentId", w->env_id, "actor", actor);
+	request = json_pack("{s:s,s:O,s:s,s:s,s:s}", "op", "probe_ssh", "config", config,
+			    "companyId", company, "environmentId", w->env_id, "actor", actor);
 	if (!w->env_id[0])
 		(void)json_object_set_new(request, "key", json_string(key ? key : ""));
 	return later(c, w, request);

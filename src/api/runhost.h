@@ -15,7 +15,7 @@ struct runhost_want {
 	char *const *vars;			  /* NAME=VALUE, NULL-ended; NULL: none */
 	const char *
 	    image; /* "sha256:..." of the environment's system image; "": the host's own programs */
-	const char *preset; /* of an agent CLI (engine/preset.h); "": none */
+	const char *preset;  /* of an agent CLI (engine/preset.h); "": none */
 	char *const *remote; /* words of provider/ssh/target.h; NULL: here */
 	bool host_network, review, local;
 	uint64_t timeout_ns, memory, pids, cpu_milli; /* 0: none */

@@ -37,7 +37,8 @@ static int go_there(struct job_ctx *x, const struct runvars_use *use, const json
 		    struct err *e)
 {
 	char consumer[64];
-	const struct sshenv_use u = {use->company_id, use->environment_id, consumer, use->actor, NULL};
+	const struct sshenv_use u = {use->company_id, use->environment_id, consumer, use->actor,
+				     NULL};
 	_cleanup_sshenv_ struct sshenv s = SSHENV_INIT;
 	struct sshenv_ready ready;
 	int r;

@@ -160,13 +160,15 @@ static const char *beyond_runs(const struct call *c, const struct environment_ro
 }
 
 /* Of an SSH environment: its private key. true: answered. */
-static bool key_missing(struct call *c, const struct envrun_row *r, const struct environment_row *env)
+static bool key_missing(struct call *c, const struct envrun_row *r,
+			const struct environment_row *env)
 {
 	json_t *config = json_loads(env->config, 0, NULL);
 	const char *id = strcmp(env->driver, "ssh") == 0 ? envkeys_ref(config) : NULL;
 	struct err e = ERR_INIT;
-	int k = id ? binding_exists(c->api->db, r->company_id, id, env->id, "privateKeySecretRef", &e)
-		   : 1;
+	int k =
+	    id ? binding_exists(c->api->db, r->company_id, id, env->id, "privateKeySecretRef", &e)
+	       : 1;
 
 	json_decref(config);
 	if (k == 0)

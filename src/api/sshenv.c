@@ -153,8 +153,8 @@ static int put_key(struct sshenv *s, const char *name, const char *key, struct e
 	return r;
 }
 
-int sshenv_open(struct sshenv *s, struct job_ctx *x, const struct sshenv_use *u, const json_t *config,
-		struct err *e)
+int sshenv_open(struct sshenv *s, struct job_ctx *x, const struct sshenv_use *u,
+		const json_t *config, struct err *e)
 {
 	const json_t *ref = json_object_get(config, "privateKeySecretRef");
 	_cleanup_secret_ char *opened = NULL;
@@ -211,8 +211,9 @@ int sshenv_ready(const struct sshenv *s, struct sshenv_ready *ret, struct err *e
 	fail = ssh_said_get(&said, "fail");
 	if (!ret->cwd || !said.done) {
 		free(TAKE_PTR(ret->cwd));
-		return err_set(e, ERR_UNAVAILABLE, "the directory %s on %s cannot be made or entered%s%.300s",
-			       t.path, t.label, fail ? ": " : "", fail ? fail : "");
+		return err_set(e, ERR_UNAVAILABLE,
+			       "the directory %s on %s cannot be made or entered%s%.300s", t.path,
+			       t.label, fail ? ": " : "", fail ? fail : "");
 	}
 	return 0;
 }
@@ -249,8 +250,7 @@ static void open_one(struct sshenv_keys *k, struct job_ctx *x, const char *env_i
 	}
 	*s = SSHENV_INIT;
 	if (r > 0) {
-		const struct sshenv_use u = {
-		    secret.company_id, env_id, "sweep", "system", NULL};
+		const struct sshenv_use u = {secret.company_id, env_id, "sweep", "system", NULL};
 
 		r = sshenv_open(s, x, &u, config, &e);
 		if (r == 0 && s->identity)
@@ -330,8 +330,9 @@ static json_t *answer(const json_t *config, const struct sshenv_ready *ready, co
 	if (json_is_false(json_object_get(config, "strictHostKeyChecking")))
 		(void)json_object_set_new(
 		    d, "warning",
-		    json_string("The host key is not checked: whoever answers at this address gets the workspace and what "
-				"the run's variables hold."));
+		    json_string(
+			"The host key is not checked: whoever answers at this address gets the workspace and what "
+			"the run's variables hold."));
 	return json_pack("{s:b,s:s,s:s,s:o}", "ok", e == NULL, "driver", "ssh", "summary", text,
 			 "details", d);
 }

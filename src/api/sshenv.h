@@ -26,13 +26,13 @@ struct sshenv {
 
 struct sshenv_use {
 	const char *company_id, *environment_id; /* "": a draft */
-	const char *consumer, *actor;		 /* who, for what: written down with the secret's use */
-	const char *key;			 /* of a draft; NULL */
+	const char *consumer, *actor; /* who, for what: written down with the secret's use */
+	const char *key;	      /* of a draft; NULL */
 };
 
 /* ERR_INVALID, ERR_PERMISSION (the secret), ... */
-int sshenv_open(struct sshenv *s, struct job_ctx *x, const struct sshenv_use *u, const json_t *config,
-		struct err *e);
+int sshenv_open(struct sshenv *s, struct job_ctx *x, const struct sshenv_use *u,
+		const json_t *config, struct err *e);
 void sshenv_done(struct sshenv *s);
 #define _cleanup_sshenv_ __attribute__((cleanup(sshenv_done)))
 

@@ -67,7 +67,7 @@ void cli_usage(const struct verb *v, struct _IO_FILE *f);
 extern const struct opt opts_help[], opts_run[], opts_exec[], opts_shell[], opts_ps[], opts_logs[],
     opts_rm[], opts_env[], opts_doctor[], opts_recover[], opts_unpack[], opts_manifest[],
     opts_bridge[], opts_policy[], opts_audit[], opts_runs[], opts_diff[], opts_apply[],
-    opts_discard[], opts_prune[], opts_serve[], opts_access_map[], opts_user[], opts_agent[], opts_project[],
-    opts_token[], opts_image[];
+    opts_discard[], opts_prune[], opts_serve[], opts_access_map[], opts_user[], opts_agent[],
+    opts_project[], opts_token[], opts_image[];
 
 #endif

@@ -31,12 +31,13 @@ enum { D_QUICK = 1, D_JSON, D_SSH, D_KEY, D_KNOWN, D_CONFIG, D_JUMP, D_HELP = 0 
 const struct opt opts_doctor[] = {
     {"quick", 0, NULL, "write nothing to disk and start no other program", D_QUICK},
     {"json", 0, NULL, "one JSON object instead of the table", D_JSON},
-    {"ssh", 0, "[USER@]HOST[:PORT]:/DIR", "look at another machine instead: what 'run --ssh' would find",
-     D_SSH},
+    {"ssh", 0, "[USER@]HOST[:PORT]:/DIR",
+     "look at another machine instead: what 'run --ssh' would find", D_SSH},
     {"ssh-key", 0, "FILE", "with --ssh: the one key to log in with (default: ssh's own)", D_KEY},
     {"ssh-known-hosts", 0, "FILE", "with --ssh: the host keys that count (default: ssh's own)",
      D_KNOWN},
-    {"ssh-config", 0, "FILE", "with --ssh: configuration of ssh (default: ~/.ssh/config)", D_CONFIG},
+    {"ssh-config", 0, "FILE", "with --ssh: configuration of ssh (default: ~/.ssh/config)",
+     D_CONFIG},
     {"ssh-jump", 0, "[USER@]HOST[:PORT]", "with --ssh: the machine to go through", D_JUMP},
     {NULL, 0, NULL, NULL, 0},
 };
@@ -44,16 +45,21 @@ const struct opt opts_doctor[] = {
 /* A word of provider/ssh/target.h; files are named as seen from here. */
 static int add_word(struct opts *o, int id, const char *value, struct err *e)
 {
-	static const char *const names[] = {
-	    [D_KEY] = "key=", [D_KNOWN] = "known-hosts=", [D_CONFIG] = "config=", [D_JUMP] = "jump="};
-	_cleanup_free_ char *here = value[0] == '/' || id == D_JUMP ? strdup(value) : NULL, *word = NULL;
+	static const char *const names[] = {[D_KEY] = "key=",
+					    [D_KNOWN] = "known-hosts=",
+					    [D_CONFIG] = "config=",
+					    [D_JUMP] = "jump="};
+	_cleanup_free_ char *here = value[0] == '/' || id == D_JUMP ? strdup(value) : NULL,
+			    *word = NULL;
 	char cwd[PATH_MAX];
 
 	if (!here && getcwd(cwd, sizeof(cwd)))
 		here = path_join(cwd, value);
 	if (!here || asprintf(&word, "%s%s", names[id], here) < 0)
 		word = NULL;
-	return word && strv_add(&o->words, word) == 0 ? 0 : err_set(e, ERR_NOMEM, "doctor: out of memory");
+	return word && strv_add(&o->words, word) == 0
+		   ? 0
+		   : err_set(e, ERR_NOMEM, "doctor: out of memory");
 }
 
 static int set(void *arg, const struct opt *o, const char *value, struct err *e)

@@ -43,10 +43,12 @@ static void row(struct report *r, const char *name, bool fine, bool need, const 
 		const char *remedy)
 {
 	r->ok &= fine || !need;
-	(void)json_array_append_new(
-	    r->rows, json_pack("{s:s,s:s,s:s,s:s}", "check", name, "state",
-			       fine ? "ok" : need ? "failed" : "warning", "detail", what, "remedy",
-			       fine ? "" : remedy));
+	(void)json_array_append_new(r->rows,
+				    json_pack("{s:s,s:s,s:s,s:s}", "check", name, "state",
+					      fine   ? "ok"
+					      : need ? "failed"
+						     : "warning",
+					      "detail", what, "remedy", fine ? "" : remedy));
 	if (r->json)
 		return;
 	(void)printf("%-18s %-8s %s\n", name, fine ? "ok" : need ? "FAILED" : "warning", what);
@@ -76,8 +78,9 @@ static void session(struct report *r, const struct ssh_said *s)
 		       (long long)(s->login_ns / NS_PER_MS));
 	row(r, "login time", s->login_ns < SLOW_NS, false, text,
 	    "see what the account's start files do, and sshd's UseDNS; runs share one login for a minute");
-	(void)snprintf(text, sizeof(text), "%llu bytes beside ours%s%s", (unsigned long long)s->noise,
-		       s->noise > 1 ? ": " : "", s->noise > 1 ? s->shown : "");
+	(void)snprintf(text, sizeof(text), "%llu bytes beside ours%s%s",
+		       (unsigned long long)s->noise, s->noise > 1 ? ": " : "",
+		       s->noise > 1 ? s->shown : "");
 	row(r, "shell noise", s->noise < NOISE, false, text,
 	    "let start files print only in interactive shells");
 	if (s->clock) {
@@ -90,7 +93,8 @@ static void session(struct report *r, const struct ssh_said *s)
 static void machine(struct report *r, const struct ssh_said *s)
 {
 	_cleanup_free_ char *m = ssh_said_get(s, "machine"), *libc = ssh_said_get(s, "libc"),
-			    *tools = ssh_said_get(s, "programs"), *userns = ssh_said_get(s, "userns");
+			    *tools = ssh_said_get(s, "programs"),
+			    *userns = ssh_said_get(s, "userns");
 	struct utsname u = {0};
 	char ours[160];
 
@@ -113,12 +117,14 @@ static void places(struct report *r, const struct ssh_said *s, const char *path)
 	_cleanup_free_ char *p = ssh_said_get(s, "path"), *cache = ssh_said_get(s, "cache");
 
 	row(r, "directory", str_eq(p, "yes"), true,
-	    str_eq(p, "absent") ? "is not there" : str_eq(p, "yes") ? path : "cannot be written",
+	    str_eq(p, "absent") ? "is not there"
+	    : str_eq(p, "yes")	? path
+				: "cannot be written",
 	    "make it there, owned by the account that logs in");
 	told(r, s, "disk", "disk", DISK_KIB, "KiB", "make room there");
 	told(r, s, "inodes", "inodes", INODES, "", "remove files there");
 	row(r, "guest's place", str_eq(cache, "yes"), true,
-	    str_eq(cache, "yes") ? "~/.cache takes programs and runs them"
+	    str_eq(cache, "yes")      ? "~/.cache takes programs and runs them"
 	    : str_eq(cache, "noexec") ? "~/.cache runs no programs (noexec)"
 				      : "~/.cache cannot be written",
 	    "set XDG_CACHE_HOME there to a place that the account can write and that runs programs");
@@ -144,19 +150,23 @@ int doctor_ssh(char *const *words, bool json, bool *ret_ok, struct err *e)
 		json_decref(r.rows);
 		return k;
 	}
-	if (ssh_look(&(struct ssh_look){.target = &t, .script = script, .input = input, .timeout_ms = LOOK_MS},
-		     &said, &why) < 0) {
+	if (ssh_look(
+		&(struct ssh_look){
+		    .target = &t, .script = script, .input = input, .timeout_ms = LOOK_MS},
+		&said, &why) < 0) {
 		row(&r, "reachable", false, true, why.text, "");
 	} else {
 		session(&r, &said);
 		machine(&r, &said);
 		places(&r, &said, t.path);
 		if (!said.done)
-			row(&r, "answers", false, true, "the checks there did not come to their end in time",
+			row(&r, "answers", false, true,
+			    "the checks there did not come to their end in time",
 			    "the check behind the last one above was slow: a file system that hangs?");
 	}
 	*ret_ok = r.ok;
-	doc = json_pack("{s:s,s:b,s:o}", "target", t.label, "run_works", (int)r.ok, "checks", r.rows);
+	doc =
+	    json_pack("{s:s,s:b,s:o}", "target", t.label, "run_works", (int)r.ok, "checks", r.rows);
 	text = doc ? json_dumps(doc, JSON_INDENT(2)) : NULL;
 	json_decref(doc);
 	if (json)

@@ -158,8 +158,8 @@ static int bring_back(struct state *st, struct lease_row *l, bool kept, const ch
 }
 
 /* All of it is here: from now on only its removal is left, and nothing makes it work to bring back again. */
-static int settle(struct state *st, struct lease_row *l, const char *run_id, const struct run_ui *ui,
-		  struct err *e)
+static int settle(struct state *st, struct lease_row *l, const char *run_id,
+		  const struct run_ui *ui, struct err *e)
 {
 	const struct provider_ops *ops = provider_find(l->provider);
 	struct err why = ERR_INIT;

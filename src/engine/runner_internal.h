@@ -28,8 +28,9 @@ struct runner {
 	bool attached; /* the lease was there before this run */
 	bool shared;   /* it is kept: others may use it at the same time, its row is not ours */
 	bool lost;     /* the kept sandbox is not there any more */
-	int64_t turn_ns; /* real time at which that turn came, before anything was packed; 0: nothing was to be */
-	int baseline;  /* owned: this run's turn to bring results out of a kept sandbox; -1 */
+	int64_t
+	    turn_ns; /* real time at which that turn came, before anything was packed; 0: nothing was to be */
+	int baseline; /* owned: this run's turn to bring results out of a kept sandbox; -1 */
 };
 
 static inline const struct provider_ops *ops(const struct runner *r)

@@ -21,7 +21,8 @@ struct state {
 	char *dir; /* owned */
 	struct db *store;
 	struct proc_id self;
-	char *const *identities; /* borrowed: keys of other machines that this process can use (sandbox_spec) */
+	char *const *
+	    identities; /* borrowed: keys of other machines that this process can use (sandbox_spec) */
 };
 
 /*

@@ -20,7 +20,7 @@
 
 #define END_WAIT_NS (10 * NS_PER_S)
 #define LOOKS_MAX 200
-#define AWAY_S 600 /* between two tries of a sweep to reach another machine */
+#define AWAY_S 600    /* between two tries of a sweep to reach another machine */
 #define AWAY_MS 15000 /* for all of one: whoever sweeps waits for something else */
 
 static bool has_owner_state(enum lease_state s)
@@ -297,8 +297,8 @@ static int sweep_one(struct state *st, struct lease_row *l, const struct run_ui 
 
 		if (elsewhere)
 			note_try(st, l);
-		r = remove_storage(
-		    st, l, elsewhere ? clock_mono_ns() + AWAY_MS * NS_PER_MS : 0, &why);
+		r = remove_storage(st, l, elsewhere ? clock_mono_ns() + AWAY_MS * NS_PER_MS : 0,
+				   &why);
 		if (r < 0 && ops && ops->elsewhere)
 			return put_off(st, l, ui, &why);
 		if (r < 0)

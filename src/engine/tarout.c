@@ -67,7 +67,8 @@ void tarout_hear(struct tarout *t)
 			cleanup_fd(&t->said);
 		if (n <= 0)
 			return;
-		drop = t->tail_len + (size_t)n > TAROUT_SAID ? t->tail_len + (size_t)n - TAROUT_SAID : 0;
+		drop = t->tail_len + (size_t)n > TAROUT_SAID ? t->tail_len + (size_t)n - TAROUT_SAID
+							     : 0;
 		memmove(t->tail, t->tail + drop, t->tail_len - drop);
 		t->tail_len -= drop;
 		memcpy(t->tail + t->tail_len, piece, (size_t)n);

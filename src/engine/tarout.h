@@ -20,7 +20,7 @@
 struct tarout {
 	struct sandbox *sb; /* borrowed */
 	uint32_t id;
-	int said;   /* owned: read end of its stderr */
+	int said;		    /* owned: read end of its stderr */
 	char tail[TAROUT_SAID + 1]; /* the end of what it said */
 	size_t tail_len;
 	bool ended; /* its end is known */

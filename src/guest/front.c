@@ -46,7 +46,7 @@ struct front {
 	struct front_place place;
 	pid_t serve_pid, worker;
 	int sigfd, worker_ctl;
-	uint32_t land_id; /* 0: the worker removes */
+	uint32_t land_id;   /* 0: the worker removes */
 	int64_t watched_ns; /* when the kernel's clock is to be wound again */
 	bool opened, ending, gone, said_fault, survivors;
 	int status;

@@ -24,7 +24,7 @@
 
 #define MUX_CHANNELS 96
 #define MUX_WINDOW (256u << 10)
-#define MUX_LATE (2u << 20) /* as much as the pipes of a command may hold */
+#define MUX_LATE (2u << 20)	   /* as much as the pipes of a command may hold */
 #define MUX_FDS (MUX_CHANNELS + 2) /* entries that mux_poll may add */
 
 enum mux_flags {

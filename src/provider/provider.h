@@ -47,8 +47,9 @@ struct sandbox_spec {
 	const char *manifest; /* what they show together, without .git; NULL with no layers */
 	const char *image;    /* tree of the system image; NULL: the host's own programs */
 	char *const *remote;  /* where another machine is (provider/ssh/target.h); NULL */
-	char *const *identities; /* "NAME=/PATH" of keys that are secrets (provider/ssh/identity.h); NULL */
-	const char *inside;   /* where the workspace appears inside ("/workspace") */
+	char *const
+	    *identities; /* "NAME=/PATH" of keys that are secrets (provider/ssh/identity.h); NULL */
+	const char *inside; /* where the workspace appears inside ("/workspace") */
 	const char *hostname;
 	enum net_mode net;
 	const struct bind_ro *binds;

@@ -105,9 +105,9 @@ static int bring_up(struct ssh_session *x, const struct sandbox_spec *s, struct 
 	struct cursor c;
 	bool there;
 	/* A kept lease has as many sessions as it has commands; any other one, the one that comes last. */
-	int r = session_open_run(x, s,
-				 (s->keep ? RO_SHARED : 0) | (s->resume || !s->manifest ? RO_RESUME : 0),
-				 RM_OPENED, e);
+	int r = session_open_run(
+	    x, s, (s->keep ? RO_SHARED : 0) | (s->resume || !s->manifest ? RO_RESUME : 0),
+	    RM_OPENED, e);
 
 	if (r < 0)
 		return r;
@@ -262,10 +262,11 @@ static int forget(const struct sandbox_spec *s, bool give_up, struct err *e)
 	if (r == 0)
 		r = session_open_run(x, s, RO_REMOVE, RM_REMOVED, e);
 	if (r == -ENOENT && x)
-		r = err_set(e, ERR_UNAVAILABLE,
-			    "the directory %s is not there on %s: not mounted now, or another machine answers; what the "
-			    "run left stays until it is there again ('airlock rm --force' gives it up)",
-			    x->target.path, x->target.label);
+		r = err_set(
+		    e, ERR_UNAVAILABLE,
+		    "the directory %s is not there on %s: not mounted now, or another machine answers; what the "
+		    "run left stays until it is there again ('airlock rm --force' gives it up)",
+		    x->target.path, x->target.label);
 	if (x)
 		session_end(x);
 	return r;

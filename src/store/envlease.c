@@ -138,12 +138,12 @@ int envlease_move(struct db *s, struct envlease_row *l, const struct envlease_ro
 	    " owner_boot=?13, monitor_pid=?14, monitor_start=?15, updated_ns=?16, run_id=?21, monitor_boot=?22,"
 	    " provider_lease_id=?23"
 	    " WHERE id=?1 AND status=?17 AND attempts=?18 AND owner_pid=?19 AND owner_start=?20",
-	    "sssiiisssiiisiiisiiisss", l->id, names[l->status], l->policy, l->used_ns, l->expires_ns,
-	    l->released_ns, opt(l->reason), opt(l->cleanup), l->metadata, (int64_t)l->attempts,
-	    (int64_t)l->owner.pid, (int64_t)l->owner.start, l->owner.boot, (int64_t)l->monitor.pid,
-	    (int64_t)l->monitor.start, l->updated_ns, names[from->status], (int64_t)from->attempts,
-	    (int64_t)from->owner.pid, (int64_t)from->owner.start, opt(l->run_id), l->monitor.boot,
-	    opt(l->provider_lease_id));
+	    "sssiiisssiiisiiisiiisss", l->id, names[l->status], l->policy, l->used_ns,
+	    l->expires_ns, l->released_ns, opt(l->reason), opt(l->cleanup), l->metadata,
+	    (int64_t)l->attempts, (int64_t)l->owner.pid, (int64_t)l->owner.start, l->owner.boot,
+	    (int64_t)l->monitor.pid, (int64_t)l->monitor.start, l->updated_ns, names[from->status],
+	    (int64_t)from->attempts, (int64_t)from->owner.pid, (int64_t)from->owner.start,
+	    opt(l->run_id), l->monitor.boot, opt(l->provider_lease_id));
 }
 
 /* Its storage is kept, for whoever resumes it. */

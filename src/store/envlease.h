@@ -34,8 +34,7 @@ struct envlease_row {
 	char environment_id[UUID_LEN + 1], workspace_id[UUID_LEN + 1], issue_id[UUID_LEN + 1],
 	    run_id[UUID_LEN + 1]; /* "": none */
 	enum envlease_status status;
-	char policy[32], provider[ENVLEASE_TEXT_MAX + 1],
-	    provider_lease_id[ENVLEASE_PLACE_MAX + 1];
+	char policy[32], provider[ENVLEASE_TEXT_MAX + 1], provider_lease_id[ENVLEASE_PLACE_MAX + 1];
 	int64_t acquired_ns, used_ns, expires_ns, released_ns; /* 0: none */
 	char reason[ENVLEASE_TEXT_MAX + 1], cleanup[8];	       /* "": none */
 	char *metadata;					       /* owned JSON object, may be NULL */

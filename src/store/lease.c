@@ -154,12 +154,11 @@ int lease_use(struct db *s, const char *id, int64_t expires_ns, struct err *e)
 int lease_settled(struct db *s, const char *id, const char *run_id, int64_t turn_ns, struct err *e)
 {
 	_cleanup_sql_ struct sql q = {0};
-	int r =
-	    sql_prepare(s, &q, "settle lease", e,
-			"UPDATE leases SET pending=0 WHERE id=?1 AND NOT EXISTS"
-			" (SELECT 1 FROM runs WHERE lease_id=?1 AND id!=?2 AND (state='running'"
-			"  OR (state IN ('failed','interrupted') AND ended_ns>=?3)))",
-			"ssi", id, run_id, turn_ns);
+	int r = sql_prepare(s, &q, "settle lease", e,
+			    "UPDATE leases SET pending=0 WHERE id=?1 AND NOT EXISTS"
+			    " (SELECT 1 FROM runs WHERE lease_id=?1 AND id!=?2 AND (state='running'"
+			    "  OR (state IN ('failed','interrupted') AND ended_ns>=?3)))",
+			    "ssi", id, run_id, turn_ns);
 
 	return r < 0 ? r : sql_run(&q, e);
 }

@@ -176,9 +176,10 @@ static void a_word_that_nobody_takes_is_the_end(void **state)
 	(void)state;
 	/* RM_START comes, GM_READY goes, and the next thing to come is GM_SHUTDOWN: no sign of life. */
 	begin(&x,
-	      GUEST "head -c 8 >/dev/null; printf '" FRAME("4", "100") "\\1\\0\\0\\0'; "
-		    "test $(head -c 8 | od -An -tx1 | tr -d ' ') = 0000000001060000 && "
-		    "printf '" FRAME("0", "150") "'; sleep 1000",
+	      GUEST "head -c 8 >/dev/null; printf '" FRAME(
+		  "4", "100") "\\1\\0\\0\\0'; "
+			      "test $(head -c 8 | od -An -tx1 | tr -d ' ') = 0000000001060000 && "
+			      "printf '" FRAME("0", "150") "'; sleep 1000",
 	      &m);
 	assert_int_equal(chan_recv(&x.ch, until, &f, NULL, NULL), 1);
 	assert_int_equal(f.type, RM_HELLO);

@@ -195,7 +195,7 @@ static void test_settled_is_not_for_others(void **state)
 		enum run_state other;
 		int64_t ended, pending;
 	} cases[] = {
-	    {RUN_RUNNING, 0, 1},     {RUN_FAILED, 200, 1}, {RUN_INTERRUPTED, 100, 1},
+	    {RUN_RUNNING, 0, 1},      {RUN_FAILED, 200, 1},   {RUN_INTERRUPTED, 100, 1},
 	    {RUN_INTERRUPTED, 99, 0}, {RUN_FINISHED, 200, 0},
 	};
 

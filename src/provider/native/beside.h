@@ -20,7 +20,7 @@
 
 struct beside {
 	bool wants_net;
-	bool alone; /* no second task: the child does it itself */
+	bool alone;	   /* no second task: the child does it itself */
 	int made, pivoted; /* events; like net close-on-exec, and never closed before */
 	int net;	   /* the namespace */
 	unsigned wants_sockets;

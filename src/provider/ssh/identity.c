@@ -40,12 +40,14 @@ static int judge(const char *key, struct err *e)
 	const char *p = strstr(key, openssh_begin);
 
 	if (strlen(key) > KEY_MAX || !strstr(key, "PRIVATE KEY-----"))
-		return err_set(e, ERR_INVALID,
-			       "the private key is none that ssh knows: it begins with -----BEGIN ... PRIVATE KEY-----");
+		return err_set(
+		    e, ERR_INVALID,
+		    "the private key is none that ssh knows: it begins with -----BEGIN ... PRIVATE KEY-----");
 	if (strstr(key, "ENCRYPTED") || (p && openssh_sealed(p + sizeof(openssh_begin) - 1)))
-		return err_set(e, ERR_INVALID,
-			       "the private key has a passphrase, and nobody is asked for it here: store a key without one "
-			       "(ssh-keygen -p), made for this use alone");
+		return err_set(
+		    e, ERR_INVALID,
+		    "the private key has a passphrase, and nobody is asked for it here: store a key without one "
+		    "(ssh-keygen -p), made for this use alone");
 	return 0;
 }
 

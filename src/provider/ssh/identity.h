@@ -15,12 +15,14 @@
 #define SSH_IDENTITY_PATH 48
 
 struct ssh_identity {
-	int life;	      /* owned: its end ends the keeper; -1: there is none */
+	int life;	       /* owned: its end ends the keeper; -1: there is none */
 	struct process keeper; /* owned */
 	char path[SSH_IDENTITY_PATH];
 };
 
-#define SSH_IDENTITY_INIT ((struct ssh_identity){.life = -1, .keeper = {.pid = -1, .pidfd = -1, .in = -1, .out = -1, .err = -1}})
+#define SSH_IDENTITY_INIT       \
+	((struct ssh_identity){ \
+	    .life = -1, .keeper = {.pid = -1, .pidfd = -1, .in = -1, .out = -1, .err = -1}})
 
 /* Line ends are made right (CRLF, none at the end). ERR_INVALID: no private key, or one with a passphrase. */
 int ssh_identity_open(const char *key, struct ssh_identity *ret, struct err *e);

@@ -33,8 +33,7 @@ static int hear(void *arg, const char *p, size_t n)
 	struct hearing *h = arg;
 	int r = buf_put(&h->all, p, n);
 
-	if (r == 0 && !h->spoke_ns &&
-	    memmem(h->all.data, h->all.len, h->mark, strlen(h->mark))) {
+	if (r == 0 && !h->spoke_ns && memmem(h->all.data, h->all.len, h->mark, strlen(h->mark))) {
 		h->spoke_ns = clock_mono_ns();
 		h->spoke_real_ns = clock_real_ns();
 	}
@@ -93,10 +92,11 @@ static int not_heard(const struct ssh_look *o, const struct hearing *h, const ch
 		return r;
 	/* It is too much, too slow, or over. */
 	if (r == -ETIMEDOUT && !tail[0])
-		return err_set(e, ERR_TIMEOUT,
-			       "ssh %s: connecting, the login and its start files took longer than %d s: a machine or "
-			       "network that is slow, or start files that wait for something",
-			       o->target->label, o->timeout_ms / 1000);
+		return err_set(
+		    e, ERR_TIMEOUT,
+		    "ssh %s: connecting, the login and its start files took longer than %d s: a machine or "
+		    "network that is slow, or start files that wait for something",
+		    o->target->label, o->timeout_ms / 1000);
 	return ssh_explain(o->target,
 			   r == -ETIMEDOUT ? LINK_SILENT
 			   : r == -E2BIG   ? LINK_NOISE

@@ -22,13 +22,13 @@ struct ssh_look {
 };
 
 struct ssh_said {
-	struct buf lines;  /* "word rest\n" each, printable */
-	int64_t login_ns;  /* until our script spoke; 0: it did not */
-	uint64_t noise;	   /* bytes beside ours */
-	int status;	   /* of ssh: that of the script, or 255 */
-	bool done;	   /* it came to its end */
-	char shown[160];   /* the begin of the noise, printable */
-	int64_t ahead_ns;  /* their clock less ours, as far as the way there allows to tell */
+	struct buf lines; /* "word rest\n" each, printable */
+	int64_t login_ns; /* until our script spoke; 0: it did not */
+	uint64_t noise;	  /* bytes beside ours */
+	int status;	  /* of ssh: that of the script, or 255 */
+	bool done;	  /* it came to its end */
+	char shown[160];  /* the begin of the noise, printable */
+	int64_t ahead_ns; /* their clock less ours, as far as the way there allows to tell */
 	bool clock;
 };
 

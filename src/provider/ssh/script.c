@@ -25,7 +25,7 @@
 	"if x=$(sha256sum <\"$t\" 2>/dev/null); then "                                     \
 	"test \"${x%% *}\" = \"$h\" || { rm -f \"$t\"; f hash \"$t\"; }; fi; "             \
 	"chmod 700 \"$t\" && mv -f \"$t\" \"$g\" || f write \"$g\"; fi; "                  \
-	"\"$g\" --version >/dev/null 2>&1 && break; test -e \"$g\" && f noexec \"$g\"; "  \
+	"\"$g\" --version >/dev/null 2>&1 && break; test -e \"$g\" && f noexec \"$g\"; "   \
 	"i=$((i+1)); test $i -lt 3 || f gone \"$g\"; w=need; done; "                       \
 	"echo \"airlock $n ready\"; exec \"$g\" remote"
 

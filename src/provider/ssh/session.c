@@ -242,10 +242,11 @@ int session_await(struct ssh_session *x, uint8_t type, const volatile int *cance
 			return err_set(e, ERR_CANCELLED, "stopped while %s was being waited for",
 				       x->target.label);
 		if (r == -EAGAIN && clock_mono_ns() > until)
-			return hurry ? err_set(e, ERR_TIMEOUT,
-					       "ssh %s: %s is not done yet; it is gone on with later",
-					       x->target.label, w->what)
-				     : overdue(x, w, e);
+			return hurry
+				   ? err_set(e, ERR_TIMEOUT,
+					     "ssh %s: %s is not done yet; it is gone on with later",
+					     x->target.label, w->what)
+				   : overdue(x, w, e);
 	} while (r == -EAGAIN);
 	if (r < 0)
 		return r;

@@ -25,7 +25,7 @@ struct ssh_session {
 	struct view
 	    answer; /* payload of the last awaited message: valid until the next is received */
 	int64_t until_ns; /* of all that is awaited; 0 */
-	bool up;    /* the guest has spoken */
+	bool up;	  /* the guest has spoken */
 	bool
 	    absent; /* the run's directory is not there any more: the guest was asked and said so */
 };

@@ -211,10 +211,11 @@ int ssh_target_identity(struct ssh_target *t, char *const *identities, struct er
 		t->key = strdup(*identities + n + 1);
 		return t->key ? 0 : err_set(e, ERR_NOMEM, "ssh: out of memory");
 	}
-	return err_set(e, ERR_UNAVAILABLE,
-		       "the key for %s is a secret of airlockd's environment %s, and only airlockd can open it: what is left to "
-		       "do there is done by its sweep",
-		       t->label, t->secret);
+	return err_set(
+	    e, ERR_UNAVAILABLE,
+	    "the key for %s is a secret of airlockd's environment %s, and only airlockd can open it: what is left to "
+	    "do there is done by its sweep",
+	    t->label, t->secret);
 }
 
 int ssh_target_files(const struct ssh_target *t, struct err *e)

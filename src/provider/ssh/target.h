@@ -20,9 +20,9 @@ struct ssh_target {
 	    *path;     /* owned; user NULL: ssh's default. path: absolute, normal, not "/" */
 	uint16_t port; /* 0: ssh's default */
 	char *key, *known_hosts, *config, *jump; /* owned, may be NULL; files are absolute */
-	char *secret; /* owned: whose key it is, to be found among sandbox_spec.identities; NULL */
+	char *secret;  /* owned: whose key it is, to be found among sandbox_spec.identities; NULL */
 	bool any_host; /* the host key is not looked at: who asked for that was told */
-	char *label;				 /* owned: "user@host port 22", for messages */
+	char *label;   /* owned: "user@host port 22", for messages */
 };
 
 /* Judges all of them. -EINVAL with text, -ENOMEM. */
