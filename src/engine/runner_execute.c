@@ -104,7 +104,8 @@ static void say_end(struct runner *r)
 			       c->leftovers, c->leftovers == 1 ? "" : "es",
 			       c->leftovers == 1 ? "was" : "were");
 	}
-	runner_note(r, true, text);
+	/* a lost sandbox is the run's error, which says it with the cause: for the log alone here */
+	runner_note(r, c->end != END_LOST, text);
 }
 
 static int command_failed(struct runner *r, struct err *e)
