@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "os/self.h"
+#include "wire/jsonmember.h"
 
 #define FEATURE "execution-environments/"
 #define MANAGED                                                                     \
@@ -201,13 +202,6 @@ json_t *access_map(struct err *e)
 	return map;
 }
 
-static const char *text_of(const json_t *j, const char *key)
-{
-	const char *t = json_string_value(json_object_get(j, key));
-
-	return t ? t : "";
-}
-
 /* "all 4 refused", or how many of them are shown. */
 static void put_denied(json_t *denied, struct buf *out)
 {
@@ -228,19 +222,22 @@ static void put_capability(const json_t *c, struct buf *out)
 	const json_t *one;
 	size_t i;
 
-	(void)buf_putf(out, "%s\n  agents: %s. %s\n  policy: %s\n  gaps: %s\n", text_of(c, "id"),
-		       text_of(access, "level"), text_of(access, "text"), text_of(c, "policy"),
-		       text_of(c, "gaps"));
+	(void)buf_putf(out, "%s\n  agents: %s. %s\n  policy: %s\n  gaps: %s\n",
+		       json_member_text(c, "id"), json_member_text(access, "level"),
+		       json_member_text(access, "text"), json_member_text(c, "policy"),
+		       json_member_text(c, "gaps"));
 	json_array_foreach(json_object_get(c, "operations"), i, one)
 	{
-		(void)buf_putf(out, "  %s: guard %s, agents %s", text_of(one, "operation"),
-			       text_of(one, "guard"), text_of(one, "agentAccess"));
+		(void)buf_putf(out, "  %s: guard %s, agents %s", json_member_text(one, "operation"),
+			       json_member_text(one, "guard"),
+			       json_member_text(one, "agentAccess"));
 		put_denied(json_object_get(one, "denied"), out);
 		(void)buf_puts(out, "\n");
 	}
-	(void)buf_putf(out, "  verification: %s\n", text_of(v, "outcome"));
+	(void)buf_putf(out, "  verification: %s\n", json_member_text(v, "outcome"));
 	json_array_foreach(json_object_get(v, "checks"), i, one)(void)
-	    buf_putf(out, "    %s: %s (%zu tests)\n", text_of(one, "id"), text_of(one, "outcome"),
+	    buf_putf(out, "    %s: %s (%zu tests)\n", json_member_text(one, "id"),
+		     json_member_text(one, "outcome"),
 		     json_array_size(json_object_get(one, "tests")));
 }
 
@@ -250,8 +247,8 @@ int access_text(const json_t *map, struct buf *out)
 	size_t i;
 
 	(void)buf_putf(out, "%s, airlock %s, build %s; results of its tests: %s\n",
-		       text_of(map, "feature"), text_of(map, "version"), text_of(map, "build"),
-		       text_of(map, "results"));
+		       json_member_text(map, "feature"), json_member_text(map, "version"),
+		       json_member_text(map, "build"), json_member_text(map, "results"));
 	json_array_foreach(json_object_get(map, "capabilities"), i, one)
 	{
 		(void)buf_puts(out, "\n");

@@ -8,6 +8,7 @@
 #include "api/jsonfile.h"
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "wire/jsonmember.h"
 
 static const char *const states[ACCESS_STATE_COUNT] = {
     [ACCESS_CURRENT] = "current",
@@ -21,19 +22,12 @@ const char *access_state_word(enum access_state s)
 	return states[s];
 }
 
-static const char *text_of(const json_t *j, const char *key)
-{
-	const char *t = json_string_value(json_object_get(j, key));
-
-	return t ? t : "";
-}
-
 /* SHA-256 of the canonical form of everything but the digest itself. */
 static bool is_whole(json_t *j)
 {
 	unsigned char sum[crypto_hash_sha256_BYTES];
 	char hex[2 * sizeof(sum) + 1];
-	_cleanup_free_ char *text = NULL, *said = strdup(text_of(j, "digest"));
+	_cleanup_free_ char *text = NULL, *said = strdup(json_member_text(j, "digest"));
 
 	(void)json_object_del(j, "digest");
 	text = json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS);
@@ -54,8 +48,9 @@ enum access_state access_results_read(const char *path, const char *build, json_
 		return ACCESS_ABSENT;
 	j = jsonfile_read(path, ACCESS_RESULTS_MAX);
 	if (j && is_whole(j))
-		s = build[0] && strcmp(text_of(j, "build"), build) == 0 ? ACCESS_CURRENT
-									: ACCESS_OTHER_BUILD;
+		s = build[0] && strcmp(json_member_text(j, "build"), build) == 0
+			? ACCESS_CURRENT
+			: ACCESS_OTHER_BUILD;
 	if (s == ACCESS_CURRENT)
 		*ret = json_incref(j);
 	json_decref(j);
@@ -72,7 +67,7 @@ static const char *worse(const char *a, const char *b)
 
 static const char *outcome(const json_t *one)
 {
-	const char *t = text_of(one, "outcome");
+	const char *t = json_member_text(one, "outcome");
 
 	return strcmp(t, "passed") == 0	   ? "passed"
 	       : strcmp(t, "skipped") == 0 ? "not-run"
@@ -88,12 +83,12 @@ const char *access_check(const json_t *results, const char *id, json_t **ret_tes
 	*ret_tests = json_array();
 	json_array_foreach(json_object_get(results, "checks"), i, one)
 	{
-		if (strcmp(text_of(one, "id"), id) != 0)
+		if (strcmp(json_member_text(one, "id"), id) != 0)
 			continue;
 		all = worse(all, outcome(one));
-		(void)json_array_append_new(*ret_tests,
-					    json_pack("{s:s,s:s}", "test", text_of(one, "test"),
-						      "outcome", outcome(one)));
+		(void)json_array_append_new(*ret_tests, json_pack("{s:s,s:s}", "test",
+								  json_member_text(one, "test"),
+								  "outcome", outcome(one)));
 	}
 	return all;
 }
@@ -106,8 +101,8 @@ const char *access_denial(const json_t *results, const char *operation, const ch
 
 	json_array_foreach(json_object_get(results, "denials"), i, one)
 	{
-		if (strcmp(text_of(one, "operation"), operation) == 0 &&
-		    strcmp(text_of(one, "actor"), actor) == 0)
+		if (strcmp(json_member_text(one, "operation"), operation) == 0 &&
+		    strcmp(json_member_text(one, "actor"), actor) == 0)
 			all = worse(all, outcome(one));
 	}
 	return all;

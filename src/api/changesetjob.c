@@ -19,16 +19,10 @@
 #include "base/str.h"
 #include "engine/changes_show.h"
 #include "engine/record.h"
+#include "wire/jsonmember.h"
 
 #define ANSWER_BYTES (4 << 20) /* of a list or a patch; the rest is asked for by path or offset */
 #define CONTEXT 3
-
-static const char *text(const json_t *j, const char *name)
-{
-	const char *v = json_string_value(json_object_get(j, name));
-
-	return v ? v : "";
-}
 
 char *changesets_path64(const char *b64)
 {
@@ -57,11 +51,12 @@ static int open_set(struct job_ctx *x, const json_t *j, bool place, struct chang
 		    struct err *e)
 {
 	_cleanup_free_ char *real = NULL;
-	int r = changeset_find(x->st, text(j, "runId"), c, e);
+	int r = changeset_find(x->st, json_member_text(j, "runId"), c, e);
 
 	if (r < 0)
 		return r;
-	if (place && (runs_resolve(text(j, "root"), text(j, "path"), x->st->dir, &real) < 0 ||
+	if (place && (runs_resolve(json_member_text(j, "root"), json_member_text(j, "path"),
+				   x->st->dir, &real) < 0 ||
 		      strcmp(real, c->run.workspace) != 0))
 		return err_set(e, ERR_NOT_FOUND, "its workspace is not what it was");
 	if (place && c->files && c->broken.code != ERR_NONE) {
@@ -90,9 +85,9 @@ static bool match_prefix(void *arg, size_t part, const char *path)
 static int load(struct job_ctx *x, const json_t *j, struct changeset *set, struct changes *c,
 		struct err *e)
 {
-	_cleanup_free_ char *odd = changesets_path64(text(j, "prefix64"));
-	const struct changes_filter f = {match_prefix,
-					 odd ? odd : (char *)(uintptr_t)text(j, "prefix")};
+	_cleanup_free_ char *odd = changesets_path64(json_member_text(j, "prefix64"));
+	const struct changes_filter f = {
+	    match_prefix, odd ? odd : (char *)(uintptr_t)json_member_text(j, "prefix")};
 	int r = open_set(x, j, true, set, e);
 
 	return r < 0 ? r : changes_load(c, set, 0, &f, e);
@@ -266,7 +261,7 @@ static json_t *applied(const struct apply_result *a)
 json_t *job_apply(struct job_ctx *x, const json_t *request)
 {
 	_cleanup_chosen_ struct chosen k = {0};
-	const char *how = text(request, "onConflict");
+	const char *how = json_member_text(request, "onConflict");
 	struct apply_opts o = {.dry_run = json_is_true(json_object_get(request, "dryRun")),
 			       .on_conflict = strcmp(how, "take-sandbox") == 0
 						  ? CONFLICT_TAKE_SANDBOX

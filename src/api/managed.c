@@ -4,20 +4,15 @@
 
 #include "api/jsonfile.h"
 #include "api/view.h"
-
-static const char *text_of(const json_t *j, const char *key)
-{
-	const char *t = json_string_value(json_object_get(j, key));
-
-	return t ? t : "";
-}
+#include "wire/jsonmember.h"
 
 /* Borrowed: its "sandbox", or NULL. A version that we do not know may mean anything. */
 static const json_t *sandbox_of(const json_t *doc)
 {
 	const json_t *s = json_object_get(doc, "sandbox");
 
-	return json_integer_value(json_object_get(doc, "version")) == 1 && text_of(s, "provider")[0]
+	return json_integer_value(json_object_get(doc, "version")) == 1 &&
+		       json_member_text(s, "provider")[0]
 		   ? s
 		   : NULL;
 }
@@ -49,9 +44,10 @@ bool managed_covers(const struct call *c, const struct environment_row *row)
 	doc = jsonfile_read(c->api->cfg.managed_config, MANAGED_CONFIG_MAX);
 	config = json_loads(row->config ? row->config : "{}", 0, NULL);
 	s = sandbox_of(doc);
-	if (s && strcmp(text_of(s, "provider"), text_of(config, "provider")) == 0)
-		covers = !json_object_get(s, "image") ||
-			 strcmp(text_of(s, "image"), text_of(config, "image")) == 0;
+	if (s && strcmp(json_member_text(s, "provider"), json_member_text(config, "provider")) == 0)
+		covers =
+		    !json_object_get(s, "image") ||
+		    strcmp(json_member_text(s, "image"), json_member_text(config, "image")) == 0;
 	json_decref(doc);
 	json_decref(config);
 	return covers;

@@ -14,17 +14,11 @@
 #include "policy/qualification.h"
 #include "store/envlease.h"
 #include "store/vault.h"
+#include "wire/jsonmember.h"
 
 /* Members that are the host's own business and no property of the target. */
 static const char *const host_only[] = {"streamRunLogs", "runnerLifecycleMode",
 					"runnerIdleTimeoutMs"};
-
-static const char *text_of(const json_t *j, const char *key)
-{
-	const char *t = json_string_value(json_object_get(j, key));
-
-	return t ? t : "";
-}
 
 /* SHA-256 of the canonical form: keys sorted, no white space. j is taken over. */
 static int fingerprint(json_t *j, char ret[65])
@@ -63,14 +57,14 @@ static int secret_print(struct db *db, const char *vars, char ret[65], struct er
 		const json_t *version = json_object_get(v, "version");
 		struct secret_row s = {0};
 
-		if (strcmp(text_of(v, "type"), "secret_ref") != 0)
+		if (strcmp(json_member_text(v, "type"), "secret_ref") != 0)
 			continue;
-		r = secret_get(db, text_of(v, "secretId"), &s, e);
+		r = secret_get(db, json_member_text(v, "secretId"), &s, e);
 		if (r < 0)
 			break;
 		(void)json_object_set_new(
 		    all, name,
-		    json_pack("{s:s,s:I}", "secretId", text_of(v, "secretId"), "version",
+		    json_pack("{s:s,s:I}", "secretId", json_member_text(v, "secretId"), "version",
 			      r == 0			 ? (json_int_t)0
 			      : json_is_integer(version) ? json_integer_value(version)
 							 : (json_int_t)s.latest));
@@ -87,7 +81,7 @@ static void put_target(const char *config, char *out, size_t n)
 {
 	json_t *j = json_loads(config ? config : "{}", 0, NULL);
 
-	(void)snprintf(out, n, "%s", text_of(j, "image"));
+	(void)snprintf(out, n, "%s", json_member_text(j, "image"));
 	json_decref(j);
 }
 
@@ -156,13 +150,13 @@ static int cleaned_up(struct api *a, const struct qualify_ticket *t, const json_
 		      struct err *e)
 {
 	_cleanup_envlease_ struct envlease_row l = {0};
-	int r = envlease_get(a->db, text_of(measured, "leaseId"), &l, e);
+	int r = envlease_get(a->db, json_member_text(measured, "leaseId"), &l, e);
 
 	if (r <= 0)
 		return r;
 	return l.status == EL_RELEASED && strcmp(l.cleanup, "success") == 0 && l.released_ns &&
 	       strcmp(l.environment_id, t->env_id) == 0 && strcmp(l.company_id, t->company) == 0 &&
-	       strcmp(l.provider_lease_id, text_of(measured, "providerLeaseId")) == 0;
+	       strcmp(l.provider_lease_id, json_member_text(measured, "providerLeaseId")) == 0;
 }
 
 static json_t *record(const struct qualify_ticket *t, const json_t *measured)
@@ -175,9 +169,9 @@ static json_t *record(const struct qualify_ticket *t, const json_t *measured)
 	    "provider", "native", "target", "kind", "image_digest", "value", t->target,
 	    "configFingerprint", t->config_print, "secretFingerprint", t->secret_print,
 	    "customImage", "platform", json_object_get(measured, "platform"), "measuredAt", now,
-	    "probe", "leaseId", text_of(measured, "leaseId"), "providerLeaseId",
-	    text_of(measured, "providerLeaseId"), "cleanup", "state", "destroyed", "confirmedAt",
-	    now);
+	    "probe", "leaseId", json_member_text(measured, "leaseId"), "providerLeaseId",
+	    json_member_text(measured, "providerLeaseId"), "cleanup", "state", "destroyed",
+	    "confirmedAt", now);
 }
 
 static int record_now(struct api *a, const struct qualify_ticket *t, const json_t *measured,
@@ -206,7 +200,7 @@ int qualify_record(struct api *a, const struct qualify_ticket *t, const json_t *
 
 	/* The image that was hashed before the sandbox started is the one of the configuration. */
 	if (!t->target[0] || !json_is_object(measured) ||
-	    strcmp(text_of(measured, "target"), t->target) != 0)
+	    strcmp(json_member_text(measured, "target"), t->target) != 0)
 		return 0;
 	r = db_begin(a->db, e);
 	if (r < 0)
@@ -220,13 +214,13 @@ int qualify_record(struct api *a, const struct qualify_ticket *t, const json_t *
 static struct qualification_bound bound_of(const json_t *j)
 {
 	return (struct qualification_bound){
-	    .company = text_of(j, "companyId"),
-	    .environment = text_of(j, "environmentId"),
-	    .driver = text_of(j, "driver"),
-	    .provider = text_of(j, "provider"),
-	    .target = text_of(json_object_get(j, "target"), "value"),
-	    .config = text_of(j, "configFingerprint"),
-	    .secrets = text_of(j, "secretFingerprint"),
+	    .company = json_member_text(j, "companyId"),
+	    .environment = json_member_text(j, "environmentId"),
+	    .driver = json_member_text(j, "driver"),
+	    .provider = json_member_text(j, "provider"),
+	    .target = json_member_text(json_object_get(j, "target"), "value"),
+	    .config = json_member_text(j, "configFingerprint"),
+	    .secrets = json_member_text(j, "secretFingerprint"),
 	    .custom_image = "",
 	};
 }
@@ -239,8 +233,8 @@ static enum qualification judge(struct call *c, const struct environment_row *ro
 	struct qualification_bound was = bound_of(proof);
 	struct qualify_ticket t = {0};
 	struct qualification_now now = {.archived = strcmp(row->status, "active") != 0};
-	bool cleaned = text_of(json_object_get(json_object_get(proof, "probe"), "cleanup"),
-			       "state")[0] != '\0';
+	bool cleaned = json_member_text(json_object_get(json_object_get(proof, "probe"), "cleanup"),
+					"state")[0] != '\0';
 	enum qualification q = QUALIFICATION_COUNT;
 
 	if (binding_allows(db, row->id, company, &now.company_allowed, e) == 0 &&

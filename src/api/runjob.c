@@ -16,13 +16,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/str.h"
-
-static const char *text(const json_t *request, const char *name)
-{
-	const char *v = json_string_value(json_object_get(request, name));
-
-	return v ? v : "";
-}
+#include "wire/jsonmember.h"
 
 static uint64_t number(const json_t *config, const char *name)
 {
@@ -65,33 +59,34 @@ static int go(struct job_ctx *x, const json_t *j, struct runhost_result *ret,
 	      const char **ret_reason, struct err *e)
 {
 	const json_t *config = json_object_get(j, "config");
-	const struct runvars_use use = {.company_id = text(j, "companyId"),
-					.environment_id = text(j, "environmentId"),
-					.run_id = text(j, "runId"),
-					.actor = text(j, "actor")};
+	const struct runvars_use use = {.company_id = json_member_text(j, "companyId"),
+					.environment_id = json_member_text(j, "environmentId"),
+					.run_id = json_member_text(j, "runId"),
+					.actor = json_member_text(j, "actor")};
 	_cleanup_runvars_ char **vars = NULL;
 	_cleanup_free_ char *real = NULL;
 	struct runhost_want w = {
-	    .run_id = text(j, "runId"),
-	    .command = text(j, "command"),
-	    .preset = text(j, "preset"),
+	    .run_id = json_member_text(j, "runId"),
+	    .command = json_member_text(j, "command"),
+	    .preset = json_member_text(j, "preset"),
 	    .timeout_ns = number(j, "timeoutSeconds") * NS_PER_S,
 	    .review = json_is_true(json_object_get(j, "review")),
-	    .local = strcmp(text(j, "driver"), "local") == 0,
+	    .local = strcmp(json_member_text(j, "driver"), "local") == 0,
 	};
-	bool ssh = strcmp(text(j, "driver"), "ssh") == 0;
+	bool ssh = strcmp(json_member_text(j, "driver"), "ssh") == 0;
 	int r;
 
 	/* The configuration of driver local is the operator's own and means nothing here. */
 	if (!w.local && !ssh) {
-		w.image = text(config, "image");
-		w.host_network = strcmp(text(config, "network"), "host") == 0;
+		w.image = json_member_text(config, "image");
+		w.host_network = strcmp(json_member_text(config, "network"), "host") == 0;
 		w.memory = number(config, "memoryBytes");
 		w.pids = number(config, "pids");
 		w.cpu_milli = number(config, "cpuMillis");
 	}
 	*ret_reason = "prepare_failed";
-	if (runs_resolve(text(j, "root"), text(j, "path"), x->st->dir, &real) < 0)
+	if (runs_resolve(json_member_text(j, "root"), json_member_text(j, "path"), x->st->dir,
+			 &real) < 0)
 		return err_set(e, ERR_NOT_FOUND, "its workspace is not what it was");
 	r = runvars_make(x->st, x->db, &use, json_object_get(j, "envVars"), &vars, ret_reason, e);
 	if (r < 0)
@@ -134,7 +129,7 @@ json_t *job_run(struct job_ctx *x, const json_t *request)
 	/* Before the row is this process's: from then on it may be told to stop. */
 	int r = runhost_prepare(&e);
 
-	(void)snprintf(row.id, sizeof(row.id), "%s", text(request, "runId"));
+	(void)snprintf(row.id, sizeof(row.id), "%s", json_member_text(request, "runId"));
 	if (r == 0)
 		r = envrun_take(x->db, row.id, &x->st->self, &e);
 	if (r < 0)

@@ -10,17 +10,11 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "store/vault.h"
-
-static const char *text_of(const json_t *j, const char *key)
-{
-	const char *t = json_string_value(json_object_get(j, key));
-
-	return t ? t : "";
-}
+#include "wire/jsonmember.h"
 
 static bool is_ref(const json_t *v)
 {
-	return strcmp(text_of(v, "type"), "secret_ref") == 0;
+	return strcmp(json_member_text(v, "type"), "secret_ref") == 0;
 }
 
 static void path_of(const char *name, char out[300])
@@ -42,8 +36,8 @@ int runvars_bound(struct db *db, const struct runvars_use *u, json_t *vars, cons
 		if (!is_ref(v))
 			continue;
 		path_of(name, path);
-		r = binding_exists(db, u->company_id, text_of(v, "secretId"), u->environment_id,
-				   path, e);
+		r = binding_exists(db, u->company_id, json_member_text(v, "secretId"),
+				   u->environment_id, path, e);
 		*ret_name = name;
 		if (r <= 0)
 			return r;
@@ -58,7 +52,7 @@ static int open_one(struct db *db, const struct seal *keys, const struct runvars
 	const char *code;
 	const struct secret_use use = {
 	    .company_id = u->company_id,
-	    .secret_id = text_of(v, "secretId"),
+	    .secret_id = json_member_text(v, "secretId"),
 	    .target_id = u->environment_id,
 	    .path = path,
 	    .consumer = consumer,

@@ -21,17 +21,11 @@
 #include "provider/ssh/look.h"
 #include "store/environment.h"
 #include "store/lease.h"
+#include "wire/jsonmember.h"
 
 #define KNOWN "ssh-known"
 #define READY_MS 30000
 #define KEYS_MAX 32
-
-static const char *text_of(const json_t *j, const char *name)
-{
-	const char *t = json_string_value(json_object_get(j, name));
-
-	return t ? t : "";
-}
 
 static int no_memory(struct err *e)
 {
@@ -80,15 +74,16 @@ static int known_hosts(struct state *st, const char *text, char **ret, struct er
 
 static int put_place(struct sshenv *s, const json_t *c, struct err *e)
 {
-	_cleanup_free_ char *path = path_normalize(text_of(c, "remoteWorkspacePath")), *word = NULL;
-	const char *host = text_of(c, "host");
+	_cleanup_free_ char *path = path_normalize(json_member_text(c, "remoteWorkspacePath")),
+			    *word = NULL;
+	const char *host = json_member_text(c, "host");
 	bool six = strchr(host, ':') && host[0] != '[';
 	json_int_t port = json_integer_value(json_object_get(c, "port"));
 
 	if (!path)
 		return err_set(e, ERR_INVALID, "SSH remote workspace path must be absolute.");
-	if (asprintf(&word, "%s@%s%s%s:%lld:%s", text_of(c, "username"), six ? "[" : "", host,
-		     six ? "]" : "", port > 0 ? (long long)port : 22LL, path) < 0)
+	if (asprintf(&word, "%s@%s%s%s:%lld:%s", json_member_text(c, "username"), six ? "[" : "",
+		     host, six ? "]" : "", port > 0 ? (long long)port : 22LL, path) < 0)
 		word = NULL;
 	return word && strv_add(&s->words, word) == 0 ? 0 : no_memory(e);
 }
@@ -102,9 +97,9 @@ static int put_words(struct sshenv *s, struct state *st, const json_t *c, struct
 		r = add_word(s, "config=", "/dev/null", e);
 	if (r == 0 && json_is_false(json_object_get(c, "strictHostKeyChecking")))
 		return add_word(s, "host-keys=any", "", e);
-	if (r < 0 || !text_of(c, "knownHosts")[0])
+	if (r < 0 || !json_member_text(c, "knownHosts")[0])
 		return r;
-	r = known_hosts(st, text_of(c, "knownHosts"), &known, e);
+	r = known_hosts(st, json_member_text(c, "knownHosts"), &known, e);
 	return r < 0 ? r : add_word(s, "known-hosts=", known, e);
 }
 
@@ -114,7 +109,7 @@ static int open_secret(struct job_ctx *x, const struct sshenv_use *u, const json
 {
 	const struct secret_use use = {
 	    .company_id = u->company_id,
-	    .secret_id = text_of(ref, "secretId"),
+	    .secret_id = json_member_text(ref, "secretId"),
 	    .target_id = u->environment_id,
 	    .path = "privateKeySecretRef",
 	    .consumer = u->consumer,
@@ -245,7 +240,8 @@ static void open_one(struct sshenv_keys *k, struct job_ctx *x, const char *env_i
 	if (r > 0) {
 		config = json_loads(row.config, 0, NULL);
 		r = secret_get(x->db,
-			       text_of(json_object_get(config, "privateKeySecretRef"), "secretId"),
+			       json_member_text(json_object_get(config, "privateKeySecretRef"),
+						"secretId"),
 			       &secret, &e);
 	}
 	*s = SSHENV_INIT;
@@ -316,8 +312,10 @@ static json_t *answer(const json_t *config, const struct sshenv_ready *ready, co
 	(void)snprintf(text, sizeof(text),
 		       e ? "SSH probe failed for %.*s@%.*s."
 			 : "Connected to %.*s@%.*s and verified the remote workspace path.",
-		       str_fit(text_of(config, "username"), 200), text_of(config, "username"),
-		       str_fit(text_of(config, "host"), 200), text_of(config, "host"));
+		       str_fit(json_member_text(config, "username"), 200),
+		       json_member_text(config, "username"),
+		       str_fit(json_member_text(config, "host"), 200),
+		       json_member_text(config, "host"));
 	if (e) {
 		(void)json_object_set_new(d, "error",
 					  json_string(e->text[0] ? e->text : "SSH probe failed."));
@@ -341,10 +339,10 @@ json_t *job_probe_ssh(struct job_ctx *x, const json_t *request)
 {
 	const json_t *config = json_object_get(request, "config");
 	const struct sshenv_use u = {
-	    .company_id = text_of(request, "companyId"),
-	    .environment_id = text_of(request, "environmentId"),
+	    .company_id = json_member_text(request, "companyId"),
+	    .environment_id = json_member_text(request, "environmentId"),
 	    .consumer = "probe",
-	    .actor = text_of(request, "actor"),
+	    .actor = json_member_text(request, "actor"),
 	    .key = json_string_value(json_object_get(request, "key")),
 	};
 	_cleanup_sshenv_ struct sshenv s = SSHENV_INIT;
@@ -384,8 +382,8 @@ int sshenv_lease(struct job_ctx *x, struct envlease_row *l, struct err *e)
 		free(l->metadata);
 		l->metadata = json_dumps(m, JSON_COMPACT);
 		(void)snprintf(l->provider_lease_id, sizeof(l->provider_lease_id),
-			       "ssh://%s@%s:%lld%s", text_of(config, "username"),
-			       text_of(config, "host"),
+			       "ssh://%s@%s:%lld%s", json_member_text(config, "username"),
+			       json_member_text(config, "host"),
 			       (long long)json_integer_value(json_object_get(config, "port")),
 			       ready.cwd);
 		l->reason[0] = l->cleanup[0] = '\0';

@@ -13,6 +13,7 @@
 #include "cli/cli.h"
 #include "engine/images.h"
 #include "engine/interrupt.h"
+#include "wire/jsonmember.h"
 
 enum { I_HELP = 0, I_NAME, I_REF, I_JSON, I_WITHOUT };
 
@@ -59,13 +60,6 @@ static int print_json(json_t *j, struct err *e)
 		(void)puts(text);
 	free(text);
 	return text ? 0 : err_set(e, ERR_NOMEM, "image: out of memory");
-}
-
-static const char *text_of(const json_t *j, const char *key)
-{
-	const char *t = json_string_value(json_object_get(j, key));
-
-	return t ? t : "";
 }
 
 static void size_of(const json_t *j, char out[16])
@@ -169,10 +163,11 @@ static int list(struct state *st, struct words *w, char *const *v, struct err *e
 
 			size_of(j, size);
 			names_of(j, &b);
-			(void)printf("%.19s  %-5s  %10s  %8lld  %s\n", text_of(j, "digest"),
-				     text_of(j, "arch")[0] ? text_of(j, "arch") : "-", size,
-				     (long long)json_integer_value(json_object_get(j, "files")),
-				     buf_text(&b));
+			(void)printf(
+			    "%.19s  %-5s  %10s  %8lld  %s\n", json_member_text(j, "digest"),
+			    json_member_text(j, "arch")[0] ? json_member_text(j, "arch") : "-",
+			    size, (long long)json_integer_value(json_object_get(j, "files")),
+			    buf_text(&b));
 		}
 	}
 	json_decref(all);
@@ -188,12 +183,12 @@ static void show_text(const json_t *j)
 
 	size_of(j, size);
 	names_of(j, &b);
-	(void)printf("%-15s %s\n", "digest", text_of(j, "digest"));
+	(void)printf("%-15s %s\n", "digest", json_member_text(j, "digest"));
 	(void)printf("%-15s %s\n", "names", b.len ? buf_text(&b) : "-");
 	(void)printf("%-15s %s\n", "OCI manifest",
-		     text_of(j, "source")[0] ? text_of(j, "source") : "-");
+		     json_member_text(j, "source")[0] ? json_member_text(j, "source") : "-");
 	(void)printf("%-15s %s\n", "architecture",
-		     text_of(j, "arch")[0] ? text_of(j, "arch") : "not said");
+		     json_member_text(j, "arch")[0] ? json_member_text(j, "arch") : "not said");
 	(void)printf("%-15s %s\n", "size", size);
 	for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
 		(void)printf("%-15s %lld\n", numbers[i],

@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "engine/runenv.h"
+#include "wire/jsonmember.h"
 
 static int copy_vector(char ***to, char *const *from)
 {
@@ -203,13 +204,6 @@ static bool flag(const json_t *j, const char *key)
 	return json_is_true(json_object_get(j, key));
 }
 
-static const char *text_of(const json_t *j, const char *key)
-{
-	const char *t = json_string_value(json_object_get(j, key));
-
-	return t ? t : "";
-}
-
 int leasespec_get(const char *text, struct lease_spec *s, struct err *e)
 {
 	json_t *j = json_loads(text ? text : "{}", 0, NULL), *b;
@@ -242,7 +236,7 @@ int leasespec_get(const char *text, struct lease_spec *s, struct err *e)
 	s->repo = flag(j, "repo");
 	s->root_dev = number(j, "root_dev");
 	s->root_ino = number(j, "root_ino");
-	(void)snprintf(s->root_boot, sizeof(s->root_boot), "%s", text_of(j, "root_boot"));
+	(void)snprintf(s->root_boot, sizeof(s->root_boot), "%s", json_member_text(j, "root_boot"));
 	json_array_foreach(json_object_get(j, "binds"), i, b)
 	{
 		_cleanup_free_ char *src = json_bytes(json_array_get(b, 0));

@@ -17,6 +17,7 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "sync/image_internal.h"
+#include "wire/jsonmember.h"
 
 #define NESTED_MAX 3 /* indexes in indexes */
 #define READ_SIZE (256 << 10)
@@ -36,13 +37,6 @@ struct oci {
 	struct err *e;
 	unsigned char *buf;
 };
-
-static const char *text_of(const json_t *j, const char *key)
-{
-	const char *t = json_string_value(json_object_get(j, key));
-
-	return t ? t : "";
-}
 
 static bool ends_with(const char *s, const char *end)
 {
@@ -82,7 +76,7 @@ static int check_sum(struct oci *o, int fd, uint64_t size, const char *hex)
 static int open_blob(struct oci *o, const json_t *d, char *ret_hex)
 {
 	static const char algorithm[] = "sha256:";
-	const char *digest = text_of(d, "digest"), *hex = digest + sizeof(algorithm) - 1;
+	const char *digest = json_member_text(d, "digest"), *hex = digest + sizeof(algorithm) - 1;
 	json_int_t size = json_integer_value(json_object_get(d, "size"));
 	_cleanup_fd_ int fd = -1;
 	char path[sizeof("blobs/sha256/") + IMAGE_HEX];
@@ -157,14 +151,14 @@ static bool fits(const json_t *d)
 {
 	const json_t *p = json_object_get(d, "platform");
 
-	return !json_is_object(p) || (strcmp(text_of(p, "os"), "linux") == 0 &&
-				      strcmp(text_of(p, "architecture"), ARCH) == 0);
+	return !json_is_object(p) || (strcmp(json_member_text(p, "os"), "linux") == 0 &&
+				      strcmp(json_member_text(p, "architecture"), ARCH) == 0);
 }
 
 static bool named(const struct oci *o, const json_t *d)
 {
-	const char *name =
-	    text_of(json_object_get(d, "annotations"), "org.opencontainers.image.ref.name");
+	const char *name = json_member_text(json_object_get(d, "annotations"),
+					    "org.opencontainers.image.ref.name");
 
 	return !o->ref || strcmp(name, o->ref) == 0;
 }
@@ -202,7 +196,7 @@ static const json_t *choose(struct oci *o, const json_t *index, bool top)
 
 static bool is_index(const json_t *d)
 {
-	const char *type = text_of(d, "mediaType");
+	const char *type = json_member_text(d, "mediaType");
 
 	return ends_with(type, ".image.index.v1+json") || ends_with(type, ".manifest.list.v2+json");
 }
@@ -233,7 +227,7 @@ static json_t *find_manifest(struct oci *o, json_t *index, char *ret_hex)
 static int check_config(struct oci *o, const json_t *manifest)
 {
 	json_t *c = blob_json(o, json_object_get(manifest, "config"), "the configuration", NULL);
-	const char *arch = text_of(c, "architecture"), *os = text_of(c, "os");
+	const char *arch = json_member_text(c, "architecture"), *os = json_member_text(c, "os");
 	_cleanup_buf_ struct buf b = BUF_INIT(1024);
 	int r = 0;
 
@@ -257,7 +251,7 @@ static int apply_layer(struct oci *o, const json_t *d, bool first)
 	_cleanup_fd_ int fd = -1;
 	int r;
 
-	if (strstr(text_of(d, "mediaType"), "encrypted"))
+	if (strstr(json_member_text(d, "mediaType"), "encrypted"))
 		return err_set(o->e, ERR_INVALID,
 			       "a layer of the image is encrypted: decrypt it first");
 	fd = open_blob(o, d, NULL);
