@@ -226,7 +226,6 @@ static void begin_waiting(struct h1server *s)
 
 static void share_room(struct h1server *s)
 {
-	s->room.wanted = false;
 	for (struct gate_call *k = s->calls; k; k = k->next)
 		if (k->share.wants &&
 		    !room_take(&s->room, &k->share, k->x, k->head->content_length))

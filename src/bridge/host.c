@@ -98,13 +98,8 @@ static void close_audit(struct host *h)
 	h->audit.lost = 0;
 }
 
-static void finish(struct host *h)
+static void free_servers(struct host *h)
 {
-	_cleanup_buf_ struct buf b = BUF_INIT(256);
-
-	if (h->done)
-		return;
-	h->done = h->loop.stop = true;
 	if (h->h2)
 		h2server_free(h->h2);
 	h->h2 = NULL;
@@ -114,6 +109,16 @@ static void finish(struct host *h)
 	if (h->queue)
 		queueserver_free(h->queue);
 	h->queue = NULL;
+}
+
+static void finish(struct host *h)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(256);
+
+	if (h->done)
+		return;
+	h->done = h->loop.stop = true;
+	free_servers(h);
 	close_audit(h);
 	(void)bridge_put_counts(&b, h->bridge.counts);
 	(void)say(h, BF_DONE, &b);
@@ -571,12 +576,7 @@ static int start(struct host *h, struct err *e)
 
 static void clear(struct host *h)
 {
-	if (h->h2)
-		h2server_free(h->h2);
-	if (h->h1)
-		h1server_free(h->h1);
-	if (h->queue)
-		queueserver_free(h->queue);
+	free_servers(h);
 	cleanup_fd(&h->listener);
 	upstream_free(h->bridge.upstream);
 	guard_free(h->bridge.guard);
