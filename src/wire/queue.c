@@ -202,6 +202,9 @@ static void read_headers(struct json *j, struct raw *r)
 	while (json_key(j, &key)) {
 		size_t before = r->headers;
 
+		/* No name of a header needs one, and "a\u0062" would be "ab" a second time. */
+		if (key.len != key.raw.n)
+			json_fail(j, "a header's name holds an escape");
 		for (size_t i = 0; i < before; i++)
 			if (same_text(&key, &r->name[i]))
 				json_fail(j, "a header is there twice");

@@ -9,7 +9,8 @@
  *            "bodyEncoding":"base64"|"utf8","body":TEXT}                                               LF
  * Response: {"version":2,"id":ID,"auth":TOKEN,"status":200,"headers":{},"bodyEncoding":"base64","body":TEXT}  LF
  *
- * The members come in any order. A header that came more than once has a list of two or more texts. bodyEncoding ("utf8"
+ * The members come in any order. A header that came more than once has a list of two or more texts; its name
+ * is written without escapes. bodyEncoding ("utf8"
  * unless given) and body (empty) may be left out, query ("") too, and auth of a request, which then has none (401);
  * nothing else, and nothing more: unknown members, members twice, other types, trailing bytes are errors. base64 is the
  * standard alphabet, padded and canonical. There are no times in it: the host trusts no clock of a sandbox.

@@ -73,6 +73,8 @@ static void requests_are_read_strictly(void **state)
 	    {"H16", A M P "\"headers\":{\"a\":[]}}", 0, -EPROTO},
 	    {"H16", A M P "\"headers\":{\"a\":[\"b\",\"c\"]}}", 0, 0},
 	    {"H16", A M P "\"headers\":{\"a\":[\"b\",\"c\"],\"a\":\"d\"}}", 0, -EPROTO},
+	    {"H16", A M P "\"headers\":{\"ab\":\"b\",\"a\\u0062\":\"c\"}}", 0, -EPROTO},
+	    {"H16", A M P "\"headers\":{\"\\/a\":\"b\"}}", 0, -EPROTO}, /* an escape in a name */
 	    {"H16", A M P "\"headers\":{\"a\":[\"b\",[\"c\"]]}}", 0, -EPROTO},
 	    {"H16", A M P "\"headers\":{\"a\":[\"b\",\"c\"}}", 0, -EPROTO},
 	    {"H16", A M P "\"headers\":{\"a\":[\"b\",]}}", 0, -EPROTO},
