@@ -159,6 +159,23 @@ static const char *beyond_runs(const struct call *c, const struct environment_ro
 		   : "Runs through the API need an environment of driver \"sandbox\" with provider \"native\", an SSH or a local one.";
 }
 
+/* A process that stays for the next turn stays in a lease that the next turn can take. true: answered. */
+static bool warm_for_nobody(struct call *c, const struct environment_row *env)
+{
+	json_t *config = json_loads(env->config, 0, NULL);
+	const char *mode = json_string_value(json_object_get(config, "runnerLifecycleMode"));
+	bool no = mode && strcmp(mode, "warm") == 0 &&
+		  !json_is_true(json_object_get(config, "reuseLease"));
+
+	json_decref(config);
+	if (no)
+		(void)reply_coded(
+		    c, 422, "runner_warm_lifecycle_requires_reusable_provider_lease",
+		    "The environment has runnerLifecycleMode \"warm\" without reuseLease: set reuseLease, or another mode.",
+		    NULL);
+	return no;
+}
+
 /* Of an SSH environment: its private key. true: answered. */
 static bool key_missing(struct call *c, const struct envrun_row *r,
 			const struct environment_row *env)
@@ -358,7 +375,8 @@ int h_run_start(struct call *c)
 	if (!r.timeout_s)
 		r.timeout_s = API_RUN_SECONDS;
 	root = run_place(c, &r);
-	if (!root || preset_missing(c, &env) || vars_missing(c, &r, &env))
+	if (!root || warm_for_nobody(c, &env) || preset_missing(c, &env) ||
+	    vars_missing(c, &r, &env))
 		return 0;
 	if (jobs_runs_full(c->api, c->actor.user_id))
 		return reply_errorf(

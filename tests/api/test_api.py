@@ -386,7 +386,7 @@ class Actors(Case):
     """AA, section 1."""
 
     def test_every_route_for_every_actor(self):
-        """Generated from the document: each route x each actor; the same denial whether an id exists or not (1, 2, 3, 9, 41, 53, 74).
+        """Generated from the document: each route x each actor; the same denial whether an id exists or not (cases 1, 2, 3, 9, 41, 53, 74).
 
         CF-01, CP-01, PR-01, AS-01, AS-03: what is not for an actor is denied, whatever is asked of it.
         """
@@ -1213,7 +1213,7 @@ class Modes(Case):
             box.close()
 
     def test_PR_07_platform_images(self):
-        """PR-07: the platform's rows need no record while its document covers them; a marker is not enough, nothing else is wider."""
+        """PR-07, case 52: the platform's rows need no record while its document covers them; a marker is not enough, nothing else is wider."""
         doc = f"{d.dir}/managed.json"
 
         def say(content):

@@ -346,6 +346,19 @@ class Leases(Case):
         self.assertIsNone(f.ask("I", "GET", "/api/environment-leases/" + lease["id"]).json["environmentId"])
         self.assertNotIn(lease["providerLeaseId"], storage())
 
+    def test_case_38_consent_for_leases_alone(self):
+        """Whoever consents to the end of leases consents to no more: while something else blocks, none of them is ended."""
+        env = f.make("l-default", "sandbox", NATIVE)
+        path = "/api/environments/" + env["id"]
+        lease = self.acquire(env, leasePolicy="reuse_by_environment")
+        self.assertEqual(f.ask("I", "PATCH", "/api/instance/settings", {"defaultEnvironmentId": env["id"]}).status, 200)
+        r = f.ask("I", "DELETE", path + "?destroyReusableSandboxLeases=true")
+        self.assertEqual((r.status, r.json["details"]["deleteBlockedReasons"]), (409, ["instance_default", "reusable_sandbox_lease"]))
+        self.assertEqual(self.state(lease)[0], "active")
+        self.assertIn(lease["providerLeaseId"], launches())
+        self.assertEqual(f.ask("I", "PATCH", "/api/instance/settings", {"defaultEnvironmentId": None}).status, 200)
+        self.assertEqual(f.ask("I", "DELETE", path + "?destroyReusableSandboxLeases=true").status, 200)
+
     def test_case_39_destroy_fails(self):
         env = f.make("l-stuck", "sandbox", NATIVE)
         lease = self.acquire(env, leasePolicy="reuse_by_environment")
@@ -819,7 +832,7 @@ class Qualification(Case):
         self.unqualified(env, "config_changed")
 
     def test_host_image_and_draft_never(self):
-        """PR-05, PR-08."""
+        """PR-05, PR-08; as case 45: what can change is not what was measured."""
         env = f.make("q-host", "sandbox", NATIVE)
         self.probe(env)
         self.unqualified(env, "mutable_target")
@@ -887,7 +900,7 @@ class Qualification(Case):
         self.assertIn("is needed by environment", d.cli("image", "rm", "q0", ok=False).stderr)
 
     def test_stopped_lease_keeps_its_image(self):
-        """IM: one that can be resumed needs it; and a lease whose image is lost all the same can be ended."""
+        """IM, case 94: one that can be resumed needs it, and stays when it is not; and a lease whose image is lost all the same can be ended."""
         path = f"{d.dir}/image.tar"
         with open(path, "wb") as file:
             file.write(system(b"kept"))

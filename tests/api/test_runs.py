@@ -211,6 +211,16 @@ class Runs(unittest.TestCase):
         used = con.execute("select secret_id,path,version,outcome from secret_events where consumer=? order by path", ("run:" + run,))
         self.assertEqual(used.fetchall(), [(secret, "env.ONE", "2", "resolved"), (pinned, "env.TWO", "1", "resolved")])
 
+    def test_case_93_warm_needs_a_reusable_lease(self):
+        """Refused before there is a row; per turn, or with a lease that can be used again, it is a run like others."""
+        path = f"/api/environments/{self.env['id']}?companyId={f.c1}"
+        self.assertEqual(f.ask("I", "PATCH", path, {"config": {"runnerLifecycleMode": "warm"}}).status, 200)
+        r = self.post({"command": "true"})
+        self.assertEqual((r.status, r.json["code"]), (422, "runner_warm_lifecycle_requires_reusable_provider_lease"))
+        self.assertEqual(f.ask("I", "GET", f"/api/environments/{self.env['id']}/runs").json, [])
+        self.assertEqual(f.ask("I", "PATCH", path, {"config": {"reuseLease": True}}).status, 200)
+        self.assertEqual(self.end(self.start("true"))["status"], "succeeded")
+
     def test_secrets_that_are_not_bound(self):
         """Refused before it waits; when its turn comes, before the first one is opened."""
         a, b = (f.ask("I", "POST", f"/api/companies/{f.c1}/secrets", {"name": n, "value": "v"}).json["id"] for n in ("r-bound", "r-gone"))
