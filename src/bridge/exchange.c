@@ -11,12 +11,19 @@
 
 #include "base/clock.h"
 
+#define KEPT_MAX 16384 /* bytes of body */
+#define KEPT_MS 50     /* of an answer that may be asked for again */
+
 struct exchange {
 	struct bridge *b;
 	const struct exchange_ops *ops;
 	void *arg;
 	struct guard_request req; /* views of the transport's */
 	struct buf body;
+	struct buf kept;   /* of the answer: values of its headers, then body */
+	size_t kept_heads; /* bytes of it that are values */
+	bool keeping;
+	int64_t headed_ns; /* since then */
 	uint64_t in, out;
 	struct upstream_call *call;
 	bool collecting, headed, ended, sent, forwarded;
@@ -27,7 +34,8 @@ struct exchange {
 	enum guard_cause why; /* why we gave the answer up; GUARD_CAUSE_COUNT: we did not */
 	const char *rule;     /* of the audit line */
 	int64_t began_real_ns, began_ns, moved_ns;
-	struct guard_verdict v; /* last: it is large, and guard_judge fills what counts */
+	struct guard_response answer; /* its values lie in kept */
+	struct guard_verdict v;	      /* last: it is large, and guard_judge fills what counts */
 };
 
 static struct exchange_audit decision(const struct exchange *x)
@@ -129,7 +137,7 @@ struct exchange *exchange_begin(struct bridge *b, const struct guard_request *re
 
 	if (!x)
 		return NULL;
-	memset(x, 0, offsetof(struct exchange, v));
+	memset(x, 0, offsetof(struct exchange, answer));
 	x->b = b;
 	x->ops = ops;
 	x->arg = arg;
@@ -222,18 +230,76 @@ bool exchange_safe(const struct exchange *x)
 
 /* Upstream. -------------------------------------------------------------------------------- */
 
+static void pass_head(struct exchange *x)
+{
+	const struct guard_response *r = &x->answer;
+
+	x->headed = true;
+	x->status = r->status;
+	x->ops->head(x->arg, r->status, r->headers, r->headers_len);
+}
+
+/*
+ * What has begun to pass cannot become another status. So the beginning is kept until it is whole or more than KEPT_MAX: an answer
+ * that breaks off before that is what it is, 409 or 502. Of a safe method no longer than KEPT_MS, because it may be one that tells
+ * what happens as it happens; of a policy that says so (stream) not at all.
+ */
+static bool keep_head(struct exchange *x)
+{
+	struct guard_response *r = &x->answer;
+
+	if (x->ops->restart || x->v.limits.stream)
+		return false;
+	x->kept = BUF_INIT(KEPT_MAX + BRIDGE_UPSTREAM_HEADERS_MAX);
+	for (size_t i = 0; i < r->headers_len; i++)
+		(void)buf_put(&x->kept, r->headers[i].value.p, r->headers[i].value.n);
+	if (x->kept.err) {
+		buf_done(&x->kept);
+		return false;
+	}
+	x->kept_heads = x->kept.len;
+	x->headed_ns = clock_mono_ns();
+	x->keeping = true;
+	return true;
+}
+
+static bool keep_data(struct exchange *x, const char *p, size_t n)
+{
+	return n <= KEPT_MAX && x->kept.len - x->kept_heads <= KEPT_MAX - n &&
+	       buf_put(&x->kept, p, n) == 0;
+}
+
+static void pass_kept(struct exchange *x)
+{
+	struct buf kept = x->kept;
+	size_t at = 0;
+
+	if (!x->keeping)
+		return;
+	x->keeping = false;
+	x->kept = BUF_INIT(0);
+	for (size_t i = 0; i < x->answer.headers_len; i++) {
+		struct view *v = &x->answer.headers[i].value;
+
+		v->p = v->n ? kept.data + at : "";
+		at += v->n;
+	}
+	pass_head(x);
+	if (kept.len > at)
+		x->ops->data(x->arg, kept.data + at, kept.len - at);
+	buf_done(&kept);
+}
+
 static bool on_head(void *arg, int status, const struct header *h, size_t n)
 {
 	struct exchange *x = arg;
-	struct guard_response r;
 
-	if (guard_response(&x->v, status, h, n, &r) < 0) {
+	if (guard_response(&x->v, status, h, n, &x->answer) < 0) {
 		x->why = GUARD_UPSTREAM_BAD;
 		return false;
 	}
-	x->headed = true;
-	x->status = r.status;
-	x->ops->head(x->arg, r.status, r.headers, r.headers_len);
+	if (!keep_head(x))
+		pass_head(x);
 	return true;
 }
 
@@ -245,7 +311,9 @@ static enum upstream_data on_data(void *arg, const char *p, size_t n)
 
 	if (now < x->start_ns)
 		hold(x);
-	if (x->held_prev || !x->ops->room(x->arg, n))
+	if (x->held_prev)
+		return UPSTREAM_WAIT;
+	if (!x->keeping && !x->ops->room(x->arg, n))
 		return UPSTREAM_WAIT;
 	/* Counted when there is room: the same bytes come again after a wait. */
 	if (guard_response_body(&x->v, n) < 0) {
@@ -253,7 +321,10 @@ static enum upstream_data on_data(void *arg, const char *p, size_t n)
 		return UPSTREAM_ABORT;
 	}
 	x->out += n;
-	x->ops->data(x->arg, p, n);
+	if (!x->keeping || !keep_data(x, p, n)) {
+		pass_kept(x);
+		x->ops->data(x->arg, p, n);
+	}
 	x->start_ns = pace_bytes(&x->b->pace, x->v.policy->pace, n, now);
 	return UPSTREAM_TAKEN;
 }
@@ -270,6 +341,8 @@ static void on_end(void *arg, enum upstream_end how, bool sent)
 
 	x->call = NULL;
 	x->sent = sent;
+	if (how == UP_OK)
+		pass_kept(x);
 	if (how == UP_OK && x->headed) {
 		x->b->counts->forwarded++;
 		end(x, true);
@@ -292,6 +365,8 @@ void exchange_fail(struct exchange *x, enum guard_cause cause)
 		x->sent = upstream_cancel(x->call);
 		x->call = NULL;
 	}
+	x->keeping = false;
+	buf_done(&x->kept);
 	x->b->counts->failed++;
 	guard_fault(&x->v, cause, x->sent, &r);
 	if (x->headed && !x->ops->restart) {
@@ -407,6 +482,12 @@ int64_t exchange_tick(struct exchange *x, int64_t now)
 	const struct bridge_limits *l = &x->v.limits;
 	int64_t due;
 
+	if (x->keeping && x->v.safe) {
+		due = x->headed_ns + KEPT_MS * NS_PER_MS;
+		if (due > now)
+			return due;
+		pass_kept(x);
+	}
 	if (!x->collecting)
 		return INT64_MAX;
 	due = x->moved_ns + l->idle_ns;
@@ -433,6 +514,7 @@ void exchange_free(struct exchange *x)
 		audit(x);
 	}
 	buf_done(&x->body);
+	buf_done(&x->kept);
 	guard_verdict_done(&x->v);
 	free(x);
 }

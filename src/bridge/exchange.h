@@ -2,8 +2,8 @@
  * exchange.h: one request through door 2, whatever carries it: judged, collected, forwarded, answered, counted.
  *
  * A request body is collected whole before a byte of it goes upstream: an upload that is cut off in the sandbox has
- * no effect. An answer passes piece by piece, and waits while the transport has no room. Every exchange ends in
- * one audit line. Callbacks may come from inside exchange_begin, exchange_body and exchange_body_end, and from
+ * no effect. An answer passes piece by piece, but for its beginning, as long as it can still become another one, and waits while
+ * the transport has no room. Every exchange ends in one audit line. Callbacks may come from inside exchange_begin, exchange_body and exchange_body_end, and from
  * loop turns; a transport must not free an exchange in one of them.
  *
  *	exchange_begin   -> judged; a refusal is answered (both: when the run's pace allows, pace.h)
@@ -98,7 +98,7 @@ void exchange_resume(struct exchange *x);
 void exchange_fail(struct exchange *x, enum guard_cause cause);
 void exchange_free(struct exchange *x);
 /*
- * Checks the limits of an upload; the rest is the upstream's. Returns when to ask again.
+ * Checks the limits of an upload, and of what is kept of an answer; the rest is the upstream's. Returns when to ask again.
  */
 int64_t exchange_tick(struct exchange *x, int64_t now);
 /* Lets those go on that were held back long enough, of whatever transport. Returns when to ask again. */

@@ -62,6 +62,7 @@ void gate_own_answer(struct gate_conn *c, int status, const char *code, const ch
 	_cleanup_buf_ struct buf b = BUF_INIT(1024);
 
 	buf_reset(&c->head);
+	buf_reset(&c->data);
 	c->fields = 0;
 	gate_conn_head(c, status);
 	gate_conn_header(c, "content-type", 12, "application/json", 16);
@@ -77,7 +78,8 @@ void gate_own_answer(struct gate_conn *c, int status, const char *code, const ch
 void gate_conn_fail(struct gate_conn *c, enum gate_fail why)
 {
 	c->call = NULL;
-	if (c->has_head) {
+	/* Of one that has only come as far as here, nobody has heard yet. */
+	if (c->head_out) {
 		c->broken = c->answered = true;
 		gate_touch(c);
 		return;

@@ -617,12 +617,12 @@ class Life:
             return False
         b.api.answer = stall
         for method, want in (("GET", 504), ("POST", 409)):
-            if self.TRANSPORT == "queue":
+            if method == "POST" or self.TRANSPORT == "queue":
                 self.assertEqual(b.ask(method, "/api/x", body=b"{}" if method == "POST" else None)[0], want)
                 continue
             # Its head is told already: it is broken off where it can be seen.
             with self.assertRaises((EOFError, OSError)):
-                b.ask(method, "/api/x", body=b"{}" if method == "POST" else None)
+                b.ask(method, "/api/x")
         b.api.answer = lambda h, call: go.wait(DEADLINE) and False
         self.assertEqual(b.ask("GET", "/api/x")[0], 504)
         self.assertEqual(b.ask("POST", "/api/x", body=b"{}")[0], 409)

@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,7 @@ from api_box import KEY, Client, request  # noqa: E402
 from run_box import DEADLINE  # noqa: E402
 
 AIRLOCK = os.path.realpath(sys.argv[1])
-POLICY = {"version": 1, "name": "t", "routes": ["GET,HEAD,POST /x"], "response_headers": ["content-type", "x-a"],
+POLICY = {"version": 1, "name": "t", "routes": ["GET,HEAD,POST /x", {"route": "GET,POST /stream", "limits": {"stream": True}}], "response_headers": ["content-type", "x-a"],
           "request_headers": ["content-type"]}
 
 
@@ -93,7 +94,7 @@ class Upstream:
 
 
 class Bridge:
-    def __init__(self, up, env=None):
+    def __init__(self, up, env=None, transport="direct"):
         self.dir = tempfile.mkdtemp(prefix="airlock-bridge-up.")
         self.port = api_box.free_port()
         with open(self.dir + "/key", "w", encoding="ascii") as f:
@@ -101,7 +102,7 @@ class Bridge:
         with open(self.dir + "/policy", "w", encoding="ascii") as f:
             json.dump(POLICY, f)
         self.p = subprocess.Popen([AIRLOCK, "bridge", "--upstream", up.url, "--credential-file", self.dir + "/key", "--listen",
-                                   "127.0.0.1:%d" % self.port, "--policy", self.dir + "/policy"], stdout=subprocess.PIPE,
+                                   "127.0.0.1:%d" % self.port, "--policy", self.dir + "/policy", "--transport", transport], stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, env=dict(os.environ, **(env or {})))
         self.p.stdout.readline()
         self.token = self.p.stdout.readline().decode().strip().partition("=")[2]
@@ -296,6 +297,91 @@ class Unix(Plain):
             t.join(DEADLINE)
         self.assertEqual(got, [200] * 24)
         self.assertEqual(b.stop()[0], 0)
+
+
+def reset(c):
+    c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    os.close(c.detach())
+    return False
+
+
+class Broken(unittest.TestCase):
+    """C11, F06: an answer that breaks off after its head is what it is, as long as nobody has heard of it; else the break is seen."""
+    WAYS = {"length": OK + b"content-length: 999999\r\n\r\n", "chunked": OK + b"transfer-encoding: chunked\r\n\r\nfffff\r\n",
+            "close": b"HTTP/1.0 200 OK\r\ncontent-type: text/plain\r\n\r\n", "1.0": b"HTTP/1.0 200 OK\r\ncontent-length: 999999\r\n\r\n",
+            "kept": b"HTTP/1.0 200 OK\r\nconnection: keep-alive\r\ncontent-length: 999999\r\n\r\n"}
+
+    def check(self, transport):
+        up = Upstream(tempfile.mkdtemp(prefix="airlock-up."), "http")
+        self.addCleanup(up.s.close)
+        b = Bridge(up, transport=transport)
+        heard = threading.Event()
+
+        def breaks(raw, size, wait):
+            def script(c, call):
+                c.sendall(raw + b"z" * size)
+                if wait:
+                    heard.wait(DEADLINE)
+                return reset(c)
+            return script
+
+        for name, raw in self.WAYS.items():
+            for size in 0, 1, 9000:
+                up.script = breaks(raw, size, False)
+                status, headers, body = b.ask()
+                self.assertEqual((status, headers.get("x-airlock-bridge")), (502, "upstream.lost"), (name, size, body))
+                status, headers, body = b.ask("POST", b"{}")
+                self.assertEqual((status, headers.get("x-airlock-bridge"), headers.get("x-paperclip-bridge-outcome")),
+                                 (409, "upstream.lost", "indeterminate"), (name, size, body))
+                self.assertIs(json.loads(body)["retryable"], False)
+            # More than is kept: where it has passed in part, whoever reads it sees that it is not whole, whatever it speaks.
+            for minor in b"1", b"0":
+                for method in "GET", "POST":
+                    heard.clear()
+                    up.script = breaks(raw, 100000, transport != "queue")
+                    self.assertEqual(self.passed(b, method, minor, heard), 409 if transport == "queue" and method == "POST" else
+                                     502 if transport == "queue" else None, (name, method, minor))
+            self.assertEqual(len(up.take()), 10, name)
+        # What streams passes at once, and breaks off where it breaks off.
+        if transport != "queue":
+            heard.clear()
+            up.script = breaks(self.WAYS["chunked"], 5, True)
+            self.assertIsNone(self.passed(b, "POST", b"1", heard, "/stream"))
+        self.assertEqual(b.stop()[0], 0)
+
+    def passed(self, b, method, minor, heard, target="/x"):
+        """The status of an answer that is whole; None: the head came, and then it broke off."""
+        c = Client(b.port)
+        try:
+            c.send(request(method, target, b.token, [("content-type", "text/plain")], b"{}" if method == "POST" else None)
+                   .replace(b"HTTP/1.1", b"HTTP/1." + minor))
+            head = c.line()
+            while b"zz" not in c.buf and b'"code"' not in c.buf:
+                c.fill()
+            heard.set()
+            c.buf = head + b"\r\n" + c.buf
+            if head.split()[1] != b"200":
+                return c.answer()[0]
+            # An end that could be taken for the end of an answer is none.
+            if b"chunked" not in c.buf.lower():
+                with self.assertRaises(ConnectionResetError):
+                    while True:
+                        c.fill()
+            else:
+                with self.assertRaises((EOFError, ConnectionResetError)):
+                    c.answer()
+            return None
+        finally:
+            c.close()
+
+    def test_C11_F06_direct(self):
+        self.check("direct")
+
+    def test_C11_F06_http2(self):
+        self.check("http2")
+
+    def test_C11_F06_queue(self):
+        self.check("queue")
 
 
 def certificate(d, name, alt, days=2):
