@@ -18,6 +18,11 @@
 
 /* fd: a listening socket, own: a second one without TLS, or -1; both are taken over. tls: read by the library before this returns. */
 int server_start(struct api *a, int fd, int own, const struct tls_pair *tls, struct err *e);
+/*
+ * Another certificate for whoever connects from now on. Connections that are there keep the one that they began with: requests are
+ * answered, and then, or as soon as a stream has told what it has, they end. On failure everything is as it was.
+ */
+int server_renew(struct api *a, const struct tls_pair *tls, struct err *e);
 /* No new connections; requests under way go on. */
 void server_quiesce(struct api *a);
 /* Requests under way. */

@@ -2,8 +2,7 @@
  * tls.h: the certificate and key with which the daemon itself speaks TLS (libmicrohttpd with GnuTLS).
  *
  * Policy: TLS 1.2 and 1.3 only. An address that is not loopback wants TLS and mode authenticated, both; nothing lowers that. The key's
- * file is a regular one that nobody but its owner and group can read. Both are read once, at the start: whoever renews a
- * certificate restarts the daemon, which answers what is under way first.
+ * file is a regular one that nobody but its owner and group can read. Both are read at the start and on SIGHUP (server_renew).
  *
  * What it does not do: certificates of clients. Who asks is proved by a key, a session or a run token.
  */

@@ -60,7 +60,7 @@ static const char usage[] =
     "                       board, over a unix socket whoever can connect;\n"
     "                       authenticated: every request needs a key, a session or a run token\n"
     "  --tls-cert FILE, --tls-key FILE\n"
-    "                       speak TLS with this chain and key (PEM, read at the start); with --mode\n"
+    "                       speak TLS with this chain and key (PEM, read again on SIGHUP); with --mode\n"
     "                       authenticated --listen may then be any ADDRESS:PORT of this host\n"
     "  --public-url URL     origin under which browsers reach the daemon\n"
     "  --host NAME          further name that a Host header may have (local_trusted; repeatable)\n"
@@ -271,6 +271,23 @@ static void tell_gone(const struct api *a)
 		(void)unlink(path);
 }
 
+/* SIGHUP: the certificate was renewed. What is wrong with it is told, and the old one goes on. */
+static void renew(struct daemon *d)
+{
+	const struct api_config *cfg = &d->api.cfg;
+	_cleanup_tls_ struct tls_pair tls = {0};
+	struct err e = ERR_INIT;
+	int r = tls_read(cfg->tls_cert, cfg->tls_key, &tls, &e);
+
+	if (r == 0)
+		r = server_renew(&d->api, &tls, &e);
+	if (r < 0)
+		(void)fprintf(stderr, "airlockd: SIGHUP changes nothing: %s\n", e.text);
+	else
+		(void)fprintf(stderr, "airlockd: new connections get the certificate of %s\n",
+			      cfg->tls_cert);
+}
+
 static void on_signal(struct loop_watch *w, uint32_t events)
 {
 	struct daemon *d = (struct daemon *)w;
@@ -279,6 +296,10 @@ static void on_signal(struct loop_watch *w, uint32_t events)
 	(void)events;
 	if (read(w->fd, &si, sizeof(si)) != (ssize_t)sizeof(si) || d->api.stopping)
 		return;
+	if (si.ssi_signo == SIGHUP) {
+		renew(d);
+		return;
+	}
 	(void)fprintf(stderr, "airlockd: stopping: %zu requests under way\n",
 		      server_active(&d->api));
 	d->api.stopping = true;
@@ -318,6 +339,7 @@ static int watch_signals(struct daemon *d, struct err *e)
 	(void)sigemptyset(&set);
 	(void)sigaddset(&set, SIGTERM);
 	(void)sigaddset(&set, SIGINT);
+	(void)sigaddset(&set, SIGHUP);
 	(void)signal(SIGPIPE, SIG_IGN);
 	if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
 		return err_sys(e, errno, "block signals");

@@ -1393,6 +1393,96 @@ class Modes(Case):
         finally:
             box.close()
 
+    def test_a_certificate_is_renewed(self):
+        """SIGHUP: whoever connects then sees the new one, nobody is cut off, and what is wrong changes nothing."""
+        box = Daemon(PROGRAMS, start=False)
+        cert, key = box.dir + "/cert.pem", box.dir + "/key.pem"
+
+        def make(c=cert, k=key):
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+                            "-subj", "/CN=localhost", "-out", c, "-keyout", k], check=True, capture_output=True)
+
+        def dial():
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            return context.wrap_socket(socket.create_connection(("127.0.0.1", box.port), timeout=DEADLINE))
+
+        def seen():
+            with dial() as s:
+                return s.getpeercert(True)
+
+        def on_disk():
+            with open(cert, encoding="ascii") as file:
+                return ssl.PEM_cert_to_DER_cert(file.read())
+
+        def hup(word):
+            n = len(box.log)
+            box.process.send_signal(signal.SIGHUP)
+            wait_for(word, lambda: any(word in x for x in box.log[n:]))
+
+        def answer(s):
+            got = b""
+            while b"\r\n\r\n" not in got or not got.split(b"\r\n\r\n", 1)[1]:
+                got += s.recv(65536)
+            return got
+
+        try:
+            make()
+            box.options = ["--tls-cert", cert, "--tls-key", key]
+            box.start()
+            g = Fixture(box)
+            first = on_disk()
+            self.assertEqual(seen(), first)
+            ask = b"GET /api/health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            kept, stream = dial(), dial()
+            kept.sendall(ask)
+            self.assertNotIn(b"Connection: close", answer(kept))
+            stream.sendall(f"GET /api/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {g.token['I']}\r\n\r\n".encode())
+            self.assertIn(b" 200 ", answer(stream)[:20])
+            make(k=key + ".other")  # not the key that lies there
+            hup("SIGHUP changes nothing")
+            self.assertEqual(seen(), first)
+            make()
+            hup("new connections get the certificate")
+            self.assertNotEqual(on_disk(), first)
+            self.assertEqual(seen(), on_disk())
+            # The stream ends, whole; what was kept open is answered once more, and told that this was all.
+            got = b""
+            while not got.endswith(b"0\r\n\r\n"):
+                piece = stream.recv(65536)
+                self.assertTrue(piece, got)
+                got += piece
+            kept.sendall(ask)
+            self.assertIn(b"Connection: close", answer(kept))
+            self.assertEqual(kept.recv(1), b"")
+            # As often as one likes: nothing of the earlier ones stays.
+            for _ in range(8):
+                make()
+                hup("new connections get the certificate")
+                self.assertEqual(seen(), on_disk())
+            for s in (kept, stream):
+                s.close()
+            # And with some that hang on for ever there is an end of them: it is told, and the newest goes on.
+            hung = []
+            while not any("are not over yet" in x for x in box.log):
+                s = dial()
+                s.sendall(b"GET /api/health HTTP/1.1\r\nHost: local")
+                hung.append(s)
+                n = len(box.log)
+                self.assertLess(n, 60)
+                box.process.send_signal(signal.SIGHUP)
+                wait_for("its word", lambda n=n: len(box.log) > n)
+            self.assertEqual(seen(), on_disk())
+            self.assertEqual(box.stop(), 0)
+            for s in hung:
+                s.close()
+            box.options = []
+            box.start()
+            hup("SIGHUP changes nothing: the daemon was started without TLS")
+            self.assertEqual(box.ask("GET", "/api/health").status, 200)
+        finally:
+            box.close()
+
     def test_inherited_unix_socket(self):
         """B-10: what others can connect to makes nobody the local board: a mode like systemd's default, or a name that has none."""
         box = Daemon(PROGRAMS, start=False)
