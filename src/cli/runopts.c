@@ -148,13 +148,14 @@ int runopts_add(char ***to, const char *v, struct err *e)
 /* A word of provider/ssh/target.h; the last of a kind counts. Files are named as seen from here, now. */
 static int set_remote(struct runopts *o, const struct opt *opt, const char *v, struct err *e)
 {
-	static const char *const kinds[] = {"", "key=", "known-hosts=", "config=", "jump="};
+	static const char *const kinds[] = {
+	    "", "key=", "known-hosts=", "config=", "jump=", "guest="};
 	const char *kind = kinds[opt->id - O_SSH];
 	_cleanup_free_ char *file = NULL, *text = NULL;
 
 	if (opt->id == O_SSH)
 		return runopts_replace(&o->ssh, v, e);
-	if (opt->id != O_SSH_JUMP) {
+	if (opt->id != O_SSH_JUMP && opt->id != O_SSH_GUEST) {
 		file = realpath(v, NULL);
 		if (!file)
 			return err_sys(e, errno, "--%s %s", opt->name, v);
@@ -268,6 +269,7 @@ static int set(void *arg, const struct opt *opt, const char *v, struct err *e)
 	case O_SSH_HOSTS:
 	case O_SSH_CONFIG:
 	case O_SSH_JUMP:
+	case O_SSH_GUEST:
 		return set_remote(o, opt, v, e);
 	case O_SETENV:
 		return runopts_add(&o->vars, v, e);

@@ -18,6 +18,7 @@ enum runopts_id {
 	O_SSH_HOSTS,
 	O_SSH_CONFIG,
 	O_SSH_JUMP,
+	O_SSH_GUEST,
 	O_NET,
 	O_RESOLVE,
 	O_SHELL,

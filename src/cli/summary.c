@@ -71,6 +71,11 @@ static void isolation(const struct request *q, const struct run_outcome *o)
 
 	if (!q->provider->isolates) {
 		cli_say("%s", q->provider->statement);
+		for (size_t i = 0; i < o->isolation_len; i++)
+			if (strcmp(o->isolation[i].layer, "guest") == 0)
+				cli_say(
+				    "without a guest program there, slower, by its shell and tar: %s",
+				    o->isolation[i].detail);
 		return;
 	}
 	for (size_t i = 0; i < o->isolation_len; i++)

@@ -142,9 +142,9 @@ static int release_shared(struct runner *r, bool settled, struct err *e)
 	int k = 0;
 
 	if (r->sb && over)
-		k = ops(r)->release(r->sb, e);
+		k = r->sb->ops->release(r->sb, e);
 	else if (r->sb)
-		ops(r)->detach(r->sb);
+		r->sb->ops->detach(r->sb);
 	r->sb = NULL;
 	if (!r->rows)
 		return k;
@@ -169,7 +169,7 @@ int runner_release(struct runner *r, bool settled, struct err *e)
 	if (r->shared)
 		return release_shared(r, settled, e);
 	if (r->sb)
-		k = ops(r)->release(r->sb, e);
+		k = r->sb->ops->release(r->sb, e);
 	r->sb = NULL;
 	if (!r->rows)
 		return k;

@@ -300,11 +300,13 @@ int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e
 	int p[2], r, k;
 
 	/* Without the overlay the packer meets a plain copy, in which nothing marks what was deleted. */
-	o.full_tree = s->by_tar || (s->without & WITHOUT_OVERLAY);
+	const bool by_tar = s->by_tar || !sb->ops->pack; /* nobody there packs */
+
+	o.full_tree = by_tar || (s->without & WITHOUT_OVERLAY);
 	if (pipe2(p, O_CLOEXEC) < 0)
 		return err_sys(e, errno, "create a pipe");
 	rd = p[0];
-	if (s->by_tar) {
+	if (by_tar) {
 		o.complete = tarout_complete;
 		o.complete_arg = &tar;
 		first.tar = &tar.t;
@@ -330,7 +332,7 @@ int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e
 	/* A reader that stopped early makes the packer stop too. */
 	(void)close(TAKE_FD(rd));
 	/* Who sent nothing of the stream will not report its end either. */
-	if (s->by_tar)
+	if (by_tar)
 		k = wait_tar(&tar, r, t, &pe);
 	else
 		k = r == -ETIMEDOUT ? r : wait_packed(sb, id, t, &pe);

@@ -20,6 +20,7 @@
 #include "base/path.h"
 #include "os/proc.h"
 #include "provider/ssh/session.h"
+#include "provider/ssh/plain.h"
 #include "provider/ssh/send.h"
 #include "provider/ssh/tool.h"
 
@@ -169,14 +170,62 @@ static int begin(const struct sandbox_spec *s, struct ssh_session *x, struct san
 	return 0;
 }
 
+/* Where there is no guest: a machine that cannot have one, a wish, or a lease that began without. */
+static int plain(const struct sandbox_spec *s, enum plain_why why, struct sandbox **ret,
+		 struct err *e)
+{
+	int r = mark(s, true, e);
+
+	if (r >= 0)
+		r = ssh_plain_acquire(s, why, ret, e);
+	return r;
+}
+
+static enum plain_why plain_because(enum ssh_refused why)
+{
+	return why == REFUSED_MACHINE  ? PLAIN_MACHINE
+	       : why == REFUSED_NOEXEC ? PLAIN_NOEXEC
+	       : why == REFUSED_ROOM   ? PLAIN_ROOM
+	       : why == REFUSED_PLACE  ? PLAIN_PLACE
+				       : PLAIN_NO;
+}
+
+static int guest_of(const struct sandbox_spec *s, enum ssh_guest *ret, struct err *e)
+{
+	_cleanup_ssh_target_ struct ssh_target t = {0};
+	int r = ssh_target_parse(s->remote, &t, e);
+
+	*ret = t.guest;
+	return r;
+}
+
+/* A guest, or none where that is how it is. */
+static int connect_to(const struct sandbox_spec *s, struct sandbox **ret, struct err *e)
+{
+	enum ssh_refused refused = REFUSED_NOT;
+	struct ssh_session *x = NULL;
+	enum ssh_guest guest;
+	int r = guest_of(s, &guest, e);
+
+	if (r < 0)
+		return r;
+	if (ssh_plain_is(s->lease_dir))
+		return plain(s, guest == GUEST_NEVER ? PLAIN_ASKED : PLAIN_AGAIN, ret, e);
+	if (guest == GUEST_NEVER)
+		return plain(s, PLAIN_ASKED, ret, e);
+	r = session_try(s, &x, &refused, e);
+	if (r < 0 && guest == GUEST_AUTO && plain_because(refused) != PLAIN_NO)
+		return plain(s, plain_because(refused), ret, e);
+	if (r < 0)
+		return s->resume && r == -ENOENT ? -EHOSTUNREACH : r;
+	return begin(s, x, ret, e);
+}
+
 static int acquire(const struct sandbox_spec *s, struct sandbox **ret, struct err *e)
 {
-	struct ssh_session *x = NULL;
 	int r = validate(s, e);
 
-	if (r == 0)
-		r = session_start(s, &x, e);
-	return r < 0 ? r : begin(s, x, ret, e);
+	return r < 0 ? r : connect_to(s, ret, e);
 }
 
 /*
@@ -186,13 +235,9 @@ static int acquire(const struct sandbox_spec *s, struct sandbox **ret, struct er
 static int attach(const struct sandbox_spec *s, struct sandbox **ret, struct err *e)
 {
 	struct sandbox_spec again = *s;
-	struct ssh_session *x = NULL;
-	int r = session_start(s, &x, e);
 
 	again.resume = true;
-	if (r < 0)
-		return r == -ENOENT ? -EHOSTUNREACH : r;
-	return begin(&again, x, ret, e);
+	return connect_to(&again, ret, e);
 }
 
 static int event_fd(struct sandbox *sb)
@@ -258,6 +303,8 @@ static int forget(const struct sandbox_spec *s, bool give_up, struct err *e)
 		return unlink(path) < 0 ? err_sys(e, errno, "%s", path) : 0;
 	if (r <= 0)
 		return r;
+	if (ssh_plain_is(s->lease_dir))
+		return ssh_plain_forget(s, e);
 	r = session_start(s, &x, e);
 	if (r == 0)
 		r = session_open_run(x, s, RO_REMOVE, RM_REMOVED, e);

@@ -3,10 +3,11 @@ import base64
 import hashlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 
-from run_box import DEADLINE, Host, until
+from run_box import DEADLINE, Host, look, parent, pids, until
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/sbin:/usr/bin") or ""
 
@@ -74,6 +75,16 @@ class Sshd:
         os.rename(self.top + "/.shell", self.top + "/shell")
 
 
+def parent_is(pid, ancestor):
+    for _ in range(20):
+        pid = parent(pid)
+        if pid == ancestor:
+            return True
+        if pid <= 1:
+            return False
+    return False
+
+
 class Remote(Host):
     """A host, a remote directory, and sshd between them."""
 
@@ -100,6 +111,11 @@ class Remote(Host):
             for n in names:
                 subprocess.run(["ssh", "-F", "/dev/null", "-o", "ControlPath=%s/%s" % (d, n), "-O", "exit", "x"],
                                stderr=subprocess.DEVNULL, check=False)
+
+    def cut(self):
+        for q in pids():
+            if look(q, "cmdline").startswith(b"sshd: ") and parent_is(q, self.sshd.proc.pid):
+                os.kill(q, signal.SIGKILL)
 
     def runs_there(self):
         try:

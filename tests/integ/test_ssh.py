@@ -7,8 +7,8 @@ usage: test_ssh.py AIRLOCK [unittest arguments]
 import json, os, shutil, signal, subprocess, sys, unittest
 
 import api_box
-from run_box import DEADLINE, alive, link, look, parent, pids, snapshot, until
-from ssh_box import END, Remote, SSHD, Sshd, key, lie, member
+from run_box import DEADLINE, alive, link, look, pids, snapshot, until
+from ssh_box import END, Remote, SSHD, Sshd, key, lie, member, parent_is
 
 AIRLOCK = os.path.realpath(sys.argv.pop(1))
 PROGS = os.path.dirname(AIRLOCK)
@@ -141,7 +141,7 @@ class Ssh(unittest.TestCase):
         self.killed(4, lambda p: [os.kill(q, signal.SIGKILL) for q in self.helper("airlock-remote")])
 
     def test_a_lost_connection_leaves_no_process_and_loses_nothing_FR_B093(self):
-        self.killed(5, lambda p: self.cut())
+        self.killed(5, lambda p: self.r.cut())
 
     def test_kill_9_of_the_guest_there_leaves_no_process(self):
         def front(p):
@@ -308,6 +308,7 @@ class Ssh(unittest.TestCase):
 
     def test_a_place_that_runs_nothing_or_takes_nothing(self):
         s = self.r.sshd
+        self.r.words += ["--ssh-guest", "always"]
         s.shell('XDG_CACHE_HOME=/proc exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"')
         self.fails("no place for the guest program", "--", "true")
         s.shell('XDG_CACHE_HOME= HOME= exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"')
@@ -356,11 +357,6 @@ class Ssh(unittest.TestCase):
         self.assertEqual((q.returncode, self.r.runs_there()), (0, []), q.stderr)
         self.assertEqual(os.listdir(self.r.there), [])
 
-    def cut(self):
-        for q in pids():
-            if look(q, "cmdline").startswith(b"sshd: ") and parent_is(q, self.r.sshd.proc.pid):
-                os.kill(q, signal.SIGKILL)
-
     def test_what_one_command_meets_ends_a_kept_lease_for_nobody(self):
         self.ok("-q", "--keep", "--", "echo 1 >one")
         run = self.r.rows()[0]["run"]
@@ -368,7 +364,7 @@ class Ssh(unittest.TestCase):
         p = subprocess.Popen([self.r.bin + "/airlock", "exec", run, "--", "echo up; sleep 31337.8"], cwd=self.r.ws, env=self.r.env,
                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.assertEqual(p.stdout.readline(), b"up\n")
-        self.cut()
+        self.r.cut()
         _, err = p.communicate(timeout=DEADLINE)
         self.assertEqual(p.returncode, 125, err)
         until("the tree has ended", lambda: not marked("31337.8"))
@@ -611,16 +607,6 @@ for line in open("/dev/fd/3"):
         self.assertEqual(q.returncode, 0, q.stderr)
         self.assertIn(b"it stays there", q.stderr)
         self.assertEqual(self.r.rows(), [])
-
-
-def parent_is(pid, ancestor):
-    for _ in range(20):
-        pid = parent(pid)
-        if pid == ancestor:
-            return True
-        if pid <= 1:
-            return False
-    return False
 
 
 if __name__ == "__main__":

@@ -71,6 +71,21 @@ static void put_said(struct buf *b, const char *said)
 	(void)buf_puts(b, ")");
 }
 
+enum ssh_refused ssh_refusal(const char *said)
+{
+	static const struct {
+		const char *word;
+		enum ssh_refused why;
+	} words[] = {{"machine", REFUSED_MACHINE}, {"noexec", REFUSED_NOEXEC},
+		     {"write", REFUSED_ROOM},	   {"home", REFUSED_PLACE},
+		     {"link", REFUSED_PLACE},	   {"cache", REFUSED_PLACE}};
+
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		if (str_starts(said, words[i].word))
+			return words[i].why;
+	return REFUSED_NOT;
+}
+
 static int refused(const struct ssh_target *t, const char *said, struct err *e)
 {
 	_cleanup_buf_ struct buf b = BUF_INIT(4096);
@@ -81,14 +96,14 @@ static int refused(const struct ssh_target *t, const char *said, struct err *e)
 	if (str_starts(said, "machine"))
 		return err_set(
 		    e, ERR_UNAVAILABLE,
-		    "%s is a %s machine, and this Airlock has no guest program for that: the way without one is "
-		    "not there yet",
+		    "%s is a %s machine, and this Airlock has no guest program for that: leave --ssh-guest "
+		    "always out, and its shell and tar do",
 		    t->label, buf_text(&b));
 	if (str_starts(said, "noexec"))
 		return err_set(
 		    e, ERR_UNAVAILABLE,
 		    "%s does not run the guest program %s: a file system without execution (noexec), or a policy; set "
-		    "XDG_CACHE_HOME there to a place that runs programs. The way without one is not there yet",
+		    "XDG_CACHE_HOME there to a place that runs programs, or leave --ssh-guest always out",
 		    t->label, buf_text(&b));
 	if (str_starts(said, "write"))
 		return err_set(

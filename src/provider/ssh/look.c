@@ -88,6 +88,8 @@ static void read_clock(const struct hearing *h, struct ssh_said *s)
 static int not_heard(const struct ssh_look *o, const struct hearing *h, const char *tail, int r,
 		     struct err *e)
 {
+	_cleanup_free_ char *said = NULL;
+
 	if (r == -ECANCELED)
 		return r;
 	/* It is too much, too slow, or over. */
@@ -97,11 +99,15 @@ static int not_heard(const struct ssh_look *o, const struct hearing *h, const ch
 		    "ssh %s: connecting, the login and its start files took longer than %d s: a machine or "
 		    "network that is slow, or start files that wait for something",
 		    o->target->label, o->timeout_ms / 1000);
+	/* What the shell printed instead, if ssh itself has nothing to say. */
+	if (!tail[0] && h->all.len)
+		said =
+		    strndup(h->all.data, h->all.len < LINE_MAX_SHOWN ? h->all.len : LINE_MAX_SHOWN);
 	return ssh_explain(o->target,
 			   r == -ETIMEDOUT ? LINK_SILENT
 			   : r == -E2BIG   ? LINK_NOISE
 					   : LINK_NO_SHELL,
-			   tail[0] || !h->all.len ? tail : "", false, e);
+			   said ? said : tail, false, e);
 }
 
 static int make_command(const struct ssh_look *o, char **ret)

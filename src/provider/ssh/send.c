@@ -23,6 +23,7 @@
 
 struct sender {
 	int out;
+	bool bare;		    /* the tar stream alone */
 	const volatile int *cancel; /* may be NULL */
 	struct {
 		int fd;
@@ -276,7 +277,7 @@ static int send_all(struct sender *s, const char *manifest, char *const *layers,
 	struct manifest *list = NULL;
 	int r = fd < 0 ? err_sys(e, errno, "open %s", manifest) : open_layers(s, layers, e);
 
-	if (r == 0)
+	if (r == 0 && !s->bare)
 		r = send_manifest(s, fd, e);
 	if (r == 0)
 		r = manifest_open(fd, &list, e);
@@ -291,7 +292,7 @@ static int send_all(struct sender *s, const char *manifest, char *const *layers,
 	return r < 0 ? r : flush(s, e);
 }
 
-int ssh_send(const struct sandbox_spec *spec, int out, struct err *e)
+static int send(const struct sandbox_spec *spec, int out, bool bare, struct err *e)
 {
 	struct sender *s = calloc(1, sizeof(*s));
 	int r;
@@ -299,6 +300,7 @@ int ssh_send(const struct sandbox_spec *spec, int out, struct err *e)
 	if (!s)
 		return err_set(e, ERR_NOMEM, "send the workspace: out of memory");
 	s->out = out;
+	s->bare = bare;
 	s->cancel = spec->cancel;
 	buf_init(&s->head, (size_t)4 << 20);
 	r = send_all(s, spec->manifest, spec->layers, e);
@@ -307,4 +309,14 @@ int ssh_send(const struct sandbox_spec *spec, int out, struct err *e)
 	buf_done(&s->head);
 	free(s);
 	return r;
+}
+
+int ssh_send(const struct sandbox_spec *spec, int out, struct err *e)
+{
+	return send(spec, out, false, e);
+}
+
+int ssh_send_tar(const struct sandbox_spec *spec, int out, struct err *e)
+{
+	return send(spec, out, true, e);
 }

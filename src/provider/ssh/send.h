@@ -15,5 +15,7 @@
  * -ETIMEDOUT: it took nothing for REMOTE_TREE_MS, negative errno.
  */
 int ssh_send(const struct sandbox_spec *s, int out, struct err *e);
+/* The tar stream alone, for a tar there. */
+int ssh_send_tar(const struct sandbox_spec *s, int out, struct err *e);
 
 #endif

@@ -54,8 +54,7 @@ static void target_key(char *const *words, char out[KEY_DIGITS + 1])
 		(void)snprintf(out + 2 * i, 3, "%02x", sum[i]);
 }
 
-/* Heap path, or NULL: none is short and private enough. */
-static char *control_path(const struct sandbox_spec *s)
+char *session_control(const struct sandbox_spec *s)
 {
 	const char *runtime = getenv("XDG_RUNTIME_DIR");
 	_cleanup_free_ char *a =
@@ -144,7 +143,7 @@ static int send_setup(struct ssh_session *x, int in, int out, struct err *e)
 static int start_ssh(struct ssh_session *x, const struct sandbox_spec *s, int in, int out,
 		     struct err *e)
 {
-	_cleanup_free_ char *control = control_path(s);
+	_cleanup_free_ char *control = session_control(s);
 	_cleanup_strv_ char **argv = NULL, **env = NULL;
 	struct process_opts o = PROCESS_OPTS_INIT;
 	int r = ssh_target_argv(&x->target, control, script_command(), &argv, e);
@@ -166,7 +165,7 @@ static int start_ssh(struct ssh_session *x, const struct sandbox_spec *s, int in
 }
 
 /* RM_LINK in words. */
-static int explain(const struct ssh_session *x, const struct frame *f, struct err *e)
+static int explain(struct ssh_session *x, const struct frame *f, struct err *e)
 {
 	_cleanup_free_ char *text = NULL;
 	struct view said;
@@ -178,6 +177,7 @@ static int explain(const struct ssh_session *x, const struct frame *f, struct er
 	said = cursor_bytes(&c, FRAME_MAX);
 	/* Bytes of a foreign machine: a NUL ends what is looked at. */
 	text = said.n ? strndup(said.p, said.n) : NULL;
+	x->refused = how == LINK_REFUSED ? ssh_refusal(text ? text : "") : REFUSED_NOT;
 	return ssh_explain(&x->target, how, text ? text : "", x->up, e);
 }
 
@@ -303,7 +303,8 @@ static int start(struct ssh_session *x, const struct sandbox_spec *s, struct err
 	return r;
 }
 
-int session_start(const struct sandbox_spec *s, struct ssh_session **ret, struct err *e)
+int session_try(const struct sandbox_spec *s, struct ssh_session **ret,
+		enum ssh_refused *ret_refused, struct err *e)
 {
 	struct ssh_session *x = calloc(1, sizeof(*x));
 	int r;
@@ -324,12 +325,20 @@ int session_start(const struct sandbox_spec *s, struct ssh_session **ret, struct
 	}
 	if (r == 0)
 		r = start(x, s, e);
+	*ret_refused = r < 0 ? x->refused : REFUSED_NOT;
 	if (r < 0) {
 		session_end(x);
 		return r;
 	}
 	*ret = x;
 	return 0;
+}
+
+int session_start(const struct sandbox_spec *s, struct ssh_session **ret, struct err *e)
+{
+	enum ssh_refused refused;
+
+	return session_try(s, ret, &refused, e);
 }
 
 int session_open_run(struct ssh_session *x, const struct sandbox_spec *s, unsigned flags,

@@ -125,10 +125,19 @@ static int parse_more(const char *word, struct ssh_target *t, struct err *e)
 		    {"config=", &t->config, true},
 		    {"jump=", &t->jump, false}};
 
+	static const char *const guests[] = {[GUEST_AUTO] = "guest=auto",
+					     [GUEST_NEVER] = "guest=never",
+					     [GUEST_ALWAYS] = "guest=always"};
+
 	if (strcmp(word, "host-keys=any") == 0) {
 		t->any_host = true;
 		return 0;
 	}
+	for (size_t i = 0; i < ARRAY_LEN(guests); i++)
+		if (strcmp(word, guests[i]) == 0) {
+			t->guest = (enum ssh_guest)i;
+			return 0;
+		}
 	for (size_t i = 0; i < ARRAY_LEN(more); i++) {
 		const char *v = word + strlen(more[i].name);
 

@@ -46,8 +46,7 @@ static int failed(const struct ssh_session *x, int out, struct err *e)
 		       x->target.label, b.len ? buf_text(&b) : "its shell did not say why");
 }
 
-/* What the shell there says lies in memory of this machine, so it has a size that no byte of it can change. -1 and errno. */
-static int bounded_file(void)
+int ssh_tool_said(void)
 {
 	_cleanup_fd_ int fd = memfd_create("airlock-said", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
@@ -98,7 +97,7 @@ static char *word(const char *s)
 
 int ssh_tool_gateway(struct ssh_session *x, const volatile int *cancel, struct err *e)
 {
-	_cleanup_fd_ int out = bounded_file(), in = -1;
+	_cleanup_fd_ int out = ssh_tool_said(), in = -1;
 	struct ssh_program p;
 	char size[24];
 	char *const argv[] = {word("/bin/sh"), word("-c"), word(SCRIPT), p.hash, size, NULL};

@@ -11,5 +11,10 @@
 
 /* Commands can run already, and none does. Sets x->gateway. */
 int ssh_tool_gateway(struct ssh_session *x, const volatile int *cancel, struct err *e);
+/*
+ * A file for what a shell there says: in memory of this machine, so of a size that no byte of it can change. Zeroes where nothing was
+ * said. The caller's; -1 and errno.
+ */
+int ssh_tool_said(void);
 
 #endif

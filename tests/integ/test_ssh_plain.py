@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""Runs on another machine that has no guest program: by its shell and tar (B-04, S1, RT for driver ssh; cases K6, K7, J8, J11, J14,
+J15; field reports B046, B054, B132, B172).
+
+usage: test_ssh_plain.py AIRLOCK [unittest arguments]
+"""
+import os, shutil, signal, subprocess, sys, unittest
+
+from run_box import DEADLINE, alive, link, look, pids, until
+from ssh_box import Remote, SSHD
+
+AIRLOCK = os.path.realpath(sys.argv.pop(1))
+PROGS = os.path.dirname(AIRLOCK)
+FILES = {"a": b"one\n", "d/b": b"two\n", "run.sh": b"#!/bin/sh\n", b"odd\xff \n name".decode("utf-8", "surrogateescape"): b"x"}
+WITHOUT = b"without a guest program there"
+
+
+def marked(word):
+    return [p for p in pids() if word.encode() in look(p, "cmdline").split(b"\0") and alive(p)]
+
+
+class Plain(unittest.TestCase):
+    def setUp(self):
+        self.r = Remote(PROGS, FILES)
+        self.addCleanup(self.r.remove)
+
+    def forced(self):
+        self.r.words += ["--ssh-guest", "never"]
+
+    def ok(self, *words, status=0, **kw):
+        p = self.r.run(*words, **kw)
+        self.assertEqual(p.returncode, status, p.stderr.decode(errors="replace"))
+        return p
+
+    def path_with(self, **programs):
+        """The account's PATH begins with these scripts."""
+        d = self.r.sshd.top + "/path"
+        os.makedirs(d, exist_ok=True)
+        for name, text in programs.items():
+            with open(d + "/" + name, "w", encoding="ascii") as f:
+                f.write("#!/bin/sh\n%s\n" % text)
+            os.chmod(d + "/" + name, 0o755)
+        self.r.sshd.shell('PATH=%s:$PATH exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"' % d)
+
+    def same(self):
+        """What a run does with a guest it does so too."""
+        p = self.ok("--", "echo more >>a; rm d/b; ln -s a l; ln -s ../../.. up; mkdir e; chmod 755 run.sh; mkdir -p .git/hooks; echo x >.git/hooks/h")
+        self.assertIn(WITHOUT, p.stderr)
+        self.assertIn(b"NO ISOLATION ON THE REMOTE", p.stderr)
+        self.assertEqual(self.r.read("a"), b"one\nmore\n")
+        self.assertFalse(os.path.exists(self.r.ws + "/d/b"))
+        self.assertEqual(os.readlink(self.r.ws + "/l"), "a")
+        self.assertTrue(os.path.isdir(self.r.ws + "/e"))
+        for n in "up", ".git":
+            self.assertFalse(os.path.lexists(self.r.ws + "/" + n), n)
+        self.assertEqual(os.listdir(self.r.there), [])
+        return p
+
+    def test_asked_for_results_come_back_and_nothing_stays_there_K7_S1_03(self):
+        self.forced()
+        self.assertIn(b"--ssh-guest never", self.same().stderr)
+        self.assertFalse(os.path.exists(self.r.sshd.home + "/.cache"))
+
+    def test_another_kind_of_machine_K7(self):
+        self.path_with(uname="echo Plan9")
+        self.assertIn(b"no guest program for that kind of machine", self.same().stderr)
+        self.r.words += ["--ssh-guest", "always"]
+        self.assertIn(b"Plan9-Plan9 machine", self.r.run("--", "true").stderr)
+
+    @unittest.skipIf(os.geteuid(), "only root can mount a file system without execution")
+    def test_a_home_without_execution_or_room_K11(self):
+        cache = self.r.sshd.home + "/.cache"
+        os.mkdir(cache)
+        for option, text in ("noexec", b"noexec"), ("size=64k", b"disk or quota full"), ("ro", b"no place for the guest"):
+            subprocess.run(["mount", "-t", "tmpfs", "-o", option, "none", cache], check=True)
+            try:
+                p = self.ok("--", "echo %s >out" % option)
+                self.assertIn(text, p.stderr)
+                self.assertEqual(self.r.read("out"), option.encode() + b"\n")
+            finally:
+                subprocess.run(["umount", cache], check=True)
+
+    def test_words_bytes_and_streams_arrive_exactly_FR_B054_J14_J15(self):
+        self.forced()
+        value = "q\"'`$x\n$(id)" + "v" * 100000 + bytes(range(128, 256)).decode("latin-1").encode().decode("utf-8", "surrogateescape") + "\n"
+        p = self.ok("-q", "--setenv", "SECRET=" + value, "--", "sh", "-c", 'printf "%s|" "$0" "$@"; printf %s "$SECRET" | wc -c >&2',
+                    "n", "a b", "", "it's", "$x", "*")
+        self.assertEqual(p.stdout, b"n|a b||it's|$x|*|")
+        self.assertEqual(p.stderr.split()[0], b"%d" % len(os.fsencode(value)))
+        data = bytes(range(256)) * 4096
+        with open(self.r.top + "/in", "wb") as f:
+            f.write(data)
+        with open(self.r.top + "/in", "rb") as f:
+            self.assertEqual(self.ok("-q", "--", "cat", stdin=f).stdout, data)
+        p = self.ok("-q", "--", "head -c 20000000 /dev/zero; echo last >&2")
+        self.assertEqual((len(p.stdout), p.stderr), (20000000, b"last\n"))
+
+    def test_statuses_and_a_reader_that_leaves(self):
+        self.forced()
+        for n in 42, 255:
+            self.ok("-q", "--", "exit %d" % n, status=n)
+        self.ok("-q", "--", "kill -9 $$", status=137)
+        p = self.r.start("-q", "--", "yes")
+        head = subprocess.run(["head", "-c", "100000"], stdin=p.stdout, stdout=subprocess.PIPE, timeout=DEADLINE, check=True)
+        p.stdout.close()
+        self.assertEqual(len(head.stdout), 100000)
+        self.assertEqual(p.wait(DEADLINE), 128 + signal.SIGPIPE)
+        p.stderr.close()
+
+    def test_a_secret_is_in_no_command_line_FR_B046(self):
+        self.forced()
+        p = self.r.start("-q", "--setenv", "SECRET=topfold", "--", "echo up; read x; true", stdin=subprocess.PIPE)
+        self.assertEqual(p.stdout.readline(), b"up\n")
+        seen = [look(q, "cmdline") for q in pids()]
+        p.communicate(b"\n", timeout=DEADLINE)
+        self.assertEqual(p.returncode, 0)
+        self.assertEqual([c for c in seen if b"topfold" in c and b"bin/airlock\0run" not in c], [])
+
+    def test_time_out_and_left_overs_end_the_whole_tree_J11(self):
+        self.forced()
+        self.ok("--timeout", "2s", "--", "setsid sleep 31338.1 & sleep 31338.1", status=124)
+        until("the tree has ended", lambda: not marked("31338.1"))
+        self.ok("--", "setsid sleep 31338.2 >/dev/null 2>&1 &")
+        until("what was left has ended", lambda: not marked("31338.2"))
+
+    def test_kill_9_of_airlock_leaves_no_process_and_loses_nothing(self):
+        self.forced()
+        p = self.r.start("--", "echo w >work; echo up; setsid sleep 31338.3 & sleep 31338.3")
+        self.assertEqual(p.stdout.readline(), b"up\n")
+        p.kill()
+        p.communicate(timeout=DEADLINE)
+        until("the tree has ended", lambda: not marked("31338.3"))
+        self.assertEqual(len(self.r.runs_there()), 1)
+        run = self.r.rows()[0]["run"]
+        # Who cleans up with a guest sees work that is not here yet.
+        self.r.airlock("env", "clean", *self.r.words[:-2])
+        self.assertEqual(len(self.r.runs_there()), 1)
+        q = self.r.airlock("recover", run)
+        self.assertEqual((q.returncode, self.r.read("work")), (0, b"w\n"), q.stderr)
+        self.assertEqual(self.r.runs_there(), [])
+
+    def test_a_cut_leaves_no_process_and_loses_nothing_FR_B093(self):
+        self.forced()
+        p = self.r.start("--", "echo w >work; echo up; sleep 31338.4")
+        self.assertEqual(p.stdout.readline(), b"up\n")
+        self.r.cut()
+        _, err = p.communicate(timeout=DEADLINE)
+        self.assertEqual(p.returncode, 125)
+        self.assertIn(b"was lost", err)
+        until("the tree has ended", lambda: not marked("31338.4"))
+        q = self.r.airlock("recover", self.r.rows()[0]["run"])
+        self.assertEqual((q.returncode, self.r.read("work")), (0, b"w\n"), q.stderr)
+
+    def test_a_kept_lease_takes_commands_side_by_side_and_ends_with_rm(self):
+        self.forced()
+        self.ok("-q", "--keep", "--", "echo 1 >one")
+        run = self.r.rows()[0]["run"]
+        first = subprocess.Popen([self.r.bin + "/airlock", "exec", run, "--", "cat one; read x; echo 2 >two"], cwd=self.r.ws, env=self.r.env,
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertEqual(first.stdout.readline(), b"1\n")
+        q = self.r.airlock("exec", run, "--", "echo 3 >three")
+        self.assertEqual((q.returncode, self.r.read("three")), (0, b"3\n"), q.stderr)
+        _, err = first.communicate(b"\n", timeout=DEADLINE)
+        self.assertEqual((first.returncode, self.r.read("two")), (0, b"2\n"), err)
+        self.assertEqual(self.r.airlock("rm", run).returncode, 0)
+        self.assertEqual(os.listdir(self.r.there), [])
+
+    def test_login_shells_and_noise_K6_FR_B132(self):
+        self.forced()
+        for sh in [s for s in ("busybox sh", "zsh", "fish") if shutil.which(s.split()[0])]:
+            self.r.sshd.shell('echo "welcome airlock"; head -c 20000 /dev/urandom; echo noise >&2; exec %s -c "$SSH_ORIGINAL_COMMAND"' % sh)
+            p = self.ok("-q", "--", "echo mine; echo err >&2; echo %s >>a" % sh[0])
+            self.assertEqual((p.stdout, p.stderr), (b"mine\n", b"err\n"), sh)
+        self.r.sshd.shell("echo tmux says no; exit 1")
+        self.assertIn(b"tmux says no", self.r.run("--", "true").stderr)
+
+    def test_busybox_is_all_that_is_needed_K7_J8(self):
+        self.forced()
+        box = shutil.which("busybox")
+        if not box:
+            self.skipTest("no busybox here")
+        d = self.r.sshd.top + "/box"
+        os.mkdir(d)
+        for n in "sh tar base64 mkdir rm mv cat sed env grep sleep chmod rmdir ls setsid head test date".split():
+            os.symlink(box, d + "/" + n)
+        self.r.sshd.shell("export PATH=%s; exec %s/sh -c \"$(echo \"$SSH_ORIGINAL_COMMAND\" | sed s,/bin/sh,%s/sh,)\"" % (d, d, d))
+        self.same()
+        # That shell takes its own tar for one of the system's.
+        os.unlink(d + "/tar")
+        self.r.sshd.shell('export PATH=%s; exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"' % d)
+        p = self.r.run("--", "true")
+        self.assertEqual(p.returncode, 125)
+        self.assertIn(b"no program tar", p.stderr)
+
+
+if __name__ == "__main__":
+    if not SSHD:
+        print("no sshd here: openssh-server is missing")
+        sys.exit(77)
+    unittest.main(verbosity=1)
