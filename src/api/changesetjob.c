@@ -298,6 +298,6 @@ json_t *job_discard(struct job_ctx *x, const json_t *request)
 	int r = open_set(x, request, false, &set, &e);
 
 	if (r == 0 && changeset_waits(&set))
-		r = changeset_discard(x->st, set.run.id, &e);
+		r = changeset_discard(x->st, &set, &e);
 	return r < 0 ? failed(&e) : json_pack("{s:b,s:b}", "ok", 1, "done", r > 0);
 }

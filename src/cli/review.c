@@ -375,7 +375,7 @@ static int discard(struct state *st, const char *word, bool yes, struct err *e)
 		return err_set(e, ERR_USAGE, "there is nobody to ask: discard --yes %s", c.run.id);
 	if (!yes && !agreed(c.run.id))
 		return err_set(e, ERR_CANCELLED, "nothing was dropped");
-	r = changeset_discard(st, c.run.id, e);
+	r = changeset_discard(st, &c, e);
 	if (r >= 0)
 		cli_say("%s", r > 0 ? "dropped"
 				    : "nothing of it waits any more: it was applied meanwhile");

@@ -45,6 +45,7 @@ static int check_waiting(struct state *st, const struct lease_row *l, struct err
 
 static int remove_lease(struct state *st, struct lease_row *l, bool force, struct err *e)
 {
+	_cleanup_run_locks_ struct run_locks locks = {0};
 	int r = l->state == LEASE_KEPT ? sweep_in_use(st, l, e) : 0;
 
 	if (r < 0)
@@ -60,6 +61,12 @@ static int remove_lease(struct state *st, struct lease_row *l, bool force, struc
 		return err_set(
 		    e, ERR_CONFLICT,
 		    "it holds work that was not brought back: 'airlock recover' first, or rm --force");
+	r = sweep_lock_runs(st, l->id, &locks, e);
+	if (r == 0)
+		r = err_set(e, ERR_CONFLICT,
+			    "another process is at the results of run %s: wait for it", locks.busy);
+	if (r < 0)
+		return r;
 	if (!force && (r = check_waiting(st, l, e)) < 0)
 		return r;
 	if (l->state != LEASE_RELEASED) {

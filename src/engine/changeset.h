@@ -36,6 +36,7 @@ struct changeset {
 	char *run_dir;		/* owned */
 	bool review;		/* it was a review */
 	bool files, commits;	/* wait; files: of any part */
+	uint64_t stamp;		/* changes with what waits */
 	char decided[16];	/* "", "applied", "discarded" */
 	struct err broken;	/* why spec could not be read; the set can only be discarded */
 };
@@ -43,7 +44,15 @@ struct changeset {
 void changeset_done(struct changeset *c);
 #define _cleanup_changeset_ __attribute__((cleanup(changeset_done)))
 
-/* Before the results of a review run are fetched: pins the base, clears what an attempt that was cut left. */
+/*
+ * Whoever fetches the results of a run again, or decides about them, holds this meanwhile: the lock of the run's
+ * directory, a descriptor; errno. ui may be NULL.
+ */
+int changeset_lock(const char *run_dir, const struct run_ui *ui, struct err *e);
+/*
+ * Before the results of a review run are fetched: pins the base, clears what an attempt that was cut left. A set that waits goes on
+ * doing so until its successor is whole (sync/pending.h).
+ */
 int changeset_begin(struct state *st, const char *run_id, const struct lease_spec *s,
 		    struct err *e);
 /* After they were fetched: a set without anything in it is ended. */
@@ -97,8 +106,12 @@ int changeset_apply(struct state *st, const char *word, const struct apply_opts 
 bool changeset_taken(const struct unpack_change *c);
 /* Something of it is there to apply or to drop. */
 bool changeset_waits(const struct changeset *c);
-/* Drops what waits. 1, 0 nothing did (any more), negative errno. */
-int changeset_discard(struct state *st, const char *word, struct err *e);
+/*
+ * Drops what waits, if it still is what `asked` saw (else ERR_CONFLICT). 1, 0 nothing did (any more), negative errno.
+ */
+int changeset_discard(struct state *st, const struct changeset *asked, struct err *e);
+/* Within the library: the set is decided, its directories go. decided may be NULL. The caller holds the lock. */
+int changeset_end(struct state *st, const char *run_id, const char *decided, struct err *e);
 /* For `rm`: gives the pin back. */
 void changeset_forget(struct state *st, const char *run_id);
 /*

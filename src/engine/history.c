@@ -131,13 +131,25 @@ static int environment(const struct sandbox *sb, const struct history_opts *o, c
 	return r;
 }
 
+/* Heap or NULL. */
+static char *beside(const struct history_opts *o, const char *leaf)
+{
+	char *p = NULL;
+
+	return asprintf(&p, "%s/%s.new", o->run_dir, leaf) < 0 ? NULL : p;
+}
+
 struct fetch {
-	const char *script, *leaf; /* what is run, where its output goes in the run's directory */
+	const char *script,
+	    *leaf; /* what is run, where its output comes to lie in the run's directory */
 	struct command_result end;
 	struct buf said;
 };
 
-/* 0: the script ran; the file is there when f->end.out_bytes is not 0. */
+/*
+ * 0: the script ran; what it put out lies in the file `leaf`.new when f->end.out_bytes is not 0. The one without .new may be of
+ * an attempt before, and hold what the sandbox has no more.
+ */
 static int run(struct sandbox *sb, const struct history_opts *o, struct fetch *f, struct err *e)
 {
 	char *argv[] = {(char *)(uintptr_t) "sh", (char *)(uintptr_t) "-c",
@@ -145,7 +157,7 @@ static int run(struct sandbox *sb, const struct history_opts *o, struct fetch *f
 			o->spec->head ? o->spec->head : (char *)(uintptr_t) "",
 			/* With the full history the host's own other branches are inside too. */
 			(char *)(uintptr_t)(o->spec->git == GIT_SHALLOW ? "others" : ""), NULL};
-	_cleanup_free_ char *file = path_join(o->run_dir, f->leaf);
+	_cleanup_free_ char *file = beside(o, f->leaf);
 	_cleanup_strv_ char **env = NULL;
 	_cleanup_fd_ int fd = -1;
 	struct command_opts co = {
@@ -176,10 +188,19 @@ static int run(struct sandbox *sb, const struct history_opts *o, struct fetch *f
 
 static void drop(const struct history_opts *o, const char *leaf)
 {
-	_cleanup_free_ char *file = path_join(o->run_dir, leaf);
+	_cleanup_free_ char *file = beside(o, leaf);
 
 	if (file)
 		(void)unlink(file);
+}
+
+static int take(const struct history_opts *o, const char *leaf, struct err *e)
+{
+	_cleanup_free_ char *from = beside(o, leaf), *to = path_join(o->run_dir, leaf);
+
+	if (!from || !to)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	return rename(from, to) < 0 ? err_sys(e, errno, "keep %s", to) : 0;
 }
 
 /* 1: a bundle lies in the run's directory. 0: decided without one. */
@@ -193,6 +214,8 @@ static int fetch(struct sandbox *sb, const struct history_opts *o, struct histor
 		(void)failed(h, true, e.text);
 	else if (judge(&f.end, &f.said, h) < 0)
 		drop(o, GITBACK_BUNDLE), r = -1;
+	else if (f.end.out_bytes && take(o, f.leaf, &e) < 0)
+		r = failed(h, true, e.text);
 	else if (strstr(buf_text(&f.said), HAS_OTHERS))
 		h->others = OTHERS_FAILED; /* until they are here */
 	buf_done(&f.said);
@@ -213,7 +236,7 @@ static void keep_others(struct sandbox *sb, const struct history_opts *o, struct
 		return;
 	if (run(sb, o, &f, &e) < 0)
 		(void)failed(&sink, true, e.text);
-	else if (judge(&f.end, &f.said, &sink) == 0 && f.end.out_bytes)
+	else if (judge(&f.end, &f.said, &sink) == 0 && f.end.out_bytes && take(o, f.leaf, &e) == 0)
 		h->others = OTHERS_KEPT;
 	if (h->others != OTHERS_KEPT) {
 		(void)snprintf(h->others_why, sizeof(h->others_why), "%s", sink.why);

@@ -197,32 +197,9 @@ static int must_keep(struct job *j, struct run_row *row, struct err *e)
 	return k.files && !j->o->yes ? keep(j, c.run.id, false, &k, e) : 0;
 }
 
-struct locks {
-	int *fd; /* owned */
-	size_t n;
-};
-
-static void unlock(struct locks *l)
-{
-	for (size_t i = 0; i < l->n; i++)
-		cleanup_fd(&l->fd[i]);
-	free(l->fd);
-}
-
-/* Against an apply that has not let go yet (changeset.h). 1 locked or without a directory, 0 somebody is at it. */
-static int lock_run(const char *dir, int *ret_fd, struct err *e)
-{
-	*ret_fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (*ret_fd < 0)
-		return errno == ENOENT ? 1 : err_sys(e, errno, "open %s", dir);
-	if (flock(*ret_fd, LOCK_EX | LOCK_NB) == 0)
-		return 1;
-	return errno == EWOULDBLOCK ? 0 : err_sys(e, errno, "lock %s", dir);
-}
-
 /* All runs of a lease that is gone, or none of them. */
 static int prune_lease_locked(struct job *j, const char *lease, struct run_row *v, size_t n,
-			      struct locks *l, struct err *e)
+			      struct err *e)
 {
 	uint64_t bytes = 0;
 	bool stays = false;
@@ -234,11 +211,6 @@ static int prune_lease_locked(struct job *j, const char *lease, struct run_row *
 
 		if (!dir)
 			return err_set(e, ERR_NOMEM, "state directory: out of memory");
-		r = lock_run(dir, &l->fd[l->n++], e);
-		if (r == 0)
-			j->res->runs.used++;
-		if (r <= 0)
-			return r;
 		keepsake_tree(dir, &size);
 		bytes += size.bytes;
 		r = must_keep(j, &v[i], e);
@@ -262,7 +234,7 @@ static int prune_lease(struct job *j, const char *lease, struct err *e)
 {
 	struct lease_row row = {0};
 	struct run_row *v = NULL;
-	struct locks l = {0};
+	_cleanup_run_locks_ struct run_locks l = {0};
 	bool old = true;
 	size_t n = 0;
 	int r = lease_get(j->st->store, lease, &row, e);
@@ -277,11 +249,12 @@ static int prune_lease(struct job *j, const char *lease, struct err *e)
 	for (size_t i = 0; r == 0 && i < n; i++)
 		old &= v[i].ended_ns > 0 && v[i].ended_ns <= j->o->before_ns;
 	if (r == 0 && old && n) {
-		l.fd = calloc(n, sizeof(*l.fd));
-		r = l.fd ? prune_lease_locked(j, lease, v, n, &l, e)
-			 : err_set(e, ERR_NOMEM, "list runs: out of memory");
+		/* Against an apply that has not let go yet (changeset.h). */
+		r = sweep_lock_runs(j->st, lease, &l, e);
+		j->res->runs.used += r == 0;
+		if (r > 0)
+			r = prune_lease_locked(j, lease, v, n, e);
 	}
-	unlock(&l);
 	run_list_free(v, n);
 	return r;
 }

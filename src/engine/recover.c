@@ -27,7 +27,8 @@ static int no_work(struct state *st, const struct run_row *run, struct err *e)
 }
 
 /* The lease of a run, ours to recover; every other state has its own answer. */
-static int claim(struct state *st, const struct run_row *run, struct lease_row *l, struct err *e)
+static int claim(struct state *st, const struct run_row *run, struct lease_row *l, bool *ret_kept,
+		 struct err *e)
 {
 	int r = lease_get(st->store, run->lease_id, l, e);
 
@@ -45,6 +46,7 @@ static int claim(struct state *st, const struct run_row *run, struct lease_row *
 			       "run %s is in use by process %d: wait for it, or airlock stop %s",
 			       run->id, (int)l->owner.pid, run->id);
 	}
+	*ret_kept = l->state == LEASE_KEPT;
 	return sweep_claim(st, l, LEASE_RECOVERING, e);
 }
 
@@ -112,7 +114,7 @@ static int bring_back(struct state *st, struct lease_row *l, bool kept, const ch
 
 	_cleanup_leasespec_ struct lease_spec s = {0};
 	struct transfer_job j = {st, NULL, &s, l, run_dir, ui, -1};
-	_cleanup_fd_ int turn = -1;
+	_cleanup_fd_ int turn = -1, lock = -1;
 	struct sandbox *sb = NULL;
 	struct err re = ERR_INIT, left = ERR_INIT;
 	int r = leasespec_get(l->spec, &s, e), k;
@@ -123,6 +125,9 @@ static int bring_back(struct state *st, struct lease_row *l, bool kept, const ch
 		r = unpack_recover(l->workspace, st->dir, &left, e);
 	if (left.code != ERR_NONE && ui->note)
 		ui->note(ui->arg, true, left.text);
+	/* After the repair, which may be about this run and locks it itself. */
+	if (r >= 0)
+		r = lock = changeset_lock(run_dir, ui, e);
 	if (r >= 0)
 		r = start(st, l, &s, kept, &sb, e);
 	if (r < 0)
@@ -183,32 +188,53 @@ static int settle(struct state *st, struct lease_row *l, const char *run_id,
 	return r;
 }
 
+/*
+ * As before: nothing is lost by a failed attempt. A kept sandbox that still lives, because nothing attached to it or it did not
+ * end, stays one: who forgets its monitor can end it no more, and the next would make a second one over its layer.
+ */
+static void stay(struct state *st, struct lease_row *l, bool kept, const struct run_ui *ui)
+{
+	const struct provider_ops *ops = provider_find(l->provider);
+	struct err e = ERR_INIT;
+	bool lives = l->monitor.pid && proc_alive(&l->monitor);
+	/* Elsewhere one has no process here until it is attached to. */
+	bool untouched = kept && ops && ops->elsewhere && !l->monitor.pid;
+
+	if (lives && !kept && sweep_end_sandbox(l, NULL, &e) < 0) {
+		/* Ours until we end, and then for a sweep. */
+		if (ui->note)
+			ui->note(ui->arg, true, e.text);
+		return;
+	}
+	l->state = (lives && kept) || untouched ? LEASE_KEPT : LEASE_RECOVERABLE;
+	l->owner = (struct proc_id){0};
+	if (l->state == LEASE_RECOVERABLE)
+		l->monitor = (struct proc_id){0};
+	(void)lease_save(st->store, l, NULL);
+}
+
 int recover_run(struct state *st, const char *word, const struct recover_opts *o,
 		const struct run_ui *ui, struct transfer *t, char **ret_run_dir, struct err *e)
 {
 	struct run_row run = {0};
 	struct lease_row l = {0};
-	bool kept;
+	bool kept = false, lives;
 	int r = sweep_run(st, ui, e);
 
 	if (r >= 0)
 		r = run_find(st->store, word, &run, e);
 	if (r == 0)
-		r = claim(st, &run, &l, e);
+		r = claim(st, &run, &l, &kept, e);
 	if (r < 0)
 		goto out;
-	kept = l.monitor.pid != 0 && proc_alive(&l.monitor);
+	lives = l.monitor.pid != 0 && proc_alive(&l.monitor);
 	*ret_run_dir = state_path(st, "runs", run.id, NULL);
-	r = *ret_run_dir ? bring_back(st, &l, kept, *ret_run_dir, o, ui, t, e)
+	r = *ret_run_dir ? bring_back(st, &l, lives, *ret_run_dir, o, ui, t, e)
 			 : err_set(e, ERR_NOMEM, "recover: out of memory");
 	if (r == 0) {
 		r = settle(st, &l, run.id, ui, e);
 	} else {
-		/* As before: nothing is lost by a failed attempt. */
-		l.state = LEASE_RECOVERABLE;
-		l.owner = (struct proc_id){0};
-		l.monitor = (struct proc_id){0};
-		(void)lease_save(st->store, &l, NULL);
+		stay(st, &l, kept, ui);
 	}
 out:
 	lease_row_done(&l);

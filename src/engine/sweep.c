@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -120,6 +122,47 @@ static int remove_storage(struct state *st, struct lease_row *l, int64_t until_n
 int sweep_remove_storage(struct state *st, struct lease_row *l, struct err *e)
 {
 	return remove_storage(st, l, 0, e);
+}
+
+void run_locks_done(struct run_locks *l)
+{
+	for (size_t i = 0; i < l->n; i++)
+		cleanup_fd(&l->fd[i]);
+	free(l->fd);
+	*l = (struct run_locks){0};
+}
+
+/* 1 locked, or there is no directory; 0 somebody has it. */
+static int lock_run(const char *dir, int *ret_fd, struct err *e)
+{
+	*ret_fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (*ret_fd < 0)
+		return errno == ENOENT ? 1 : err_sys(e, errno, "open %s", dir);
+	if (flock(*ret_fd, LOCK_EX | LOCK_NB) == 0)
+		return 1;
+	return errno == EWOULDBLOCK ? 0 : err_sys(e, errno, "lock %s", dir);
+}
+
+int sweep_lock_runs(struct state *st, const char *lease_id, struct run_locks *ret, struct err *e)
+{
+	struct run_row *v = NULL;
+	size_t n = 0;
+	int r = run_list(st->store, true, lease_id, &v, &n, e);
+
+	*ret = (struct run_locks){0};
+	if (r == 0 && n && !(ret->fd = calloc(n, sizeof(*ret->fd))))
+		r = err_set(e, ERR_NOMEM, "list runs: out of memory");
+	r = r < 0 ? r : 1;
+	for (size_t i = 0; r > 0 && i < n; i++) {
+		_cleanup_free_ char *dir = state_path(st, "runs", v[i].id, NULL);
+
+		r = dir ? lock_run(dir, &ret->fd[ret->n++], e)
+			: err_set(e, ERR_NOMEM, "run: out of memory");
+		if (r == 0)
+			memcpy(ret->busy, v[i].id, sizeof(ret->busy));
+	}
+	run_list_free(v, n);
+	return r;
 }
 
 int sweep_remove_runs(struct state *st, const char *lease_id, struct err *e)

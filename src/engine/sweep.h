@@ -32,7 +32,20 @@ int sweep_end_sandbox(const struct lease_row *l, const char *run_id, struct err 
 int sweep_give_up(struct state *st, const struct lease_row *l, struct err *e);
 /* Storage of a lease that the caller owns, to the trash and away; then the row says released. */
 int sweep_remove_storage(struct state *st, struct lease_row *l, struct err *e);
-/* Directories of all runs of a lease, with the pins of what waits in them; the rows stay. */
+/* Of the directories of all runs of a lease, until run_locks_done. */
+struct run_locks {
+	int *fd; /* owned */
+	size_t n;
+	char busy[ID_LEN + 1];
+};
+/*
+ * Against an apply, a recovery or a repair (sync/unpack_place.h) that is at the results of a run: 1 locked; 0 somebody is at
+ * `busy`; negative errno.
+ */
+int sweep_lock_runs(struct state *st, const char *lease_id, struct run_locks *ret, struct err *e);
+void run_locks_done(struct run_locks *l);
+#define _cleanup_run_locks_ __attribute__((cleanup(run_locks_done)))
+/* Directories of all runs of a lease, with the pins of what waits in them; the rows stay. The caller holds their locks. */
 int sweep_remove_runs(struct state *st, const char *lease_id, struct err *e);
 
 #endif

@@ -5,6 +5,9 @@
  * without NUL), in path order, then a record whose path_len is UINT32_MAX: its `seq` is the number of records
  * and its `hash` that of everything between magic and itself. A file that is cut or altered is refused as a
  * whole before any of it is used. Contents lie beside it, in c/ by number.
+ *
+ * A set is made in pending.new and takes the name of pending/ when all of it is there: what waited until then, of an
+ * earlier attempt, is the only copy until the other one is whole.
  */
 #ifndef AIRLOCK_SYNC_PENDING_H
 #define AIRLOCK_SYNC_PENDING_H
@@ -17,6 +20,7 @@
 #include "sync/chlist.h"
 
 #define PENDING_DIR "pending"
+#define PENDING_NEW "pending.new"
 #define PENDING_LIST "pending/list"
 #define PENDING_SELECT "pending/select" /* the part of the list that one apply is about */
 #define PENDING_CONTENT "pending/c"

@@ -17,6 +17,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "sync/pending.h"
 #include "sync/unpack_key.h"
 #include "sync/unpack_server.h"
 
@@ -97,7 +98,7 @@ int stage_open(struct unpack *u, struct err *e)
 
 	s->base = u->s.mode == UM_REVIEW ? u->run : u->root;
 	if (u->s.mode == UM_REVIEW)
-		(void)snprintf(s->path, sizeof(s->path), "pending");
+		(void)snprintf(s->path, sizeof(s->path), PENDING_NEW);
 	else
 		(void)snprintf(s->path, sizeof(s->path), "%s/%s", staging_place(u), u->s.run);
 	unpack_key_stage(u->s.key, u->s.run, s->key);

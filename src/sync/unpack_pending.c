@@ -109,6 +109,24 @@ int pending_save(struct unpack *u, struct err *e)
 	return r < 0 ? err_sys(e, -r, "keep the change set in pending/") : 0;
 }
 
+int pending_take(struct unpack *u, struct err *e)
+{
+	int dir = u->run.root;
+
+	if (renameat2(dir, PENDING_NEW, dir, PENDING_DIR, RENAME_EXCHANGE) == 0) {
+		/* What a sweep that is cut leaves, the next attempt removes. */
+		(void)beneath_remove_tree(&u->run, PENDING_NEW);
+		return 0;
+	}
+	/* None waits; or a file system that exchanges nothing. */
+	if (errno != ENOENT && errno != EINVAL)
+		return err_sys(e, errno, "keep the change set in pending/");
+	(void)beneath_remove_tree(&u->run, PENDING_DIR);
+	return renameat(dir, PENDING_NEW, dir, PENDING_DIR) < 0
+		   ? err_sys(e, errno, "keep the change set in pending/")
+		   : 0;
+}
+
 /* The bytes that were reviewed, and no others: -EBADMSG when they are not what the list says. */
 static int copy_content(struct unpack *u, int from_dir, const struct change *c)
 {

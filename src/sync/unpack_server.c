@@ -298,8 +298,11 @@ static int publish(struct unpack *u, struct err *e)
 		r = expect(u, UF_PUBLISH, &f, NULL, e);
 	if (r < 0)
 		return r;
-	return u->s.dry_run || u->s.mode == UM_REVIEW ? plan_paths(u, NULL, e)
-						      : publish_journal(u, e);
+	if (u->s.mode == UM_REVIEW) {
+		r = plan_paths(u, NULL, e);
+		return r == 0 && !u->s.dry_run ? pending_take(u, e) : r;
+	}
+	return u->s.dry_run ? plan_paths(u, NULL, e) : publish_journal(u, e);
 }
 
 static int run(struct unpack *u, struct err *e)

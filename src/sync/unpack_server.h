@@ -142,6 +142,8 @@ int change_hash(struct change *c, int fd);
 int stage_stream(struct unpack *u, struct err *e);
 /* unpack_pending.c: the list of a review, written and read again. */
 int pending_save(struct unpack *u, struct err *e);
+/* The staged set, which is whole, becomes the one that waits; the one before it goes. */
+int pending_take(struct unpack *u, struct err *e);
 int pending_load(struct unpack *u, struct err *e);
 
 /* unpack_host.c */

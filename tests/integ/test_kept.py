@@ -331,6 +331,21 @@ class Shared(unittest.TestCase):
         self.ended(p)
         self.assertEqual(box.read("a"), b"a\nb\n")
 
+    def test_S1_10_a_recovery_that_fails_leaves_the_sandbox_as_it_is(self):
+        """Whoever forgets that it lives can never end it, and the next would mount its layer twice."""
+        box = self.box({"a": b"a\n"})
+        launch = [pid for pid in pids() if link(pid, "exe") == box.bin + "/airlock-launch"]
+        self.assertEqual(len(launch), 1)
+        os.rename(box.ws, box.top + "/away")
+        r = box.airlock("recover", box.run, cwd=box.top)
+        self.assertEqual(r.returncode, 125, r.stderr)
+        os.rename(box.top + "/away", box.ws)
+        self.assertEqual(self.state(box.run)[1], "kept")
+        self.assertEqual(changes(box.exec("echo b >>a")), {("change", "a", "")})
+        self.assertEqual([pid for pid in pids() if link(pid, "exe") == box.bin + "/airlock-launch"], launch)
+        self.assertEqual(box.airlock("rm", box.run).returncode, 0)
+        until("the end of the sandbox", lambda: not os.path.exists("/proc/%d" % launch[0]))
+
     def test_killed_command_leaves_the_sandbox_and_its_work(self):
         box = self.box({"a": b"a\n"})
         p = self.start("exec", "-q", box.run, "--", "echo b >>a; : >/tmp/done; exec sleep 70003")

@@ -129,14 +129,14 @@ class Case(unittest.TestCase):
     def pins(self):
         return [os.path.basename(p) for p in glob.glob(self.state + "/workspaces/*/pins/*")]
 
-    def on_tty(self, words, keys=b"", env=None):
-        """What a terminal gets to see, and the exit status."""
+    def on_tty(self, words, keys=b"", env=None, meanwhile=None):
+        """What a terminal gets to see, and the exit status. meanwhile: is done when there is a question."""
         pid, fd = pty.fork()
         if pid == 0:
             os.chdir(self.ws)
             os.execve(AIRLOCK, [AIRLOCK, *words], {**self.env, "TERM": "xterm", **(env or {})})
         out, end = b"", time.monotonic() + DEADLINE
-        if keys:
+        if keys and not meanwhile:
             os.write(fd, keys)
         while time.monotonic() < end:
             if not select.select([fd], [], [], 1)[0]:
@@ -148,6 +148,9 @@ class Case(unittest.TestCase):
             if not part:
                 break
             out += part
+            if meanwhile and b"[y/N]" in out:
+                meanwhile()
+                meanwhile = os.write(fd, keys) and None
         os.close(fd)
         return out, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
@@ -525,6 +528,60 @@ class Applied(Case):
         self.assertIn("airlock apply", self.err)
         self.apply()
         self.assertEqual(self.read("file"), LINES + "1\n")
+
+    DEEP = "p=z; for i in $(seq 140); do p=$p/d; done; mkdir -p $p"
+
+    def withheld(self, script):
+        """A set waits, and the storage is kept: not all of it could be read."""
+        self.airlock("run", "--review", "--", "sh", "-ec", script + "; " + self.DEEP)
+        self.assertIn("could NOT be brought back", self.err)
+        self.run_id = self.runs()[0]["run"]
+        self.dir = self.state + "/runs/" + self.run_id
+
+    def come(self):
+        """The letters of what came."""
+        return {p: c for p, c in self.letters().items() if c != "!"}
+
+    def test_S1_10_a_recovery_that_fails_leaves_the_set_that_waits(self):
+        """It is a copy that was judged, and the storage may be gone when it is tried again."""
+        self.withheld("echo 1 >>file; git commit -qam one")
+        os.rename(self.ws, self.ws + ".first")
+        shutil.copytree(self.ws + ".first", self.ws, symlinks=True)
+        self.airlock("recover", self.run_id, code=125)
+        self.assertIn("another directory", self.err)
+        shutil.rmtree(self.ws)
+        os.rename(self.ws + ".first", self.ws)
+        self.assertTrue(os.path.exists(self.dir + "/pending/list"))
+        self.assertTrue(os.path.exists(self.dir + "/commits.bundle"))
+        self.assertEqual(self.come(), {"file": "M"})
+        # Nor does one that cannot read all of it either.
+        self.airlock("recover", self.run_id, code=125)
+        self.airlock("recover", "--exclude", "z", self.run_id)
+        self.assertEqual(self.come(), {"file": "M"})
+        self.assertEqual([n for n in os.listdir(self.dir) if n.endswith(".new")], [])
+        self.apply()
+        self.assertEqual((self.status(), self.git("log", "--format=%s")), ("", "one\nfirst\n"))
+
+    def test_I1_a_recovery_waits_for_whoever_decides_about_the_run(self):
+        self.withheld("echo 1 >>file")
+        fd = os.open(self.dir, os.O_RDONLY)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        self.airlock("rm", "--force", self.run_id, code=125)
+        self.assertIn("is at the results", self.err)
+        p = subprocess.Popen([AIRLOCK, "recover", "--exclude", "z", self.run_id], cwd=self.ws, env=self.env,
+                             stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        self.assertIn(b"waiting for it", p.stderr.readline())
+        self.assertIsNone(p.poll())
+        os.close(fd)
+        self.assertEqual((p.wait(DEADLINE), p.stderr.close()), (0, None))
+        self.assertEqual(self.come(), {"file": "M"})
+
+    def test_S1_04_only_what_was_asked_about_is_dropped(self):
+        self.review("echo 1 >>file; echo 2 >>other")
+        out, code = self.on_tty(["discard", self.run_id], b"y\n", meanwhile=lambda: self.apply("file"))
+        self.assertIn(b"nothing was dropped", out)
+        self.assertNotEqual(code, 0)
+        self.assertEqual((self.letters(), self.read("file")), ({"other": "M"}, LINES + "1\n"))
 
     def test_discard(self):
         self.review("echo 1 >>file")
