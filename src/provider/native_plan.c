@@ -1,6 +1,7 @@
 #include "provider/native.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pwd.h>
 #include <limits.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/path.h"
+#include "os/mounts.h"
 #include "os/self.h"
 #include "wire/guest.h"
 
@@ -55,10 +57,24 @@ static int forbid(struct plan *p, const char *path, struct err *e)
 	return p->forbidden[p->forbidden_len++] ? 0 : err_set(e, ERR_NOMEM, "out of memory");
 }
 
+/*
+ * Where a place lies whose path, as given, leads through a link; NULL if it leads through none, or to nothing. Most places are
+ * absent: one call tells, where realpath asks for each part of a path, before anything else of a start can begin.
+ */
+static char *elsewhere(const char *path)
+{
+	int fd = path_is_absolute_normal(path) ? mounts_open(AT_FDCWD, path) : -ELOOP;
+
+	if (fd < 0)
+		return fd == -ENOENT || fd == -ENOTDIR ? NULL : realpath(path, NULL);
+	cleanup_fd(&fd);
+	return NULL;
+}
+
 /* The path as given and, when it leads elsewhere, the place it leads to. */
 static int forbid_real(struct plan *p, const char *path, struct err *e)
 {
-	_cleanup_free_ char *real = path ? realpath(path, NULL) : NULL;
+	_cleanup_free_ char *real = path ? elsewhere(path) : NULL;
 	int r = forbid(p, path, e);
 
 	if (r == 0 && real && strcmp(real, path) != 0)

@@ -434,6 +434,26 @@ class Tools(Case):
         r = self.run_cmd("true", opts=["--cli", "onhost"])
         self.assertIn(b"--bind-ro", r.stderr)
 
+    @native_only("it has no binds")
+    def test_B_05_no_bind_reaches_keys_however_a_link_leads_to_them(self):
+        home, keys = self.env["HOME"], os.path.join(self.top, "keys")
+        for d in ("ssh", "config/gh", "tools"):
+            os.makedirs(os.path.join(keys, d))
+        with open(keys + "/tools/t", "w") as f:
+            f.write("tool\n")
+        # As a whole, in the middle, to nothing, to itself; .docker lies where it should, .kube is not there.
+        for name, to in ((".ssh", keys + "/ssh"), (".config", "../keys/config"), (".aws", "nowhere"), (".gnupg", ".gnupg")):
+            os.symlink(to, os.path.join(home, name))
+        os.makedirs(home + "/.docker/sub")
+        for src in (keys + "/ssh", home + "/.ssh", keys + "/config/gh", home + "/.config/gh", home + "/.docker", home + "/.docker/sub",
+                    keys, home):
+            with self.subTest(src=src):
+                r = self.run_cmd("true", opts=["--bind-ro", src + ":/opt/t"])
+                self.assertEqual(r.returncode, 125, r.stderr)
+                self.assertIn(b"must stay outside", r.stderr)
+        r = self.run_cmd("cat /opt/t/t", opts=["--bind-ro", keys + "/tools:/opt/t"])
+        self.assertEqual((r.returncode, r.stdout), (0, b"tool\n"), r.stderr)
+
 
 class Limits(Case):
     def test_B036_time_limit_says_everything(self):

@@ -40,10 +40,13 @@ static _Noreturn void report(int sync, const struct failure *f)
 
 static int become_mapped(const struct plan *p, struct failure *f)
 {
-	/* Mapped ids only; a no-op for an ordinary user. Groups were dropped by launch where it may. */
-	if (setresgid(p->gid_inside, p->gid_inside, p->gid_inside) < 0)
+	/*
+	 * Mapped ids only; a no-op for an ordinary user. Groups were dropped by launch where it may. The calls themselves: the
+	 * library's make each thread of the process take part, and here is one task, and another's library state (beside.h).
+	 */
+	if (syscall(SYS_setresgid, p->gid_inside, p->gid_inside, p->gid_inside) < 0)
 		return fail(f, STEP_IDS, errno, "setresgid");
-	if (setresuid(p->uid_inside, p->uid_inside, p->uid_inside) < 0)
+	if (syscall(SYS_setresuid, p->uid_inside, p->uid_inside, p->uid_inside) < 0)
 		return fail(f, STEP_IDS, errno, "setresuid");
 	return 0;
 }
