@@ -168,9 +168,16 @@ size_t mux_take_peers(struct mux *m, uint32_t group, int *fds, size_t max)
 
 void mux_end_group(struct mux *m, uint32_t group)
 {
-	for (size_t i = 0; i < MUX_CHANNELS; i++)
-		if ((m->chan[i].fd >= 0 || m->chan[i].peer >= 0) && m->chan[i].group == group)
-			drop(&m->chan[i]);
+	for (size_t i = 0; i < MUX_CHANNELS; i++) {
+		struct mux_chan *c = &m->chan[i];
+
+		if ((c->fd < 0 && c->peer < 0) || c->group != group)
+			continue;
+		/* Who sends would wait for room that nobody gives; that this cannot be said breaks the stream anyway. */
+		if (!c->reads && c->fd >= 0)
+			(void)tell(m, MX_STOP, c->id, NULL);
+		drop(c);
+	}
 }
 
 /* Ours ends; a pipe that nobody has taken yet keeps its bytes for who takes it. */

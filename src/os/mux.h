@@ -72,7 +72,7 @@ void mux_done(struct mux *m);
 int mux_open(struct mux *m, uint32_t group, unsigned flags, int fd);
 /* Our ends of the pipes that the other side's channels of a group came with, in their order: owned by the caller. Returns how many. */
 size_t mux_take_peers(struct mux *m, uint32_t group, int *fds, size_t max);
-/* What still belongs to the group ends, whatever it holds. */
+/* What still belongs to the group ends, whatever it holds; who sends it is told. */
 void mux_end_group(struct mux *m, uint32_t group);
 /* Queues a message. Negative: errno; the stream is broken then. */
 int mux_put(struct mux *m, uint8_t type, const void *payload, size_t n);

@@ -27,6 +27,8 @@ def key(path):
 class Sshd:
     """Its key, its account's keys and home lie in `top`. The file `shell` takes the login shell's place for every session."""
 
+    address = "127.0.0.1"
+
     def __init__(self, top):
         self.top, self.port = top, free_port()
         self.home = top + "/home"
@@ -35,29 +37,33 @@ class Sshd:
         for name in "id", "other":
             key(top + "/" + name)
         shutil.copy(top + "/id.pub", top + "/authorized")
-        self.known("[127.0.0.1]:%d %s\n" % (self.port, self.host_key))
+        self.known("[%s]:%d %s\n" % (self.address, self.port, self.host_key))
         self.shell('exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"')
         with open(top + "/config", "w", encoding="ascii") as f:
-            f.write("Port %d\nListenAddress 127.0.0.1\nHostKey \"%s/host\"\nPidFile none\nAuthorizedKeysFile \"%s/authorized\"\n"
+            f.write("Port %d\nListenAddress %s\nHostKey \"%s/host\"\nPidFile none\nAuthorizedKeysFile \"%s/authorized\"\n"
                     "StrictModes no\nUsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nMaxStartups 100\n"
                     "SetEnv HOME=\"%s\" PATH=/usr/bin:/bin\nForceCommand \"%s/shell\"\nBanner \"%s/banner\"\n"
-                    % (self.port, top, top, self.home, top, top))
+                    % (self.port, self.address, top, top, self.home, top, top))
         with open(top + "/banner", "w", encoding="ascii") as f:
             f.write("No trespassing. airlock " * 200 + "\n")
         self.start()
+
+    def prefix(self):
+        """Words before sshd: where it runs."""
+        return []
 
     def start(self):
         if os.geteuid() == 0:
             os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
         with open(self.top + "/log", "ab") as log:
-            self.proc = subprocess.Popen([SSHD, "-D", "-e", "-f", self.top + "/config"], stderr=log)
+            self.proc = subprocess.Popen(self.prefix() + [SSHD, "-D", "-e", "-f", self.top + "/config"], stderr=log)
 
         def listens():
             if self.proc.poll() is not None:
                 with open(self.top + "/log", encoding="utf-8") as f:
                     raise AssertionError("sshd ended: " + f.read())
             with socket.socket() as s:
-                return s.connect_ex(("127.0.0.1", self.port)) == 0
+                return s.connect_ex((self.address, self.port)) == 0
         until("sshd listens", listens)
 
     def stop(self):
@@ -87,14 +93,15 @@ def parent_is(pid, ancestor):
 
 class Remote(Host):
     """A host, a remote directory, and sshd between them."""
+    sshd_class = Sshd
 
     def __init__(self, programs, files):
         super().__init__(programs, "as-", files)
         os.mkdir(self.top + "/sshd")
-        self.sshd = Sshd(self.top + "/sshd")
+        self.sshd = self.sshd_class(self.top + "/sshd")
         self.there = self.top + "/there"
         os.mkdir(self.there)
-        self.words = ["--ssh", "127.0.0.1:%d:%s" % (self.sshd.port, self.there), "--ssh-key", self.sshd.top + "/id",
+        self.words = ["--ssh", "%s:%d:%s" % (self.sshd.address, self.sshd.port, self.there), "--ssh-key", self.sshd.top + "/id",
                       "--ssh-known-hosts", self.sshd.top + "/known", "--ssh-config", "/dev/null"]
 
     def run(self, *words, **kw):

@@ -185,10 +185,12 @@ class Ssh(unittest.TestCase):
 
     def test_host_keys_unknown_changed_revoked_have_three_texts_K2_FR_B101_FR_B142(self):
         s = self.r.sshd
+        shown = subprocess.run(["ssh-keygen", "-lf", s.top + "/host.pub"], check=True, stdout=subprocess.PIPE).stdout.split()[1].decode()
         s.known("")
-        self.fails("host key is not known yet", "--", "touch x")
+        p = self.fails("host key is not known yet", "--", "touch x")
+        self.assertIn("the key shown now is ssh-ed25519 " + shown, p.stderr.decode())
         s.known("[127.0.0.1]:%d %s\n" % (s.port, key(s.top + "/changed")))
-        self.fails("host key is NOT the one", "--", "touch x")
+        self.assertIn(shown, self.fails("host key is NOT the one", "--", "touch x").stderr.decode())
         s.known("@revoked * %s\n" % s.host_key)
         self.fails("marked as revoked", "--", "touch x")
         self.assertFalse(os.path.exists(s.home + "/.cache"))

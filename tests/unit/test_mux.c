@@ -140,6 +140,36 @@ static void a_reader_that_leaves_is_told(void **state)
 	done(&e);
 }
 
+/* The other side has room to wait for, and would for ever. */
+static void a_group_that_ends_tells_who_sends(void **state)
+{
+	static struct ends e;
+	int source[2], peer = -1;
+	ssize_t k;
+
+	(void)state;
+	connect_ends(&e);
+	assert_int_equal(pipe2(source, O_CLOEXEC | O_NONBLOCK), 0);
+	assert_int_equal(mux_open(&e.a, 4, 0, source[0]), 0);
+	settle(&e);
+	assert_int_equal(mux_take_peers(&e.b, 4, &peer, 1), 1);
+	for (int i = 0; i < 50; i++) {
+		do {
+			k = write(source[1], "0123456789abcdef", 16);
+		} while (k > 0);
+		assert_int_equal(errno, EAGAIN);
+		settle(&e);
+	}
+	/* Nobody writes into the pipe any more, so nobody meets its end. */
+	mux_end_group(&e.b, 4);
+	settle(&e);
+	assert_int_equal(write(source[1], "x", 1), -1);
+	assert_int_equal(errno, EPIPE);
+	(void)close(source[1]);
+	(void)close(peer);
+	done(&e);
+}
+
 struct lie {
 	const char *name;
 	uint8_t type;
@@ -229,6 +259,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_slow_reader_stops_its_channel_and_loses_nothing),
 	    cmocka_unit_test(a_reader_that_leaves_is_told),
+	    cmocka_unit_test(a_group_that_ends_tells_who_sends),
 	    cmocka_unit_test(an_end_that_lies_is_cut_off),
 	    cmocka_unit_test(descriptors_of_a_stream_are_a_lie),
 	    cmocka_unit_test(the_last_word_does_not_wait_for_ever),

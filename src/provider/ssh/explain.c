@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "provider/ssh/hostkey.h"
 
 #define SAID_SHOWN 300
 
@@ -30,8 +31,8 @@ static const struct {
      "was sent. Ask who runs it, and only if its key was changed put the new one in its place"},
     {"requested strict checking", ERR_PERMISSION,
      "the host key is not known yet, and it is not accepted unseen; nothing was sent. Compare its fingerprint "
-     "(ssh-keyscan HOST | ssh-keygen -lf -) with what who runs the machine tells you, and accept it by connecting once with ssh in a "
-     "terminal, or put it into the file given with --ssh-known-hosts"},
+     "with what who runs the machine tells you, and accept it by connecting once with ssh in a "
+     "terminal, or put it (ssh-keyscan HOST) into the file given with --ssh-known-hosts"},
     {"Host key verification failed", ERR_PERMISSION,
      "the host key could not be verified; nothing was sent. See known_hosts, or the file given with --ssh-known-hosts"},
     {"UNPROTECTED PRIVATE KEY", ERR_PERMISSION,
@@ -126,6 +127,17 @@ static int refused(const struct ssh_target *t, const char *said, struct err *e)
 	    t->label, b.len ? buf_text(&b) : "~/.cache/airlock");
 }
 
+/* A key that is not accepted is named: who decides over it has something to compare. */
+static int told(const struct ssh_target *t, size_t i, struct err *e)
+{
+	char key[SSH_HOSTKEY_MAX] = "";
+
+	if (strstr(causes[i].text, "host key is"))
+		ssh_hostkey(t, key);
+	return err_set(e, causes[i].code, "ssh %s: %s%s%s", t->label, causes[i].text,
+		       key[0] ? "; the key shown now is " : "", key);
+}
+
 int ssh_explain(const struct ssh_target *t, uint32_t how, const char *said, bool up, struct err *e)
 {
 	_cleanup_buf_ struct buf b = BUF_INIT(4096);
@@ -141,7 +153,7 @@ int ssh_explain(const struct ssh_target *t, uint32_t how, const char *said, bool
 		    t->label, t->jump, t->jump, t->host);
 	for (size_t i = 0; !up && how == LINK_NO_SHELL && i < ARRAY_LEN(causes); i++)
 		if (strstr(said, causes[i].said))
-			return err_set(e, causes[i].code, "ssh %s: %s", t->label, causes[i].text);
+			return told(t, i, e);
 	put_said(&b, said);
 	switch (how) {
 	case LINK_NO_SHELL:
