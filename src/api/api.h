@@ -154,6 +154,7 @@ int h_run_changes(struct call *c);
 int h_run_diff(struct call *c);
 int h_run_apply(struct call *c);
 int h_run_discard(struct call *c);
+int h_run_recover(struct call *c);
 int h_lease_get(struct call *c);
 int h_lease_acquire(struct call *c);
 int h_lease_resume(struct call *c);

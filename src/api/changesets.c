@@ -244,3 +244,15 @@ int h_run_discard(struct call *c)
 	}
 	return later(c, w, "discard", request);
 }
+
+int h_run_recover(struct call *c)
+{
+	struct wait w = {.call = c, .action = "environment.run_recovered"};
+	json_t *request;
+
+	if (find(c, true, &w.run, &request)) {
+		envrun_row_done(&w.run);
+		return 0;
+	}
+	return later(c, w, "recover", request);
+}

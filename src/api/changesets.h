@@ -22,5 +22,7 @@ json_t *job_changes(struct job_ctx *x, const json_t *request);
 json_t *job_diff(struct job_ctx *x, const json_t *request);
 json_t *job_apply(struct job_ctx *x, const json_t *request);
 json_t *job_discard(struct job_ctx *x, const json_t *request);
+/* recoverjob.c: work that was not brought back at all. */
+json_t *job_recover(struct job_ctx *x, const json_t *request);
 
 #endif

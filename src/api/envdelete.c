@@ -34,16 +34,31 @@ static const struct {
     {"open_runs",
      "Cannot delete this environment while runs of it wait or go on. Cancel them, or consent to that "
      "with cancelOpenRuns=true."},
+    {"work_elsewhere",
+     "Cannot delete this environment while runs of it have left work, or something to remove, on its machine: nobody "
+     "else has the key. Recover them (POST /api/runs/ID/recover), wait for the sweep, or consent to "
+     "leaving it there with abandonRemoteWork=true."},
 };
 
 #define BLOCK_REUSABLE 8u
 #define BLOCK_RUNS 16u
+#define BLOCK_ELSEWHERE 32u
+
+static int blast(struct call *c, const struct environment_row *row, struct environment_blast *b,
+		 struct err *e)
+{
+	int r = environment_blast(c->api->db, row->id, b, e);
+
+	return r == 0 && strcmp(row->driver, "ssh") == 0
+		   ? envkeys_owed(c->api, row->id, &b->elsewhere, e)
+		   : r;
+}
 
 static unsigned blocked_by(const struct environment_row *row, const struct environment_blast *b)
 {
 	return (strcmp(row->driver, "local") == 0 ? 1u : 0) | (b->instance_default ? 2u : 0) |
 	       (b->pending ? 4u : 0) | (b->reusable ? BLOCK_REUSABLE : 0) |
-	       (b->open_runs ? BLOCK_RUNS : 0);
+	       (b->open_runs ? BLOCK_RUNS : 0) | (b->elsewhere ? BLOCK_ELSEWHERE : 0);
 }
 
 static json_t *reason_list(unsigned bits)
@@ -79,7 +94,7 @@ int h_env_blast(struct call *c)
 		return 0;
 	}
 	f.environment_id = row.id;
-	if (environment_blast(c->api->db, row.id, &b, &e) < 0 ||
+	if (blast(c, &row, &b, &e) < 0 ||
 	    envlease_each(c->api->db, &f, put_holder, holders, &e) < 0) {
 		json_decref(holders);
 		return reply_failed(c, &e);
@@ -88,7 +103,7 @@ int h_env_blast(struct call *c)
 	return reply_json(
 	    c, 200,
 	    json_pack(
-		"{s:s,s:b,s:o,s:I,s:I,s:o,s:{s:b,s:b,s:I,s:I,s:I,s:I,s:I},s:{s:I,s:I,s:I,s:b}}",
+		"{s:s,s:b,s:o,s:I,s:I,s:o,s:{s:b,s:b,s:I,s:I,s:I,s:I,s:I},s:{s:I,s:I,s:I,s:b},s:I}",
 		"environmentId", row.id, "canDelete", bits == 0, "deleteBlockedReasons",
 		reason_list(bits), "pendingCleanupLeaseCount", (json_int_t)b.pending,
 		"reusableSandboxLeaseCount", (json_int_t)b.reusable, "reusableSandboxLeaseHolders",
@@ -99,7 +114,7 @@ int h_env_blast(struct call *c)
 		"secretBindingCount", (json_int_t)b.bindings, "activeRuntimeUse",
 		"activeLeaseCount", (json_int_t)b.active, "activeCustomImageSetupSessionCount",
 		(json_int_t)0, "openRunCount", (json_int_t)b.open_runs, "hasActiveRuntimeUse",
-		b.active > 0 || b.open_runs > 0));
+		b.active > 0 || b.open_runs > 0, "workElsewhereCount", (json_int_t)b.elsewhere));
 }
 
 static int refuse(struct call *c, unsigned bits, int64_t destroyed)
@@ -119,10 +134,12 @@ static int refuse(struct call *c, unsigned bits, int64_t destroyed)
 static unsigned consent(const struct call *c)
 {
 	const char *leases = call_query(c, "destroyReusableSandboxLeases"),
-		   *runs = call_query(c, "cancelOpenRuns");
+		   *runs = call_query(c, "cancelOpenRuns"),
+		   *elsewhere = call_query(c, "abandonRemoteWork");
 
 	return (leases && strcmp(leases, "true") == 0 ? BLOCK_REUSABLE : 0) |
-	       (runs && strcmp(runs, "true") == 0 ? BLOCK_RUNS : 0);
+	       (runs && strcmp(runs, "true") == 0 ? BLOCK_RUNS : 0) |
+	       (elsewhere && strcmp(elsewhere, "true") == 0 ? BLOCK_ELSEWHERE : 0);
 }
 
 /* The deletion itself, in one transaction. */
@@ -131,17 +148,17 @@ static int remove_now(struct call *c, const struct environment_row *row, int64_t
 	bool with_runs = consent(c) & BLOCK_RUNS;
 	struct environment_blast b = {0};
 	struct err e = ERR_INIT;
-	int gone = 0, r = environment_blast(c->api->db, row->id, &b, &e);
+	int gone = 0, r = blast(c, row, &b, &e);
 
 	/* What is left to cancel them for: nothing is, when something else blocks. */
-	if (r == 0 && b.open_runs && blocked_by(row, &b) == (BLOCK_RUNS & consent(c)))
+	if (r == 0 && b.open_runs && !(blocked_by(row, &b) & ~consent(c)))
 		r = runs_cancel_all(c, row->id, &e);
 	if (r == 0)
 		r = db_begin(c->api->db, &e);
 	if (r < 0)
 		return reply_failed(c, &e);
-	r = environment_blast(c->api->db, row->id, &b, &e);
-	if (r == 0)
+	r = blast(c, row, &b, &e);
+	if (r == 0 && !(blocked_by(row, &b) & BLOCK_ELSEWHERE & ~consent(c)))
 		gone = r = environment_remove(c->api->db, row->id, with_runs, &e);
 	if (r > 0)
 		r = binding_clear_all(c->api->db, row->id, &e);
@@ -193,7 +210,7 @@ int h_env_delete(struct call *c)
 		    c, 403, "environment_platform_managed",
 		    "Platform-provisioned environments are platform-managed on cloud-managed instances",
 		    NULL);
-	if (environment_blast(c->api->db, row.id, &b, &e) < 0)
+	if (blast(c, &row, &b, &e) < 0)
 		return reply_failed(c, &e);
 	bits = blocked_by(&row, &b);
 	/* Consent opens its own lock and no other: with any further reason nothing is destroyed or cancelled. */

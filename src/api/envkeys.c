@@ -10,6 +10,7 @@
 #include "api/envwrite.h"
 #include "api/secrets.h"
 #include "base/str.h"
+#include "engine/sweep.h"
 #include "store/vault.h"
 
 static void slug(const char *name, char out[49])
@@ -127,4 +128,28 @@ int envkeys_drop(struct call *c, const struct environment_row *row, struct err *
 
 	json_decref(config);
 	return r < 0 ? r : 0;
+}
+
+int envkeys_owed(struct api *a, const char *env_id, int64_t *ret, struct err *e)
+{
+	char **names = NULL;
+	int r = sweep_owed(&a->st, &names, e);
+
+	*ret = 0;
+	for (size_t i = 0; r == 0 && i < strv_len(names); i++)
+		*ret += strcmp(names[i], env_id) == 0;
+	strv_free(names);
+	return r;
+}
+
+int envkeys_needed(struct api *a, const char *company_id, const char *secret_id, struct err *e)
+{
+	char **names = NULL;
+	int r = sweep_owed(&a->st, &names, e);
+
+	for (size_t i = 0; r == 0 && i < strv_len(names); i++)
+		r = binding_exists(a->db, company_id, secret_id, names[i], "privateKeySecretRef",
+				   e);
+	strv_free(names);
+	return r;
 }

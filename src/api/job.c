@@ -22,7 +22,7 @@ static const struct {
     {"destroy", job_destroy},	      {"sweep", job_sweep},	    {"probe", job_probe},
     {"probe_draft", job_probe_draft}, {"probe_ssh", job_probe_ssh}, {"run", job_run},
     {"changes", job_changes},	      {"diff", job_diff},	    {"apply", job_apply},
-    {"discard", job_discard},
+    {"discard", job_discard},	      {"recover", job_recover},
 };
 
 static json_t *run(const json_t *request)

@@ -424,7 +424,9 @@ int jobs_start(struct api *a, const char *who, json_t *request, job_done done, v
 	(void)snprintf(w->who, sizeof(w->who), "%s", who);
 	w->text = text;
 	w->run = run;
-	w->ms = run ? 0 : op && strcmp(op, "apply") == 0 ? API_APPLY_MS : API_JOB_MS;
+	w->ms = run								 ? 0
+		: op && (strcmp(op, "apply") == 0 || strcmp(op, "recover") == 0) ? API_APPLY_MS
+										 : API_JOB_MS;
 	if (strlen(text) > REQUEST_MAX) {
 		r = err_set(e, ERR_INVALID, "a job's request has more than %d bytes", REQUEST_MAX);
 	} else if (j) {

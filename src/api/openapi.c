@@ -51,7 +51,8 @@ static const struct {
     {"BlastRadius",
      "environmentId:string canDelete:boolean deleteBlockedReasons:array "
      "pendingCleanupLeaseCount:integer reusableSandboxLeaseCount:integer "
-     "reusableSandboxLeaseHolders:array staticReferences:object activeRuntimeUse:object"},
+     "reusableSandboxLeaseHolders:array staticReferences:object activeRuntimeUse:object "
+     "workElsewhereCount:integer"},
     {"SecretRefs", "refs:array"},
     {"Capabilities", "adapters:array drivers:object sandboxProviders:object"},
     {"ProbeResult", "ok:boolean driver:string summary:string details:object?"},

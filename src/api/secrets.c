@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/envwrite.h"
 #include "api/view.h"
 #include "base/cleanup.h"
 #include "store/tenant.h"
@@ -222,9 +223,17 @@ int h_secret_remove(struct call *c)
 	struct secret_row row = {0};
 	struct err e = ERR_INIT;
 
+	int needed;
+
 	if (find(c, &row))
 		return 0;
-	if (secret_remove(c->api->db, row.id, &e) < 0)
+	needed = envkeys_needed(c->api, row.company_id, row.id, &e);
+	if (needed > 0)
+		return reply_error(
+		    c, 409,
+		    "Runs have left work, or something to remove, on a machine that this key alone reaches: recover them, or "
+		    "wait for the sweep.");
+	if (needed < 0 || secret_remove(c->api->db, row.id, &e) < 0)
 		return reply_failed(c, &e);
 	api_activity(c, row.company_id, "secret.deleted", "secret", row.id,
 		     json_pack("{s:s}", "name", row.name));

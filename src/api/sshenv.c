@@ -224,7 +224,8 @@ static const char *secret_of(char *const *words)
 	return NULL;
 }
 
-static void open_one(struct sshenv_keys *k, struct job_ctx *x, const char *env_id)
+static void open_one(struct sshenv_keys *k, struct job_ctx *x, const char *env_id,
+		     const char *consumer)
 {
 	_cleanup_environment_ struct environment_row row = {0};
 	struct sshenv *s = &k->v[k->n];
@@ -246,17 +247,44 @@ static void open_one(struct sshenv_keys *k, struct job_ctx *x, const char *env_i
 	}
 	*s = SSHENV_INIT;
 	if (r > 0) {
-		const struct sshenv_use u = {secret.company_id, env_id, "sweep", "system", NULL};
+		const struct sshenv_use u = {secret.company_id, env_id, consumer, "system", NULL};
 
 		r = sshenv_open(s, x, &u, config, &e);
 		if (r == 0 && s->identity)
 			k->words[k->n++] = s->identity;
+		else
+			sshenv_done(s);
 	}
-	if (r < 0) {
+	if (r < 0)
 		(void)fprintf(stderr, "airlockd: key of environment %s: %s\n", env_id, e.text);
-		sshenv_done(s);
-	}
 	json_decref(config);
+}
+
+static bool room(struct sshenv_keys *k)
+{
+	*k = (struct sshenv_keys){.v = calloc(KEYS_MAX, sizeof(*k->v)),
+				  .words = calloc(KEYS_MAX + 1, sizeof(*k->words))};
+	return k->v && k->words;
+}
+
+static void open_of(struct sshenv_keys *k, struct job_ctx *x, const struct lease_row *l,
+		    const char *consumer)
+{
+	_cleanup_leasespec_ struct lease_spec spec = {0};
+	const char *env;
+
+	if (strcmp(l->provider, "ssh") != 0 || leasespec_get(l->spec, &spec, NULL) < 0)
+		return;
+	env = secret_of(spec.remote);
+	if (env)
+		open_one(k, x, env, consumer);
+}
+
+void sshenv_keys_of(struct sshenv_keys *k, struct job_ctx *x, const struct lease_row *l)
+{
+	if (room(k))
+		open_of(k, x, l, "recover");
+	x->st->identities = k->words;
 }
 
 void sshenv_keys_open(struct sshenv_keys *k, struct job_ctx *x)
@@ -265,22 +293,11 @@ void sshenv_keys_open(struct sshenv_keys *k, struct job_ctx *x)
 	struct err e = ERR_INIT;
 	size_t n = 0;
 
-	*k = (struct sshenv_keys){.v = calloc(KEYS_MAX, sizeof(*k->v)),
-				  .words = calloc(KEYS_MAX + 1, sizeof(*k->words))};
-	if (!k->v || !k->words || lease_list(x->st->store, &v, &n, &e) < 0)
+	if (!room(k) || lease_list(x->st->store, &v, &n, &e) < 0)
 		return;
-	for (size_t i = 0; i < n && k->n < KEYS_MAX; i++) {
-		struct lease_spec spec = {0};
-		const char *env;
-
-		if (strcmp(v[i].provider, "ssh") != 0 || !sweep_unsettled(&v[i]) ||
-		    proc_alive(&v[i].owner) || leasespec_get(v[i].spec, &spec, NULL) < 0)
-			continue;
-		env = secret_of(spec.remote);
-		if (env)
-			open_one(k, x, env);
-		leasespec_done(&spec);
-	}
+	for (size_t i = 0; i < n && k->n < KEYS_MAX; i++)
+		if (sweep_unsettled(&v[i]) && !proc_alive(&v[i].owner))
+			open_of(k, x, &v[i], "sweep");
 	lease_list_free(v, n);
 	x->st->identities = k->words;
 }

@@ -14,6 +14,7 @@
 #include "api/leases.h"
 #include "engine/state.h"
 #include "provider/ssh/identity.h"
+#include "store/lease.h"
 
 struct sshenv {
 	char **words; /* owned: provider/ssh/target.h */
@@ -50,6 +51,8 @@ struct sshenv_keys {
 	char **words; /* borrowed of v */
 };
 void sshenv_keys_open(struct sshenv_keys *k, struct job_ctx *x);
+/* The key of one lease, whatever its state, for who recovers it. */
+void sshenv_keys_of(struct sshenv_keys *k, struct job_ctx *x, const struct lease_row *l);
 void sshenv_keys_done(struct sshenv_keys *k);
 
 /* Job: {config, environmentId, companyId, actor, key}: a probe's answer. */

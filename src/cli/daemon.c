@@ -253,7 +253,7 @@ static int parse(struct http1 *h, const char *p, size_t n, struct buf *out)
 static int take_answer(const struct daemon *d, int fd, struct http1 *h, struct buf *out,
 		       struct err *e)
 {
-	int64_t until = clock_mono_ns() + WAIT_MS * NS_PER_MS;
+	int64_t until = clock_mono_ns() + (d->wait_ms ? d->wait_ms : WAIT_MS) * NS_PER_MS;
 	char piece[16384];
 	int r = 0;
 

@@ -22,6 +22,7 @@ struct daemon {
 	char *token; /* owned, wiped; NULL: none */
 	char *
 	    dir; /* owned: the state directory with its socket, used instead of `at`; NULL: that of no daemon */
+	int64_t wait_ms; /* for an answer; 0: a minute */
 	bool explicit; /* AIRLOCK_DAEMON named it: that it does not answer is an error */
 };
 

@@ -3,9 +3,12 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/str.h"
 #include "cli/operator_internal.h"
 #include "cli/ui.h"
+#include "engine/sweep.h"
 #include "store/environment.h"
+#include "store/vault.h"
 
 /* --- companies ---------------------------------------------------------------------------- */
 
@@ -43,6 +46,38 @@ static int company_ls(struct operator_place *p, char **names, const struct opera
 	return company_each(p->db, print_company, NULL, e);
 }
 
+struct owner {
+	const char *company;
+	bool is;
+};
+
+static int is_owner(void *arg, const struct binding_row *b)
+{
+	struct owner *o = arg;
+
+	o->is |=
+	    strcmp(b->path, "privateKeySecretRef") == 0 && strcmp(b->company_id, o->company) == 0;
+	return 0;
+}
+
+/* Its secrets go with it: none of them may be the only key to what runs left on another machine. */
+static int keys_idle(struct operator_place *p, const char *company, struct err *e)
+{
+	struct owner o = {company, false};
+	char **names = NULL;
+	int r = sweep_owed(&p->st, &names, e);
+
+	for (size_t i = 0; r >= 0 && i < strv_len(names); i++)
+		r = binding_each(p->db, names[i], is_owner, &o, e);
+	strv_free(names);
+	if (r >= 0 && o.is)
+		r = err_set(
+		    e, ERR_CONFLICT,
+		    "runs of the company have left work, or something to remove, on a machine that its key alone "
+		    "reaches: recover them, or wait for the daemon's sweep");
+	return r < 0 ? r : 0;
+}
+
 static int company_rm(struct operator_place *p, char **names, const struct operator_opts *o,
 		      struct err *e)
 {
@@ -50,6 +85,8 @@ static int company_rm(struct operator_place *p, char **names, const struct opera
 	int r = company_find(p->db, names[0], &c, e);
 
 	(void)o;
+	if (r == 0)
+		r = keys_idle(p, c.id, e);
 	return r < 0 ? r : company_remove(p->db, c.id, e);
 }
 

@@ -463,3 +463,35 @@ int sweep_run(struct state *st, const struct run_ui *ui, struct err *e)
 	lease_list_free(v, n);
 	return r < 0 ? r : done;
 }
+
+static int add_owed(const struct lease_row *l, char ***ret, struct err *e)
+{
+	_cleanup_leasespec_ struct lease_spec s = {0};
+	const struct provider_ops *ops = provider_find(l->provider);
+	bool over = l->state == LEASE_RECOVERABLE || l->state == LEASE_CLEANUP;
+	int r;
+
+	if (!ops || !ops->elsewhere || l->state == LEASE_RELEASED ||
+	    (!over && proc_alive(&l->owner)))
+		return 0;
+	r = leasespec_get(l->spec, &s, e);
+	for (char *const *w = s.remote; r == 0 && w && *w; w++)
+		if (str_starts(*w, "secret="))
+			r = strv_add(ret, *w + strlen("secret="));
+	return r;
+}
+
+int sweep_owed(struct state *st, char ***ret, struct err *e)
+{
+	struct lease_row *v = NULL;
+	size_t n = 0;
+	int r = lease_list(st->store, &v, &n, e);
+
+	*ret = NULL;
+	for (size_t i = 0; r == 0 && i < n; i++)
+		r = add_owed(&v[i], ret, e);
+	lease_list_free(v, n);
+	if (r < 0)
+		strv_free(TAKE_PTR(*ret));
+	return r;
+}

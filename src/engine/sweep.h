@@ -26,6 +26,11 @@ int sweep_claim(struct state *st, struct lease_row *l, enum lease_state to, stru
 /* Ends what runs for a lease that the caller owns, and proves it. */
 int sweep_end_sandbox(const struct lease_row *l, const char *run_id, struct err *e);
 /*
+ * Whose secrets are needed yet: names ("secret=" of provider/ssh/target.h; strv, owned) of leases whose owner is gone and that have
+ * something on another machine, work to be brought back or storage to be removed.
+ */
+int sweep_owed(struct state *st, char ***ret, struct err *e);
+/*
  * What the lease has on another machine stays there and is forgotten: for one that cannot be reached any more. An error
  * where it has nothing elsewhere.
  */

@@ -199,7 +199,7 @@ int environment_blast(struct db *s, const char *id, struct environment_blast *re
 		return r;
 	*ret = (struct environment_blast){sql_i64(&q, 0) != 0, sql_i64(&q, 1), sql_i64(&q, 2),
 					  sql_i64(&q, 3),      sql_i64(&q, 4), sql_i64(&q, 5),
-					  sql_i64(&q, 6),      sql_i64(&q, 7)};
+					  sql_i64(&q, 6),      sql_i64(&q, 7), 0};
 	return 0;
 }
 

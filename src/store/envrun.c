@@ -113,6 +113,12 @@ int envrun_end(struct db *s, const struct envrun_row *r, enum envrun_status from
 			  names[from]);
 }
 
+int envrun_recovered(struct db *s, const char *id, struct err *e)
+{
+	return sql_change(s, "note that the work is back", e,
+			  "UPDATE env_runs SET kept=0 WHERE id=?1", "s", id);
+}
+
 int envrun_each(struct db *s, const struct envrun_filter *f,
 		int (*cb)(void *arg, const struct envrun_row *r), void *arg, struct err *e)
 {

@@ -56,6 +56,8 @@ int envrun_take(struct db *s, const char *id, const struct proc_id *owner, struc
  * meanwhile must not get the end of one that waits.
  */
 int envrun_end(struct db *s, const struct envrun_row *r, enum envrun_status from, struct err *e);
+/* No work waits for it any more. */
+int envrun_recovered(struct db *s, const char *id, struct err *e);
 
 struct envrun_filter {
 	const char *environment_id, *user_id; /* of companies of that user; NULL: all */

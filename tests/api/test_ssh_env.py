@@ -203,6 +203,63 @@ class SshEnv(unittest.TestCase):
         e = self.end(run)
         self.assertEqual((e["status"], e["workKept"]), ("interrupted", True), e)
 
+    def killed(self, env, name):
+        """A run whose job is killed when it has written a file: its work is there, and nowhere else."""
+        run = self.start(env, f"echo precious >{name}; sleep 31337.4")
+        at = env["config"]["remoteWorkspacePath"]
+        wait_for("its begin", lambda: glob.glob(f"{at}/.airlock-runtime/runs/*/workspace/{name}"))
+        for job in [p for p in pids() if parent(p) == d.process.pid]:
+            os.kill(job, signal.SIGKILL)
+        self.assertTrue(self.end(run)["workKept"])
+        return run
+
+    def test_kept_work_is_recovered_by_the_daemon_S1_10(self):
+        """Only the daemon has the key: it brings the work back, by HTTP or for `airlock recover`; until then nothing takes the key away."""
+        env = self.make(remoteWorkspacePath=top + "/there/kept")
+        path, secret = "/api/environments/" + env["id"], env["config"]["privateKeySecretRef"]["secretId"]
+        runs = [self.killed(env, "precious-1"), self.killed(env, "precious-2")]
+        blast = f.ask("I", "GET", path + "/delete-blast-radius").json
+        self.assertEqual((blast["deleteBlockedReasons"], blast["workElsewhereCount"]), (["work_elsewhere"], 2))
+        for method, where, body in (("DELETE", path, None), ("DELETE", "/api/secrets/" + secret, None),
+                                    ("PATCH", f"{path}?companyId={f.c1}", {"driver": "sandbox", "config": {"provider": "native"}}),
+                                    ("PATCH", f"{path}?companyId={f.c1}", {"config": {"privateKey": "another"}})):
+            r = f.ask("I", method, where, body)
+            self.assertEqual(r.status, 409, r)
+        self.assertEqual(f.patch(env["id"], {"name": "renamed", "config": {"strictHostKeyChecking": True}}).status, 200)
+        self.assertIn("left work", d.cli("company", "rm", "C1", ok=False).stderr)
+        # Who may not, hears nothing and does nothing.
+        self.assertEqual(f.ask("M", "POST", f"/api/runs/{runs[0]}/recover", {}).status, 403)
+        self.assertFalse(os.path.exists(f"{top}/all/w/precious-1"))
+        r = f.ask("I", "POST", f"/api/runs/{runs[0]}/recover", {})
+        self.assertEqual((r.status, r.json["done"]), (200, True), (r, d.log[-4:]))
+        self.assertEqual(text(f"{top}/all/w/precious-1"), "precious\n")
+        self.assertFalse(f.ask("I", "GET", "/api/runs/" + runs[0]).json["workKept"])
+        self.assertEqual(f.ask("I", "POST", f"/api/runs/{runs[0]}/recover", {}).status, 404)
+        # At a shell, by the daemon; without one it says so.
+        r = d.cli("recover", runs[1], ok=False)
+        self.assertIn("refuses to recover it", r.stderr)
+        d.env["AIRLOCK_TOKEN"] = f.token["I"]
+        try:
+            d.stop()
+            self.assertIn("start airlockd", d.cli("recover", runs[1], ok=False).stderr)
+            d.start()
+            d.cli("recover", runs[1])
+        finally:
+            del d.env["AIRLOCK_TOKEN"]
+        self.assertEqual(text(f"{top}/all/w/precious-2"), "precious\n")
+        self.assertEqual(glob.glob(top + "/there/kept/.airlock-runtime/runs/*"), [])
+        self.assertEqual(f.ask("I", "DELETE", path).status, 200)
+
+    def test_work_that_nobody_wants(self):
+        """A machine that never comes back keeps no environment for ever: whoever says so leaves there what is there."""
+        env = self.make(remoteWorkspacePath=top + "/there/left")
+        run = self.killed(env, "unwanted")
+        path = "/api/environments/" + env["id"]
+        self.assertEqual(f.ask("I", "DELETE", path + "?abandonRemoteWork=yes").status, 409)
+        self.assertEqual(f.ask("I", "DELETE", path + "?abandonRemoteWork=true").status, 200)
+        self.assertEqual(f.ask("I", "POST", f"/api/runs/{run}/recover", {}).status, 502)
+        self.assertTrue(f.ask("I", "GET", "/api/runs/" + run).json["workKept"])
+
     def test_a_key_that_is_not_bound_runs_nothing(self):
         env = self.make()
         r = f.ask("I", "POST", f"/api/environments/{env['id']}/runs",
