@@ -305,7 +305,8 @@ unsigned h1server_under_way(const struct h1server *s)
 	return gate_busy(&s->gate);
 }
 
-int h1server_new(struct bridge *b, int listener, struct h1server **ret, struct err *e)
+int h1server_new(struct bridge *b, int listener, unsigned char *words, int words_len,
+		 struct h1server **ret, struct err *e)
 {
 	struct h1server *s = calloc(1, sizeof(*s));
 	int r;
@@ -320,6 +321,8 @@ int h1server_new(struct bridge *b, int listener, struct h1server **ret, struct e
 	s->gate.carrier = &carrier;
 	s->gate.carrier_state = s;
 	s->gate.wary = true;
+	s->gate.words = words;
+	s->gate.words_len = words_len;
 	r = gate_serve(&s->gate, listener);
 	if (r < 0) {
 		h1server_free(s);

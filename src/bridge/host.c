@@ -25,6 +25,7 @@
 #include "bridge/bridge_proto.h"
 #include "bridge/h1server.h"
 #include "bridge/h2server.h"
+#include "bridge/lastword.h"
 #include "bridge/queueserver.h"
 #include "bridge/ready.h"
 #include "os/chan.h"
@@ -56,6 +57,7 @@ struct host {
 	struct ready ready;
 	int in, out, listener; /* owned until the server takes them */
 	bool ready_said;       /* of a queue */
+	struct lastword last;  /* of the direct way */
 	struct audit audit;
 	int64_t audit_by_ns; /* lines wait for a common write until then; INT64_MAX: none waits */
 	char run_id[BRIDGE_IDENTITY_MAX + 1], name[UPSTREAM_NAME_MAX + 1];
@@ -201,7 +203,8 @@ static void begin_session(struct host *h)
 		return;
 	}
 	if (h->listener >= 0) {
-		r = h1server_new(&h->bridge, TAKE_FD(h->listener), &h->h1, &e);
+		r = h1server_new(&h->bridge, TAKE_FD(h->listener), h->last.words, LASTWORD_FDS,
+				 &h->h1, &e);
 		if (r < 0)
 			lose(h, e.text);
 		else
@@ -500,6 +503,16 @@ static int take_fds(struct host *h, const struct bridge_setup *s, int fds[FRAME_
 	return r;
 }
 
+/* In a process that is to have neither the credential nor what others share with us. */
+static void forget(void *arg)
+{
+	struct host *h = arg;
+
+	chan_forget(&h->ctl);
+	if (!h->own)
+		(void)munmap(h->shared, sizeof(*h->shared));
+}
+
 static int set_up(struct host *h, const struct frame *f, int fds[FRAME_FDS_MAX], struct err *e)
 {
 	_cleanup_free_ char *text = NULL;
@@ -516,6 +529,13 @@ static int set_up(struct host *h, const struct frame *f, int fds[FRAME_FDS_MAX],
 		return r;
 	h->without_landlock = s.without_landlock;
 	h->without_seccomp = s.without_seccomp;
+	if (s.transport == BRIDGE_DIRECT)
+		r = lastword_start(&h->last, forget, h,
+				   (s.without_landlock ? CONFINE_NO_LANDLOCK : 0) |
+				       (s.without_seccomp ? CONFINE_NO_SECCOMP : 0),
+				   e);
+	if (r < 0)
+		return r;
 	text = strndup(s.upstream.n ? s.upstream.p : "", s.upstream.n);
 	if (!text)
 		return err_set(e, ERR_NOMEM, "bridge: out of memory");
@@ -588,6 +608,7 @@ static void clear(struct host *h)
 	cleanup_fd(&h->in);
 	close_audit(h);
 	free(h->own);
+	lastword_end(&h->last);
 	chan_done(&h->ctl);
 	loop_done(&h->loop);
 }
@@ -597,6 +618,7 @@ int bridge_serve(int fd)
 	struct host h = {.in = -1,
 			 .out = -1,
 			 .listener = -1,
+			 .last = {.heard = -1, .wake = -1, .self = -1},
 			 .audit = {.fd = -1},
 			 .audit_by_ns = INT64_MAX,
 			 .ctl_watch.fd = -1,

@@ -79,6 +79,7 @@ void gate_free_conn(struct gate_conn *c)
 	const struct linger cut = {.l_onoff = 1};
 	struct gate *g = c->g;
 
+	gate_word(c, GATE_WORD_NONE);
 	if (c->call)
 		g->carrier->drop(c->call);
 	loop_del(g->loop, &c->w);
@@ -162,6 +163,7 @@ static void begin(struct gate_conn *c)
 	c->untaken = 0;
 	c->status = 0;
 	c->state = CONN_BODY;
+	gate_word(c, GATE_WORD_UNSENT);
 	k = c->g->carrier->start(c->g, c, &c->p, &why);
 	if (!k) {
 		/* It earned tokens as a request would, and no pace holds it back. */
@@ -180,8 +182,10 @@ static void body_over(struct gate_conn *c)
 {
 	c->body_done = true;
 	c->state = CONN_ANSWER;
-	if (c->call)
-		c->g->carrier->body_end(c->call);
+	if (!c->call)
+		return;
+	gate_word(c, c->safe ? GATE_WORD_SAFE : GATE_WORD_UNSAFE);
+	c->g->carrier->body_end(c->call);
 }
 
 /* What cannot be read, and with it the connection. Half of a body is no request: it is cut off upstream too. */
@@ -255,6 +259,7 @@ static void serve(struct gate_conn *c)
 
 static void next_request(struct gate_conn *c)
 {
+	gate_word(c, GATE_WORD_NONE);
 	http1_next(&c->p);
 	buf_reset(&c->head);
 	c->fields = 0;

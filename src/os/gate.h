@@ -65,6 +65,15 @@ struct gate_carrier {
 	void (*malformed)(struct gate *g, int status);
 };
 
+/* What is true of a connection should this process end now. */
+enum gate_word {
+	GATE_WORD_NONE,	  /* nothing was asked, or all of it answered */
+	GATE_WORD_UNSENT, /* a request that the carrier has not whole */
+	GATE_WORD_SAFE,	  /* it has; its method has no effect */
+	GATE_WORD_UNSAFE, /* it has */
+	GATE_WORD_CUT,	  /* a part of the answer may be out */
+};
+
 struct gate {
 	struct loop *loop; /* the owner's */
 	const struct gate_carrier *carrier;
@@ -83,6 +92,8 @@ struct gate {
 	double noise, knocks; /* tokens left, for reading and for accepting */
 	int64_t noise_ns;
 	uint16_t port;
+	unsigned char *words; /* borrowed: by descriptor, enum gate_word; NULL: nobody reads them */
+	int words_len;
 };
 
 /* Listens. 0 or a negative errno. */

@@ -162,6 +162,8 @@ static void frame_answer(struct gate_conn *c)
 /* False: the connection is gone. */
 static bool write_out(struct gate_conn *c)
 {
+	if (c->head_out && c->out_off < c->out.len)
+		gate_word(c, GATE_WORD_CUT);
 	while (c->out_off < c->out.len) {
 		ssize_t n =
 		    send(c->fd, c->out.data + c->out_off, c->out.len - c->out_off, MSG_NOSIGNAL);
@@ -200,6 +202,7 @@ static int after_answer(struct gate_conn *c)
 	spare(&c->out);
 	if (c->body_done && !c->refused)
 		return 1;
+	gate_word(c, GATE_WORD_NONE);
 	c->state = CONN_LINGER;
 	c->moved_ns = clock_mono_ns();
 	(void)shutdown(c->fd, SHUT_WR);

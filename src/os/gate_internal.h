@@ -41,6 +41,12 @@ struct gate_conn {
 	int64_t moved_ns;
 };
 
+static inline void gate_word(const struct gate_conn *c, enum gate_word w)
+{
+	if (c->g->words && c->fd < c->g->words_len)
+		c->g->words[c->fd] = (unsigned char)w;
+}
+
 /* Something is to be written, or watched otherwise: gate_tick sees to it. */
 void gate_touch(struct gate_conn *c);
 /* Cuts the connection, drops its call. */

@@ -53,6 +53,11 @@ int seccomp_install_bridge(bool tcp, enum seccomp_bridge more)
 	}
 }
 
+int seccomp_install_lastword(void)
+{
+	return install(lastword_filter, ARRAY_LEN(lastword_filter));
+}
+
 int seccomp_install_proxy(void)
 {
 	int r = install(bridge_tcp_filter, ARRAY_LEN(bridge_tcp_filter));

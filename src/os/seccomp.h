@@ -22,6 +22,8 @@ enum seccomp_bridge {
 	SECCOMP_BRIDGE_LISTENER, /* connections of a socket that listens */
 };
 int seccomp_install_bridge(bool tcp, enum seccomp_bridge more);
+/* For the second process of airlock-bridge (bridge/lastword.h); a call outside the list kills it. */
+int seccomp_install_lastword(void);
 /* For airlock-proxy: the bridge's list over TCP, and pairs of connected unix sockets. */
 int seccomp_install_proxy(void);
 

@@ -127,7 +127,7 @@ static void start(struct rig *g, struct bridge *b)
 	MUST(listen(fd, CONNS) == 0);
 	MUST(getsockname(fd, (struct sockaddr *)&g->where, &g->where_len) == 0);
 	b->loop = &g->loop;
-	MUST(h1server_new(b, fd, &g->s, NULL) == 0);
+	MUST(h1server_new(b, fd, NULL, 0, &g->s, NULL) == 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)

@@ -8,6 +8,7 @@ Each test's name carries the cases of the bridge that it shows.
 """
 import json
 import os
+import shutil
 import signal
 import socket
 import struct
@@ -1082,34 +1083,110 @@ class LifeDirect(LifeHttp2):
     TRANSPORT = "direct"
 
     def test_C10_C14_a_killed_helper_is_replaced_and_nothing_is_lost_or_done_twice(self):
-        """What it had accepted is cut, as any server's that dies; what had only connected is served by the next."""
+        """Whoever it had accepted hears what is true of his request; what had only connected is served by the next."""
         b = self.bridge()
         there = threading.Semaphore(0)
-        b.api.answer = lambda handler, call: there.release() or handler.connection.recv(1) and False
-        post, half, later = Client(b.port), Client(b.port), Client
+
+        def hang(handler, call):
+            if call["target"].endswith("/warm"):
+                return api_box.echo(handler, call)
+            if call["target"].endswith("/long"):
+                handler.wfile.write(b"HTTP/1.1 200 X\r\ncontent-length: 99999\r\n\r\n" + b"z" * 40000)
+                handler.wfile.flush()
+            there.release()
+            return handler.connection.recv(1) and False
+        b.api.answer = hang
+        post, get, half, long, idle = (Client(b.port) for _ in range(5))
+        # Connections that have served before: for these a client sends again without a word.
+        for c in post, get, half, long, idle:
+            c.send(request("GET", "/api/agents/warm", b.token))
+            self.assertEqual(c.answer()[0], 200)
         post.send(request("POST", COMMENT, b.token, [JSON], b"{}"))
+        get.send(request("GET", "/api/agents/slow", b.token))
+        long.send(request("GET", "/api/agents/long", b.token))
         half.send(b"POST %s HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %s\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{"
                   % (COMMENT.encode(), b.token.encode()))
-        self.assertTrue(there.acquire(timeout=DEADLINE))
+        for _ in range(3):
+            self.assertTrue(there.acquire(timeout=DEADLINE))
+        while b"zz" not in long.buf:
+            long.fill()
+        self.asked(b, half)
         (helper,) = b.helpers(b"airlock-bridge")
         os.kill(helper, signal.SIGSTOP)
         later = Client(b.port)
         later.send(request("POST", COMMENT, b.token, [JSON], b"later"))
         b.api.answer = api_box.echo
         self.kill(b)
-        for c in post, half:
-            with self.assertRaises((EOFError, OSError)):
-                c.answer()
+        status, headers, body = post.answer()
+        self.assertEqual((status, headers.get("x-paperclip-bridge-outcome"), headers["connection"]), (409, "indeterminate", "close"))
+        self.assertEqual(json.loads(body)["retryable"], False)
+        self.assertEqual([c.answer()[0] for c in (get, half)], [502, 503])
+        with self.assertRaises(ConnectionResetError):
+            long.answer()
+        self.assertEqual(idle.s.recv(1), b"")
         self.assertEqual(later.answer()[0], 200)
         self.assertEqual(b.ask("GET", "/api/agents/me")[0], 200)
-        self.assertEqual([(c["method"], c["body"]) for c in b.api.take()], [("POST", b"{}"), ("POST", b"later"), ("GET", b"")])
-        for c in post, half, later:
+        self.assertEqual(sorted((c["method"], c["target"][-4:], c["body"]) for c in b.api.take() if c["target"][-4:] != "warm"),
+                         [("GET", "long", b""), ("GET", "s/me", b""), ("GET", "slow", b""), ("POST", "ents", b"later"), ("POST", "ents", b"{}")])
+        for c in post, get, half, long, idle, later:
             c.close()
         code, err = b.stop()
         self.assertEqual(code, 0, err)
         self.assertIn(b"is interrupted", err)
         self.assertIn(b"up again", err)
-        self.assertRegex(err, rb"4 requests, 2 forwarded")
+        self.assertRegex(err, rb"11 requests, 7 forwarded")
+
+    def asked(self, b, c):
+        """Until it has read what c sent: there is nothing left in the socket at the other end."""
+        port = c.s.getsockname()[1]
+
+        def read():
+            with open("/proc/net/tcp", encoding="ascii") as f:
+                rows = [l.split() for l in f][1:]
+            return [r for r in rows if r[2].endswith(":%04X" % port) and r[4].endswith(":00000000")]
+        until("it to read", read)
+
+    @unittest.skipUnless(shutil.which("curl"), "there is no curl here")
+    def test_C10_curl_does_not_send_a_post_again(self):
+        """It does, when a connection that has served before ends without a byte."""
+        b = self.bridge()
+        there = threading.Event()
+
+        def once(handler, call):
+            if call["body"] == b"one":
+                return api_box.echo(handler, call)
+            there.set()
+            return handler.connection.recv(1) and False
+        b.api.answer = once
+        url, words = b.url.split("=", 1)[1] + COMMENT, ["-sS", "-m", "60", "-H", "authorization: Bearer " + b.token, "-H", "content-type: application/json"]
+        p = subprocess.Popen(["curl", *words, "-o", "/dev/null", "-d", "one", url, "--next", *words, "-i", "-d", "two", url], stdout=subprocess.PIPE)
+        self.assertTrue(there.wait(DEADLINE))
+        self.kill(b)
+        out = p.communicate(timeout=DEADLINE)[0]
+        self.assertRegex(out, rb"^HTTP/1.1 409 (?s:.*)x-paperclip-bridge-outcome: indeterminate")
+        self.assertEqual([c["body"] for c in b.api.take()], [b"one", b"two"])
+        self.assertEqual(b.stop()[0], 0)
+
+    def test_C10_its_second_process_ends_with_it(self):
+        b = self.bridge()
+        (helper,) = b.helpers(b"airlock-bridge")
+
+        def second(of):
+            found = [p for p in pids() if parent(p) == of]
+            return found if found and look(found[0], "comm").startswith(b"airlock-last") else None
+        (first,) = until("the second process", lambda: second(helper))
+        # Somebody else's signal is no end of the first.
+        os.kill(first, signal.SIGTERM)
+        self.assertEqual(b.ask("GET", "/api/agents/me")[0], 200)
+        self.assertNotIn(KEY.encode(), look(first, "environ"))
+        self.kill(b)
+        until("its end", lambda: not alive(first))
+        (helper,) = until("the next", lambda: b.helpers(b"airlock-bridge"))
+        (first,) = until("its second process", lambda: second(helper))
+        # Without it all goes on.
+        os.kill(first, signal.SIGKILL)
+        self.assertEqual(b.ask("GET", "/api/agents/me")[0], 200)
+        self.assertEqual(b.stop()[0], 0)
 
 
 class LifeQueue(Life, unittest.TestCase):

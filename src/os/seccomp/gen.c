@@ -404,6 +404,8 @@ int main(void)
 					  .nrefuse = ARRAY_LEN(guest_refuse)};
 	const struct lists monitor_lists = {.allow = monitor_allow,
 					    .nallow = ARRAY_LEN(monitor_allow)};
+	const struct lists lastword_lists = {.allow = lastword_allow,
+					     .nallow = ARRAY_LEN(lastword_allow)};
 	struct lists bridge_lists = {.allow = bridge_allow,
 				     .nallow = ARRAY_LEN(bridge_allow),
 				     .kill = bridge_deadly,
@@ -419,6 +421,8 @@ int main(void)
 		r = profile("monitor_filter", SCMP_ACT_KILL_PROCESS, &monitor_lists, &none);
 	if (r == 0)
 		r = profile("bridge_filter", SCMP_ACT_ERRNO(EPERM), &bridge_lists, &bridge);
+	if (r == 0)
+		r = profile("lastword_filter", SCMP_ACT_KILL_PROCESS, &lastword_lists, &none);
 	proxy_lists.more = proxy_allow;
 	proxy_lists.nmore = ARRAY_LEN(proxy_allow);
 	if (r == 0)

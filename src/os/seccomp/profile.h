@@ -457,12 +457,18 @@ static const char *const bridge_allow[] = {
 
 /* Beside these, for the network proxy: it hands ends of pairs into the sandbox. */
 static const char *const proxy_allow[] = {"socketpair"};
-/* With a listening socket that somebody else has made besides; bind and listen stay deadly. */
-static const char *const bridge_listener_allow[] = {"accept4"};
+/* With a listening socket that somebody else has made besides, and the process of bridge/lastword.h; bind and listen stay deadly. */
+static const char *const bridge_listener_allow[] = {"accept4", "wait4"};
 /* With a file queue besides: names below one directory, which Landlock holds it to. */
 static const char *const bridge_queue_allow[] = {
     "openat",	 "openat2",  "getdents64", "unlinkat",
     "renameat2", "renameat", "faccessat",  "faccessat2",
+};
+
+/* What airlock-bridge leaves to say when it is killed (bridge/lastword.h); anything else kills it. */
+static const char *const lastword_allow[] = {
+    "poll",	"ppoll",      "sendto",	      "recvfrom",	 "setsockopt",
+    "shutdown", "exit_group", "rt_sigreturn", "restart_syscall", "write",
 };
 
 /* An attempt at one of these is an attack in progress, not a missing feature: end at once. */
