@@ -254,7 +254,7 @@ static int decide(struct plan *p, uint64_t i, struct err *e)
 	}
 	n = p->c.path_len;
 	memcpy(path, p->c.path, n + 1);
-	r = p->c.kind == MK_ABSENT ? 0 : gitdir_refuses(u, path, n, &p->other);
+	r = p->c.kind == MK_ABSENT ? 0 : gitdir_refuses(u, &p->seen, path, n, &p->other);
 	if (r < 0)
 		return err_sys(e, -r, "look around %s", path);
 	if (r > 0 && u->s.strict)

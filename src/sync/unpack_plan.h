@@ -23,6 +23,7 @@ struct plan {
 	uint32_t host_mode;    /* what the host will have */
 	struct host h;
 	struct merge_side side_b, side_s;
+	struct gitdir_seen seen;
 	char detail[PLAN_DETAIL_MAX];
 	uint8_t dir_digest[INTENT_HASH]; /* of the host's directory in work */
 	uint64_t

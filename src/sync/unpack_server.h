@@ -214,8 +214,18 @@ int baseline_content(struct unpack *u, const struct manifest_entry *m);
 /* unpack_plan.c: phase 2a, under the lock: every path into the journal or into the report. */
 int plan_paths(struct unpack *u, struct journal *j, struct err *e);
 
-/* unpack_gitdir.c: would this member give orders to git in what is a repository by its layout? 1, 0, errno. */
-int gitdir_refuses(struct unpack *u, const char *path, size_t n, struct change *scratch);
+/*
+ * unpack_gitdir.c: what the stream has in the directories above the path that was judged last, the root first. Zeroed by the caller;
+ * good while the list is. Paths in the list's order cost one walk a directory.
+ */
+struct gitdir_seen {
+	uint8_t mask[PATH_DEPTH_MAX + 1];
+	size_t len;
+	char path[PATH_MEMBER_MAX + 1];
+};
+/* Would this member give orders to git in what is a repository by its layout? 1, 0, errno. */
+int gitdir_refuses(struct unpack *u, struct gitdir_seen *seen, const char *path, size_t n,
+		   struct change *scratch);
 
 /*
  * The manifest's paths below directory `path` that `in` has below `as`, which is where they are now:

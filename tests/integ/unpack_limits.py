@@ -21,6 +21,24 @@ def tmpfs(test, size):
     return place
 
 
+class Many(Box):
+    def place(self):
+        return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+    def test_F3_S1_09_a_repository_is_looked_for_once_in_a_directory(self):
+        """Not once for each of the names below it: the workspace is locked meanwhile."""
+        took = {}
+        for name in "hoks", "hooks":
+            s = Stream()
+            for i in range(12000):
+                s.add("d/a%05d" % i).add("d/%s/b%05d" % (name, i))
+            before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+            res = self.unpack(s, "--dry-run")
+            took[name] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+            self.assertEqual((res["ret"], res["counts"]["add"]), (0, 24000), res["text"])
+        self.assertLess(took["hooks"], 5 * took["hoks"] + 0.5)
+
+
 class Limits(Box):
     def as_user(self, stream, *args):
         """The same run by an ordinary user, for whom permissions mean something."""
@@ -42,6 +60,21 @@ class Limits(Box):
         self.assertEqual((self.read("ro/a"), self.read("ok")), ("1", "2"))
         with open(os.path.join(self.run_dir, "conflicts/sandbox/ro/a"), encoding="utf-8") as f:
             self.assertEqual(f.read(), "2")
+
+    def test_F3_a_layout_is_one_wherever_its_parts_come(self):
+        """Before, behind and below the names that give orders; of each directory its own answer."""
+        s = Stream()
+        for d in "a", "a/b/c", "plain", "a/b/c/d":
+            for n in ("HEAD", "config", "hooks/x", "objects/o", "refs/r") if d != "plain" else ("config", "hooks/x", "refs/r"):
+                s.file(d + "/" + n, "x")
+        s.file("a/b/config", "x").file("a.d/config", "x").file("a/b/hooks/y", "x")
+        res = self.unpack(s)
+        self.assert_ok(res)
+        refused = {c["path"] for c in res["changes"] if c["action"] == "refuse"}
+        self.assertEqual(refused, {d + n for d in ("a/", "a/b/c/", "a/b/c/d/") for n in ("config", "hooks/x")})
+        self.assertEqual({p for p, w in tree(self.root).items() if w[0] == "f"},
+                         {d + n for d in ("a/", "a/b/c/", "a/b/c/d/") for n in ("HEAD", "objects/o", "refs/r")} |
+                         {"plain/config", "plain/hooks/x", "plain/refs/r", "a/b/config", "a.d/config", "a/b/hooks/y"})
 
     def test_trickle_is_given_up(self):
         """A byte now and then is no silence: less than STREAM_SLOW_BYTES in STREAM_SLOW_MS ends the transfer."""
