@@ -25,6 +25,7 @@ struct back {
 	struct quarantine *q;  /* owned */
 	struct bundle *bundle; /* owned */
 	int fd;		       /* owned: the bundle */
+	struct quarantine_seen seen;
 };
 
 const char *history_outcome_name(enum history_outcome o)
@@ -56,7 +57,7 @@ static void put_commits(const struct history *h, struct buf *b)
 		       h->commits == 1 ? "" : "s");
 }
 
-void history_text(const struct history *h, struct buf *b)
+static void put_outcome(const struct history *h, struct buf *b)
 {
 	switch (h->outcome) {
 	case HISTORY_NONE:
@@ -95,6 +96,15 @@ void history_text(const struct history *h, struct buf *b)
 	default:
 		(void)buf_putf(b, "FAILED: %s; files do not depend on it", h->why);
 	}
+}
+
+void history_text(const struct history *h, struct buf *b)
+{
+	put_outcome(h, b);
+	if (h->flagged[0])
+		(void)buf_putf(
+		    b, "; CHECK, a program on the host runs or obeys what the commits have in: %s",
+		    h->flagged);
 }
 
 static int done(struct back *k, enum history_outcome o, const char *why)
@@ -221,7 +231,9 @@ static int import(struct back *k, struct err *e)
 	int r = quarantine_new(k->git, k->o->run_dir, &k->q, e);
 
 	if (!r)
-		r = quarantine_take(k->q, k->fd, k->bundle, k->o->head, &k->h->commits, e);
+		r = quarantine_take(k->q, k->fd, k->bundle, k->o->head, &k->seen, e);
+	k->h->commits = k->seen.commits;
+	(void)snprintf(k->h->flagged, sizeof(k->h->flagged), "%s", k->seen.flagged);
 	if (!r && k->o->hold)
 		return done(k, HISTORY_HELD, "");
 	have[n++] = k->o->head;
@@ -306,6 +318,14 @@ static int judge(struct back *k, const char *here, struct err *e)
 	if (r <= 0)
 		return r < 0 ? r
 			     : done(k, HISTORY_CONFLICT, "the branch was rewritten here meanwhile");
+	if (k->seen.outside[0]) {
+		char why[sizeof(k->h->why)];
+
+		(void)snprintf(why, sizeof(why),
+			       "they have %.600s, which leads out of the workspace or may",
+			       k->seen.outside);
+		return done(k, HISTORY_IMPORTED, why);
+	}
 	if (k->o->import_only)
 		return done(k, HISTORY_IMPORTED, "the files did not come back");
 	if (in_progress(k))

@@ -7,7 +7,7 @@
  * that was recorded at sync-in may move, by compare-and-swap, and only when the commit builds on the
  * one that was sent and the host's branch does too: forward, or by a merge commit when the host moved on
  * and git merges cleanly. In every other case nothing moves and the imported ref stays: detached
- * HEAD, history rewritten inside or here (F15, F16), no common ancestor, a conflict (F13), a merge or rebase
+ * HEAD, history rewritten inside or here (F15, F16), no common ancestor, links that lead out, a conflict (F13), a merge or rebase
  * in progress here, the branch checked out in another work tree. Names and messages from inside
  * never become a ref name, an option or a path (F27).
  *
@@ -56,6 +56,7 @@ struct history {
 	char ref[96];		       /* imported ref that is there now, or "" */
 	enum history_others others;
 	char others_why[384]; /* OTHERS_FAILED: printable, or "" */
+	char flagged[512];    /* printable: host-executable data that the commits bring, or "" */
 	char *branch;	      /* owned; refs/heads/..., may be NULL */
 	bool retry;	      /* failed here or on the way: the sandbox may still hold commits */
 	char why[768];	      /* printable; "" when there is nothing to say */

@@ -13,22 +13,13 @@
 #include "base/path.h"
 #include "base/str.h"
 #include "os/beneath.h"
-#include "policy/member.h"
 #include "sync/git_find.h"
+#include "sync/quarantine_inside.h"
 
 #define DIR_NAME "quarantine"
 #define WANTS_MAX (128 << 10)
 #define SMALL_PACK 100 /* objects; fewer become loose, as git's own receive.unpackLimit */
 #define PACK_HEADER 12
-#define STAGING_NAME ".airlock-staging" /* as in unpack_proto.h */
-
-struct quarantine {
-	const struct git_repo *host;
-	struct git_repo *git; /* owned */
-	int run_fd, fd, tree_fd;
-	char *dir;	  /* owned */
-	char *alternates; /* owned: NAME=VALUE */
-};
 
 const char *const quarantine_identity[] = {"GIT_AUTHOR_NAME=Airlock",
 					   "GIT_AUTHOR_EMAIL=airlock@localhost",
@@ -171,8 +162,8 @@ static int run(const struct quarantine *q, const char *const *words, struct proc
 	return git_try(q->git, words, extra, io, status, e);
 }
 
-static int must(const struct quarantine *q, const char *const *words, struct process_opts *io,
-		struct err *e)
+int quarantine_git(const struct quarantine *q, const char *const *words, struct process_opts *io,
+		   struct err *e)
 {
 	return run(q, words, io, NULL, e);
 }
@@ -185,7 +176,7 @@ static int ask(const struct quarantine *q, const char *const *words, const char 
 	io.in = in;
 	io.in_len = in ? strlen(in) : 0;
 	io.out = out;
-	return must(q, words, &io, e);
+	return quarantine_git(q, words, &io, e);
 }
 
 static bool is_line(const struct buf *b, const char *want)
@@ -232,7 +223,7 @@ static int index_pack(const struct quarantine *q, int fd, const struct bundle *b
 	if (lseek(fd, (off_t)b->pack_at, SEEK_SET) < 0)
 		return err_sys(e, errno, "bundle");
 	io.in_fd = fd;
-	r = must(q, words, &io, &why);
+	r = quarantine_git(q, words, &io, &why);
 	if (r == -ECANCELED || r == -ETIMEDOUT) {
 		*e = why;
 		return r;
@@ -279,147 +270,20 @@ static int check_reach(const struct quarantine *q, const char *head, const char 
 	return r;
 }
 
-static int scratch(const struct quarantine *q, const char *name, struct err *e)
-{
-	int fd = openat(q->fd, name, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-
-	return fd < 0 ? err_sys(e, errno, "%s/%s", q->dir, name) : fd;
-}
-
-/* Names that these commits add or change, each with its NUL, into fd. */
-static int list_names(const struct quarantine *q, const char *head, const char *base, int fd,
-		      struct err *e)
-{
-	static const char *const walk[] = {"rev-list", "--stdin", NULL};
-	static const char *const diff[] = {"diff-tree",
-					   "--stdin",
-					   "-m",
-					   "-r",
-					   "--root",
-					   "-z",
-					   "--name-only",
-					   "--no-commit-id",
-					   "--no-renames",
-					   "--no-ext-diff",
-					   "--no-textconv",
-					   "--diff-filter=d",
-					   "--ignore-submodules=none",
-					   NULL};
-	_cleanup_fd_ int commits = scratch(q, "commits", e);
-	struct process_opts io = PROCESS_OPTS_INIT, of = PROCESS_OPTS_INIT;
-	_cleanup_buf_ struct buf in = BUF_INIT(256);
-	int r;
-
-	if (commits < 0)
-		return commits;
-	(void)buf_putf(&in, "%s\n", head);
-	if (base[0])
-		(void)buf_putf(&in, "^%s\n", base);
-	io.in = buf_text(&in);
-	io.in_len = in.len;
-	io.out_fd = commits;
-	r = must(q, walk, &io, e);
-	if (r < 0)
-		return r;
-	if (lseek(commits, 0, SEEK_SET) < 0)
-		return err_sys(e, errno, "%s/commits", q->dir);
-	of.in_fd = commits;
-	of.out_fd = fd;
-	return must(q, diff, &of, e);
-}
-
-/* True if a segment of the name is that of the staging place, in any spelling. */
-static bool is_staging(const char *name)
-{
-	for (const char *p = name; *p;) {
-		size_t n = strcspn(p, "/\\");
-
-		if (member_is_folded(p, n, STAGING_NAME))
-			return true;
-		p += n;
-		p += *p != '\0';
-	}
-	return false;
-}
-
-static int count_path(void *arg, const char *p, size_t n)
-{
-	uint64_t *left = arg;
-
-	(void)p;
-	(void)n;
-	return (*left)-- ? 0 : -E2BIG;
-}
-
-/* A few objects can name each other to a tree of any number of paths (a tree bomb), for a checkout to write. */
-static int check_size(const struct quarantine *q, const char *head, struct err *e)
-{
-	const char *const words[] = {"ls-tree", "-r", "-z", "--name-only", head, NULL};
-	struct process_opts io = PROCESS_OPTS_INIT;
-	uint64_t left = MEMBERS_MAX;
-	struct process_records rec = {
-	    .on_record = count_path, .arg = &left, .rest = BUF_INIT(2 * PATH_MEMBER_MAX)};
-	int r;
-
-	io.on_out = process_split_nul;
-	io.on_out_arg = &rec;
-	r = must(q, words, &io, e);
-	buf_done(&rec.rest);
-	return r == -E2BIG ? err_set(e, ERR_HOSTILE, "its files are more than %d: leave some out",
-				     MEMBERS_MAX)
-			   : r;
-}
-
-/*
- * A checkout of these commits must not write into Airlock's own staging place (.git is fsck's to refuse). What the
- * host's history has by itself is not the sandbox's doing: only what they bring counts.
- */
-static int check_names(const struct quarantine *q, const char *head, const char *base,
-		       struct err *e)
-{
-	_cleanup_fd_ int fd = scratch(q, "names", e);
-	_cleanup_buf_ struct buf shown = BUF_INIT(1024);
-	_cleanup_free_ char *line = NULL;
-	uint64_t names = 0;
-	FILE *f = NULL;
-	size_t cap = 0;
-	int r = fd < 0 ? fd : list_names(q, head, base, fd, e);
-
-	if (r < 0)
-		return r;
-	if (lseek(fd, 0, SEEK_SET) < 0 || !(f = fdopen(fd, "r")))
-		return err_sys(e, errno, "%s/names", q->dir);
-	fd = -1;
-	while (r == 0 && getdelim(&line, &cap, '\0', f) > 0) {
-		names++;
-		if (!is_staging(line))
-			continue;
-		(void)str_printable(&shown, line, strlen(line) < 200 ? strlen(line) : 200);
-		r = err_set(e, ERR_HOSTILE,
-			    "its commits have %s, a name that only Airlock may use (" STAGING_NAME
-			    "): rewrite them without it",
-			    buf_text(&shown));
-	}
-	if (r == 0 && ferror(f))
-		r = err_set(e, ERR_IO, "%s/names cannot be read", q->dir);
-	(void)fclose(f);
-	/* In many commits they may be the same ones. */
-	return r == 0 && names > MEMBERS_MAX ? check_size(q, head, e) : r;
-}
-
 int quarantine_take(struct quarantine *q, int fd, const struct bundle *b, const char *base,
-		    uint64_t *ret_commits, struct err *e)
+		    struct quarantine_seen *ret, struct err *e)
 {
 	int r;
 
+	*ret = (struct quarantine_seen){0};
 	if (b->sha256 != q->host->sha256)
 		return err_set(e, ERR_HOSTILE, "its object format is not the repository's");
 	r = check_prerequisites(q, b, e);
 	if (!r)
 		r = index_pack(q, fd, b, e);
 	if (!r)
-		r = check_reach(q, b->head, base, ret_commits, e);
-	return r ? r : check_names(q, b->head, base, e);
+		r = check_reach(q, b->head, base, &ret->commits, e);
+	return r ? r : quarantine_names(q, b->head, base, ret, e);
 }
 
 int quarantine_is_ancestor(const struct quarantine *q, const char *a, const char *b, struct err *e)
@@ -492,7 +356,7 @@ static int pack_for_host(const struct quarantine *q, const char *tip, const char
 	io.in = buf_text(&in);
 	io.in_len = in.len;
 	io.out_fd = fd;
-	return must(q, words, &io, e);
+	return quarantine_git(q, words, &io, e);
 }
 
 int quarantine_give(const struct quarantine *q, const char *tip, const char *const *have,

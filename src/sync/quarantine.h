@@ -6,7 +6,8 @@
  * as alternates, which are only read. The pack is indexed strictly (every object parsed and checked: no
  * `.git`, `..` or duplicate entry in a tree (F9), no broken link), its prerequisites must be commits that the
  * host has, and from the one commit every object must be reachable. No commit of it may bring the name of Airlock's
- * own staging place: a checkout would put a sandbox's files there. Size, memory and time limited.
+ * own staging place: a checkout would put a sandbox's files there. Nor does one make a directory that git takes for a repository,
+ * with orders to git in it (quarantine_names.c). Size, memory and time limited.
  * Only what that commit (or a merge made here of it) reaches is then given to the host's store;
  * whatever else the pack held goes away with the quarantine.
  *
@@ -29,12 +30,19 @@ int quarantine_new(const struct git_repo *host, const char *run_dir, struct quar
 /* Removes the directory too. NULL is fine. */
 void quarantine_free(struct quarantine *q);
 
+struct quarantine_seen {
+	uint64_t commits;  /* new over base */
+	char flagged[512]; /* printable: names of what a program on the host runs or obeys, or "" */
+	char outside
+	    [1024]; /* printable: a link that leads out, or may, or ""; no branch is to have it unasked */
+};
+
 /*
- * Takes the pack of the bundle in fd. base: the commit that was sent in, "" for none; *ret_commits:
- * how many commits are new over it. -EBADMSG with e when it does not hold what it must.
+ * Takes the pack of the bundle in fd. base: the commit that was sent in, "" for none. -EBADMSG with e when it does not
+ * hold what it must, or holds what it must not.
  */
 int quarantine_take(struct quarantine *q, int fd, const struct bundle *b, const char *base,
-		    uint64_t *ret_commits, struct err *e);
+		    struct quarantine_seen *ret, struct err *e);
 /* Commits that head reaches and base ("" for none) does not. */
 int quarantine_count(const struct quarantine *q, const char *head, const char *base,
 		     uint64_t *ret_commits, struct err *e);

@@ -984,6 +984,54 @@ class Around(Case):
         self.assertFalse(os.path.exists(mark))
         self.assertFalse(os.path.exists(self.ws + "/b/config"))
 
+    def committed(self, *lines):
+        """Commits it and has it away again: the files say nothing of it."""
+        self.sandbox(sh(*lines, "git add -Af", "git commit -qm evil", "git rm -rq --cached .", "git reset -q --soft HEAD",
+                        "git clean -qfdx", "git checkout -q HEAD~1 -- .", "git read-tree HEAD~1"))
+
+    LAYOUT = "mkdir -p x/b/refs x/b/objects; echo 'ref: refs/heads/m' >x/b/HEAD; echo k >x/b/refs/k; echo k >x/b/objects/k"
+
+    def test_F5_commits_make_no_repository_that_gives_orders(self):
+        """A checkout of them, whenever that is, would arm it: what is refused as a file is no commit of the user's either."""
+        gone = "git rm -rq x; git commit -qm gone"
+        rows = {"config": [self.LAYOUT, "echo '[core]' >x/b/config"], "folded": [self.LAYOUT, "echo '[core]' >x/b/CONFIG"],
+                "hooks": [self.LAYOUT, "mkdir x/b/hooks; echo '#!/bin/sh' >x/b/hooks/post-checkout"],
+                "commondir": ["mkdir -p x/b; echo h >x/b/HEAD; echo /evil >x/b/commondir"],
+                "in two": [self.LAYOUT, "git add -A; git commit -qm half; echo '[core]' >x/b/config"],
+                "taken back": [self.LAYOUT, "echo '[core]' >x/b/config; git add -A; git commit -qm it; " + gone + "; echo 1 >one"]}
+        for name, lines in rows.items():
+            with self.subTest(name):
+                self.committed(*lines)
+                self.assertIn("git on this host would obey", self.history("failed")["why"])
+                self.assertIn("x/b", self.history("failed")["why"])
+                self.assertEqual((self.rev("main"), self.refs()), (self.base, {"refs/heads/main": self.base}))
+        # Beside what the host's own commit has.
+        self.write("h/config", "[core]\n")
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "second")
+        self.base = self.rev("HEAD")
+        self.committed("mkdir -p h/refs h/objects; echo h >h/HEAD; echo k >h/refs/k; echo k >h/objects/k")
+        self.assertIn("h a repository", self.history("failed")["why"])
+        # Without orders it is none to be afraid of; nor are the words by themselves.
+        self.sandbox(sh(self.LAYOUT, "mkdir -p y/hooks z; echo 1 >y/hooks/a; echo 2 >z/config", "git add -A", "git commit -qm ok"))
+        self.history("fast_forwarded", commits=1)
+        self.assertEqual(self.status(), "")
+
+    def test_F9_commits_with_links_that_lead_out_move_no_branch(self):
+        for target in "/etc/passwd", "../up", "d/../x", ".git/config", "x/.GIT/hooks":
+            with self.subTest(target):
+                self.committed("ln -s %s esc" % target)
+                self.assertIn("the link esc -> " + target, self.imported("imported", 1)["why"])
+                self.assertEqual(self.rev("main"), self.base)
+        self.sandbox(sh("ln -s file l", "ln -s ../other d/up", "git add -A", "git commit -qm links"))
+        self.history("fast_forwarded", commits=1)
+
+    def test_S1_04_commits_with_what_the_host_runs_are_flagged(self):
+        self.committed("mkdir -p .husky; echo evil >.husky/pre-commit; echo evil >.envrc; echo 1 >plain")
+        h = self.history("fast_forwarded", commits=1)
+        self.assertEqual(h["flagged"], ".envrc, .husky/pre-commit")
+        self.assertIn("CHECK, a program on the host runs or obeys what the commits have in: .envrc, .husky/pre-commit", self.err)
+
     def test_F20_alternates_and_partial_clone(self):
         home = self.ws
         self.git("config", "uploadpack.allowFilter", "true")
