@@ -60,7 +60,40 @@ class Ssh(unittest.TestCase):
         p = self.ok("-q", "--git", "none", "--", "ls -A; cat secret; true")
         self.assertNotIn(b"secret", p.stdout.split())
 
-    def test_words_bytes_and_streams_arrive_exactly_FR_B054_J14_J15(self):
+    def test_a_folder_of_a_repository_goes_alone_and_a_staged_deletion_stays_one_H1_H10(self):
+        git = ["git", "-C", self.r.ws, "-c", "user.name=t", "-c", "user.email=t@t"]
+        self.r.write("sub/kept", b"k")
+        self.r.write("sub/staged", b"s")
+        self.r.write(".gitignore", b"*.hidden\n")
+        self.r.write("sub/x.hidden", b"h")
+        for words in ["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"], ["rm", "-q", "sub/staged"]:
+            subprocess.run(git + words, check=True, env=self.r.env)
+        p = self.ok("-q", "--workspace", self.r.ws + "/sub", "--", "ls -A; echo new >new")
+        self.assertEqual(p.stdout, b"kept\n")
+        self.assertEqual(sorted(os.listdir(self.r.ws + "/sub")), ["kept", "new", "x.hidden"])
+
+    def test_a_program_that_is_missing_is_told_with_where_it_was_looked_for_FR_B029_J12(self):
+        s = self.r.sshd
+        os.mkdir(s.home + "/bin")
+        with open(s.home + "/bin/mytool", "w", encoding="ascii") as f:
+            f.write("#!/bin/sh\necho mine\n")
+        os.chmod(s.home + "/bin/mytool", 0o755)
+        for name in ".profile", ".bashrc", ".zshenv":
+            with open(s.home + "/" + name, "w", encoding="ascii") as f:
+                f.write("return\nPATH=$HOME/bin:$PATH\n")
+        p = self.fails("mytool", "--cli", "mytool", "--", "touch ran; mytool")
+        self.assertIn(b"installed but not on PATH: " + s.home.encode() + b"/bin/mytool", p.stderr)
+        self.assertFalse(os.path.exists(self.r.ws + "/ran"))
+        self.assertEqual(self.ok("-q", "--cli", "mytool", "--setenv", "PATH=%s/bin:/usr/bin:/bin" % s.home, "--", "mytool").stdout, b"mine\n")
+        with open(s.home + "/.profile", encoding="ascii") as f:
+            self.assertEqual(f.read(), "return\nPATH=$HOME/bin:$PATH\n")
+
+    def test_no_flag_says_that_it_is_a_sandbox_there_FR_B179(self):
+        p = self.ok("-q", "--", "env")
+        self.assertNotIn(b"IS_SANDBOX", p.stdout)
+        self.assertFalse(json.loads(self.ok("--json", "--", "true").stdout)["isolation"]["isolated"])
+
+    def test_words_bytes_and_streams_arrive_exactly_FR_B054_J10_J14_J15(self):
         value = "q\"'`$x\n$(id)" + "v" * 100000
         p = self.ok("-q", "--setenv", "SECRET=" + value, "--", "sh", "-c", 'printf "%s|" "$0" "$@"; printf %s "$SECRET" | wc -c >&2',
                     "n", "a b", "", "it's", "$x", "*")
@@ -71,10 +104,15 @@ class Ssh(unittest.TestCase):
             f.write(data)
         with open(self.r.top + "/in", "rb") as f:
             self.assertEqual(self.ok("-q", "--", "cat", stdin=f).stdout, data)
-        p = self.ok("-q", "--", "head -c 20000000 /dev/zero; echo last >&2")
-        self.assertEqual((len(p.stdout), p.stderr), (20000000, b"last\n"))
+        p = self.r.start("-q", "--log-limit", "1M", "--", "head -c 100000000 /dev/zero; echo last >&2")
+        n = 0
+        while piece := p.stdout.read(1 << 20):
+            n += len(piece)
+        _, err = p.communicate(timeout=DEADLINE)
+        self.assertEqual((n, p.returncode), (100000000, 0), err)
+        self.assertIn(b"last\n", err)
 
-    def test_statuses_signals_and_a_reader_that_leaves(self):
+    def test_statuses_are_the_commands_and_no_file_says_them_J16(self):
         self.ok("-q", "--", "exit 42", status=42)
         self.ok("-q", "--", "kill -9 $$", status=137)
         p = self.r.start("-q", "--", "yes")
@@ -107,7 +145,7 @@ class Ssh(unittest.TestCase):
         self.ok("--timeout", "500ms", "--", "setsid sleep 31337.1 & sleep 31337.1", status=124)
         until("the tree has ended", lambda: not marked("31337.1"))
 
-    def test_ctrl_c_ends_the_tree_and_brings_the_work_back(self):
+    def test_ctrl_c_ends_the_tree_and_brings_the_work_back_FR_B047(self):
         p = self.r.start("--", "echo w >work; echo up; sleep 31337.2 & sleep 31337.2")
         self.assertEqual(p.stdout.readline(), b"up\n")
         p.send_signal(signal.SIGINT)
@@ -191,6 +229,15 @@ class Ssh(unittest.TestCase):
         self.assertIn("the key shown now is ssh-ed25519 " + shown, p.stderr.decode())
         s.known("[127.0.0.1]:%d %s\n" % (s.port, key(s.top + "/changed")))
         self.assertIn(shown, self.fails("host key is NOT the one", "--", "touch x").stderr.decode())
+        # A name that is hashed counts as well, in a file that nobody may write.
+        s.known("[127.0.0.1]:%d %s\n" % (s.port, s.host_key))
+        subprocess.run(["ssh-keygen", "-q", "-H", "-f", s.top + "/known"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        os.chmod(s.top + "/known", 0o400)
+        self.ok("-q", "--", "true")
+        self.r.disconnect()
+        shutil.rmtree(s.home + "/.cache")
+        os.unlink(s.top + "/known")
+        self.fails("--ssh-known-hosts", "--", "touch x")
         s.known("@revoked * %s\n" % s.host_key)
         self.fails("marked as revoked", "--", "touch x")
         self.assertFalse(os.path.exists(s.home + "/.cache"))
