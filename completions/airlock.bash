@@ -579,7 +579,7 @@ _airlock() {
 		*) words="--name --ref --without --json --help $(_airlock_images)" ;;
 		esac
 		;;
-	doctor) words="--quick --json --ssh --ssh-key --ssh-known-hosts --ssh-config --ssh-jump --help" ;;
+	doctor) words="--quick --json --ssh --ssh-key --ssh-known-hosts --ssh-config --ssh-jump --remote-sandbox --help" ;;
 	version) words="--help" ;;
 	help) words="--dump-options --help run exec shell ps logs stop runs diff apply discard recover audit rm prune unpack manifest env bridge policy serve access-map company user agent project token preset image doctor version help" ;;
 	esac

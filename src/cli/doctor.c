@@ -22,11 +22,11 @@
 #define ID_INSIDE 1000 /* when root starts it; on the host it is what the provider's owner() says */
 
 struct opts {
-	bool json, quick, help;
+	bool json, quick, help, layers;
 	char *place, **words; /* owned: another machine, its other words */
 };
 
-enum { D_QUICK = 1, D_JSON, D_SSH, D_KEY, D_KNOWN, D_CONFIG, D_JUMP, D_HELP = 0 };
+enum { D_QUICK = 1, D_JSON, D_SSH, D_KEY, D_KNOWN, D_CONFIG, D_JUMP, D_LAYERS, D_HELP = 0 };
 
 const struct opt opts_doctor[] = {
     {"quick", 0, NULL, "write nothing to disk and start no other program", D_QUICK},
@@ -39,6 +39,9 @@ const struct opt opts_doctor[] = {
     {"ssh-config", 0, "FILE", "with --ssh: configuration of ssh (default: ~/.ssh/config)",
      D_CONFIG},
     {"ssh-jump", 0, "[USER@]HOST[:PORT]", "with --ssh: the machine to go through", D_JUMP},
+    {"remote-sandbox", 0, NULL,
+     "with --ssh: also try the layers of a sandbox on that machine (runs there have none)",
+     D_LAYERS},
     {NULL, 0, NULL, NULL, 0},
 };
 
@@ -71,6 +74,10 @@ static int set(void *arg, const struct opt *o, const char *value, struct err *e)
 		opts->place = strdup(value);
 		return opts->place ? 0 : err_set(e, ERR_NOMEM, "doctor: out of memory");
 	}
+	if (o->id == D_LAYERS) {
+		opts->layers = true;
+		return 0;
+	}
 	if (o->id > D_SSH)
 		return add_word(opts, o->id, value, e);
 	*(o->id == D_QUICK ? &opts->quick : o->id == D_JSON ? &opts->json : &opts->help) = true;
@@ -87,8 +94,9 @@ static int parse(int argc, char **argv, struct opts *o, struct err *e)
 	if (r == 0 && strv_len(p.words) > 0)
 		r = err_set(e, ERR_USAGE, "doctor takes no argument: %.80s", p.words[0]);
 	strv_free(p.words);
-	if (r == 0 && o->words && !o->place)
-		r = err_set(e, ERR_USAGE, "--ssh-key and the like belong to --ssh");
+	if (r == 0 && (o->words || o->layers) && !o->place)
+		r = err_set(e, ERR_USAGE,
+			    "--ssh-key, --remote-sandbox and the like belong to --ssh");
 	return r;
 }
 
@@ -103,7 +111,7 @@ static int elsewhere(struct opts *o)
 	for (size_t i = 0; r == 0 && i < strv_len(o->words); i++)
 		r = strv_add(&words, o->words[i]);
 	if (r == 0)
-		r = doctor_ssh(words, o->json, &ok, &e);
+		r = doctor_ssh(words, o->json, o->layers, &ok, &e);
 	free(o->place);
 	strv_free(o->words);
 	return r < 0 ? cli_fail(&e) : ok ? 0 : 1;

@@ -6,7 +6,7 @@
 
 #include "base/err.h"
 
-/* words: provider/ssh/target.h. Prints; *ret_ok: a run would work. Negative: the words are wrong. */
-int doctor_ssh(char *const *words, bool json, bool *ret_ok, struct err *e);
+/* words: provider/ssh/target.h; layers: those of a sandbox as well. Prints; *ret_ok: a run would work. Negative: the words are wrong. */
+int doctor_ssh(char *const *words, bool json, bool layers, bool *ret_ok, struct err *e);
 
 #endif

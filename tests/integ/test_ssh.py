@@ -297,6 +297,20 @@ class Ssh(unittest.TestCase):
             self.assertIn(states[name], ("ok", "warning"), doc)
         self.assertTrue(doc["run_works"])
         self.assertEqual(os.listdir(self.r.there), [])
+        self.assertEqual(states["git"], "ok" if shutil.which("git", path="/usr/bin:/bin") else "warning")
+        self.assertNotIn("landlock", states)
+        states = {c["check"]: c["state"] for c in json.loads(doctor(0, "--json", "--remote-sandbox"))["checks"]}
+        for name in "user namespace", "mount namespace", "overlay", "pid namespace", "network namespace", "landlock", "seccomp", "cgroup limits":
+            self.assertIn(states[name], ("ok", "warning"))
+        if os.path.exists("/proc/sys/kernel/seccomp/actions_avail"):
+            self.assertEqual(states["seccomp"], "ok")
+        self.assertEqual(states["remote sandbox"], "warning")
+        # A machine that cannot have a guest is one that runs do without.
+        self.r.sshd.shell('XDG_CACHE_HOME=/proc exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"')
+        self.assertIn("runs do without", doctor(0))
+        self.r.sshd.shell('PATH=%s/none XDG_CACHE_HOME=/proc exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"' % self.r.sshd.top)
+        self.assertRegex(doctor(1), "without a guest +FAILED")
+        self.r.sshd.shell('exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"')
         self.r.words[1] += "/absent"
         self.assertIn("remedy: make it there", doctor(1))
         self.r.sshd.known("[127.0.0.1]:%d %s\n" % (self.r.sshd.port, key(self.r.sshd.top + "/else")))
