@@ -112,6 +112,7 @@
 #define CONFIG_MAX (1 << 20)	  /* bytes of one configuration or environment file */
 #define IGNORE_FILE_MAX (1 << 20) /* bytes of one ignore file */
 #define PATTERNS_MAX 10000	  /* patterns of one selection */
+#define SANDBOX_LISTENERS_MAX 16  /* bridges at once that listen in a kept sandbox themselves: further ones take a gateway */
 #define MAPS_MAX 16		  /* --map of one run: refused */
 
 /* What airlockd takes from its clients */

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/limits.h"
 #include "base/path.h"
 #include "base/str.h"
 #include "engine/gateway.h"
@@ -108,7 +109,10 @@ static int listen_inside(struct apibridge *b, struct sandbox *sb, enum api_trans
 			   ? 1
 			   : err_set(e, ERR_UNAVAILABLE,
 				     "--api-transport direct: this sandbox has no network of its "
-				     "own, or no socket of it is left: leave it out");
+				     "own (--net host), or its %d bridges at once are taken by "
+				     "other commands: wait for one of them to end, or leave "
+				     "--api-transport out and take a gateway",
+				     SANDBOX_LISTENERS_MAX);
 	}
 	r = listen_on(b->listener, "127.0.0.1", 0, &b->port);
 	return r < 0 ? err_sys(e, -r, "listen on the sandbox's loopback") : 0;

@@ -15,12 +15,13 @@
 #include "base/buf.h"
 #include "base/cursor.h"
 #include "base/err.h"
+#include "base/limits.h"
 #include "provider/provider.h"
 
 #define PLAN_LAYERS_MAX 64
 #define PLAN_BINDS_MAX 64
 #define PLAN_FORBIDDEN_MAX 128
-#define PLAN_SOCKETS_MAX 16 /* one message carries them */
+#define PLAN_SOCKETS_MAX SANDBOX_LISTENERS_MAX /* one message carries them */
 
 #define PLAN_MEMORY_MIN (UINT64_C(4) << 20) /* bytes; less cannot even start a shell */
 

@@ -1238,6 +1238,43 @@ class RunsDirect(Runs, unittest.TestCase):
             self.assertEqual((r.returncode, r.stdout.strip()), (0, b"direct_v1"), r.stderr)
 
 
+    def test_C19_more_bridges_than_a_kept_sandbox_has_sockets(self):
+        """Sixteen at once, whoever's; what comes after takes the gateway, and where the direct way was asked for that is an error."""
+        plain = self.words[:self.words.index("--api-transport")]
+        named = [w for i in range(8) for w in ("--upstream", "u%d=%s,policy=paperclip,credential-file=%s/key" % (i, self.api.url, self.host.top))]
+        show = r"""python3 -uc 'import os,sys,urllib.request as u
+for n in ["PAPERCLIP_API_URL PAPERCLIP_API_KEY"]+["AIRLOCK_UPSTREAM_U%d_URL AIRLOCK_UPSTREAM_U%d_TOKEN"%(i,i) for i in range(8)]:
+ a,t=n.split()
+ r=u.Request(os.environ[a]+"/api/agents/me",headers={"authorization":"Bearer "+os.environ[t]})
+ assert u.urlopen(r,timeout=60).status==200
+print(os.environ["PAPERCLIP_API_BRIDGE_MODE"])
+sys.stdin.read()'"""
+        r = self.host.airlock("run", "--keep", *plain, "--", "true")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        run = self.host.rows()[0]["run"]
+
+        def hold(*words):
+            p = subprocess.Popen([self.host.bin + "/airlock", "exec", *words, run, "--", show], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, cwd=self.host.ws, env=self.host.env)
+            line = p.stdout.readline().strip()
+            self.assertTrue(line, line or p.communicate(timeout=DEADLINE))
+            return p, line
+        # Nine, then seven and two of the others: all of them are served.
+        ps = [hold(*plain, *named) for _ in range(2)]
+        self.assertEqual([m for _, m in ps], [b"direct_v1", b"direct_v1"])
+        r = self.host.airlock("exec", *plain, run, "--", self.SCRIPT + "; echo $PAPERCLIP_API_BRIDGE_MODE")
+        self.assertEqual((r.returncode, r.stdout.split()[-1]), (0, b"http2_v1"), r.stderr)
+        r = self.host.airlock("exec", *self.words, run, "--", "true")
+        self.assertEqual(r.returncode, 125)
+        self.assertRegex(r.stderr, b"16 bridges at once.*--api-transport")
+        for p, _ in ps:
+            out, err = p.communicate(timeout=DEADLINE)
+            self.assertEqual(p.returncode, 0, err)
+        # They come back.
+        r = self.host.airlock("exec", *self.words, run, "--", "echo $PAPERCLIP_API_BRIDGE_MODE")
+        self.assertEqual((r.returncode, r.stdout.strip()), (0, b"direct_v1"), r.stderr)
+
+
 class RunsQueue(GatewayRuns, unittest.TestCase):
     TRANSPORT, MODE = "queue", "queue_v2"
 
