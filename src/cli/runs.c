@@ -19,6 +19,7 @@
 #include "cli/runwords.h"
 #include "cli/ui.h"
 #include "engine/changeset.h"
+#include "engine/contact.h"
 #include "engine/keepsake.h"
 #include "engine/leasespec.h"
 #include "engine/state.h"
@@ -49,6 +50,35 @@ static const char *shown_state(struct state *st, const struct run_row *r, char l
 	return run_state_name(r->state);
 }
 
+static json_t *remote_json(struct state *st, const char *lease_id)
+{
+	_cleanup_contact_ struct contact c;
+	char when[32];
+
+	contact_get(st, lease_id, &c);
+	if (!c.target)
+		return json_null();
+	clock_rfc3339(c.tried_ns, when, sizeof(when));
+	return json_pack("{s:s,s:b,s:s?,s:s?}", "target", c.target, "reached", (int)!c.away,
+			 "tried", c.away ? when : NULL, "why", c.away ? c.why : NULL);
+}
+
+/* Below the row of its first command. */
+static void ps_where(struct state *st, const char *lease_id)
+{
+	_cleanup_contact_ struct contact c;
+	char age[32];
+
+	contact_get(st, lease_id, &c);
+	if (!c.target)
+		return;
+	clock_human(clock_real_ns() - c.tried_ns, age, sizeof(age));
+	if (c.away)
+		(void)printf("  on %s: NOT REACHED %s ago: %s\n", c.target, age, c.why);
+	else
+		(void)printf("  on %s\n", c.target);
+}
+
 static int ps_json(struct state *st, const struct run_row *v, size_t n)
 {
 	json_t *a = json_array();
@@ -64,11 +94,12 @@ static int ps_json(struct state *st, const struct run_row *v, size_t n)
 		(void)str_printable(&b, v[i].workspace, strlen(v[i].workspace));
 		(void)json_array_append_new(
 		    a,
-		    json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:o,s:o,s:s}", "run", v[i].id, "state",
+		    json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:o,s:o,s:s,s:o}", "run", v[i].id, "state",
 			      state, "lease_state", lease, "phase", v[i].phase, "started", from,
 			      "workspace", buf_text(&b), "exit_status",
 			      v[i].exit_status < 0 ? json_null() : json_integer(v[i].exit_status),
-			      "argv", argv ? argv : json_array(), "lease", v[i].lease_id));
+			      "argv", argv ? argv : json_array(), "lease", v[i].lease_id, "remote",
+			      remote_json(st, v[i].lease_id)));
 		buf_done(&b);
 	}
 	text = json_dumps(a, JSON_INDENT(1));
@@ -119,6 +150,8 @@ static void ps_table(struct state *st, const struct run_row *v, size_t n)
 			if (strcmp(v[k].lease_id, v[i].lease_id) != 0)
 				continue;
 			ps_line(st, &v[k], under);
+			if (!under)
+				ps_where(st, v[k].lease_id);
 			under = true;
 		}
 	}

@@ -20,6 +20,9 @@ enum net_mode {
 	NET_HOST,     /* the host's network: loud */
 };
 
+/* In the lease's directory while its other machine could not be reached the last time: why. */
+#define SANDBOX_UNREACHED "unreached"
+
 /* Layers that an operator may do without, by name (--without). */
 #define WITHOUT_CGROUP 1u
 #define WITHOUT_LANDLOCK 2u

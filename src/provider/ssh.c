@@ -221,11 +221,29 @@ static int connect_to(const struct sandbox_spec *s, struct sandbox **ret, struct
 	return begin(s, x, ret, e);
 }
 
+/* For who looks at the lease without going there. What that machine itself says of the run is an answer. */
+static int remember(const struct sandbox_spec *s, int r, const struct err *e)
+{
+	_cleanup_free_ char *path = path_join(s->lease_dir, SANDBOX_UNREACHED);
+	_cleanup_fd_ int fd = -1;
+
+	if (!path || r == -ECANCELED)
+		return r;
+	if (r >= 0 || r == -ENOENT || !e) {
+		(void)unlink(path);
+		return r;
+	}
+	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd >= 0)
+		(void)!write(fd, e->text, strlen(e->text));
+	return r;
+}
+
 static int acquire(const struct sandbox_spec *s, struct sandbox **ret, struct err *e)
 {
 	int r = validate(s, e);
 
-	return r < 0 ? r : connect_to(s, ret, e);
+	return r < 0 ? r : remember(s, connect_to(s, ret, e), e);
 }
 
 /*
@@ -237,7 +255,7 @@ static int attach(const struct sandbox_spec *s, struct sandbox **ret, struct err
 	struct sandbox_spec again = *s;
 
 	again.resume = true;
-	return connect_to(&again, ret, e);
+	return remember(s, connect_to(&again, ret, e), e);
 }
 
 static int event_fd(struct sandbox *sb)
@@ -293,7 +311,7 @@ static int destroy_storage(const char *lease_dir, struct err *e)
 	return 0;
 }
 
-static int forget(const struct sandbox_spec *s, bool give_up, struct err *e)
+static int forget_there(const struct sandbox_spec *s, bool give_up, struct err *e)
 {
 	_cleanup_free_ char *path = path_join(s->lease_dir, "there");
 	struct ssh_session *x = NULL;
@@ -317,6 +335,11 @@ static int forget(const struct sandbox_spec *s, bool give_up, struct err *e)
 	if (x)
 		session_end(x);
 	return r;
+}
+
+static int forget(const struct sandbox_spec *s, bool give_up, struct err *e)
+{
+	return remember(s, forget_there(s, give_up, e), e);
 }
 
 int ssh_clean(char *const *remote, const char *lease_dir, struct rm_cleaned *ret, char **ret_label,

@@ -1,0 +1,53 @@
+#include "engine/contact.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "engine/leasespec.h"
+#include "provider/provider.h"
+#include "store/lease.h"
+
+static void read_failure(const char *path, struct contact *c)
+{
+	_cleanup_fd_ int fd = path ? open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC) : -1;
+	_cleanup_buf_ struct buf b = BUF_INIT(4096);
+	char text[300];
+	struct stat st;
+	ssize_t n;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return;
+	n = read(fd, text, sizeof(text));
+	(void)str_printable(&b, text, n > 0 ? (size_t)n : 0);
+	(void)snprintf(c->why, sizeof(c->why), "%s", buf_text(&b));
+	c->tried_ns = (int64_t)st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec;
+	c->away = true;
+}
+
+void contact_get(struct state *st, const char *lease_id, struct contact *ret)
+{
+	_cleanup_free_ char *path = state_path(st, "leases", lease_id, SANDBOX_UNREACHED);
+	_cleanup_leasespec_ struct lease_spec s = {0};
+	struct lease_row l = {0};
+
+	*ret = (struct contact){0};
+	if (lease_get(st->store, lease_id, &l, NULL) == 0 && leasespec_get(l.spec, &s, NULL) == 0 &&
+	    s.remote && s.remote[0])
+		ret->target = strdup(s.remote[0]);
+	if (ret->target)
+		read_failure(path, ret);
+	lease_row_done(&l);
+}
+
+void contact_done(struct contact *c)
+{
+	free(c->target);
+	c->target = NULL;
+}
