@@ -19,6 +19,24 @@ static int put(const struct changes_view *v)
 }
 
 /* Lines for a person about one path; at most a few, so a fixed size does. */
+/* Permissions that the two modes of a patch do not tell: who else may read or write it. */
+static bool hides_mode(const struct shown *s)
+{
+	return s->a.kind == MK_FILE && s->b.kind == MK_FILE && s->a.perm != s->b.perm &&
+	       (patch_mode(false, s->a.perm) == patch_mode(false, s->b.perm) ||
+		(s->a.perm ^ s->b.perm) & ~(uint32_t)0111);
+}
+
+static json_t *perm_json(const struct shown_side *s)
+{
+	char t[16];
+
+	if (s->kind != MK_FILE && s->kind != MK_DIR)
+		return json_null();
+	(void)snprintf(t, sizeof(t), "%04o", s->perm & 0777);
+	return json_string(t);
+}
+
 static void marks_of(const struct changes_view *v, const struct shown *s, struct buf *b)
 {
 	const char *why = s->rule[0] && v->rule ? v->rule(s->rule) : s->rule;
@@ -41,6 +59,8 @@ static void marks_of(const struct changes_view *v, const struct shown *s, struct
 		(void)buf_putf(b, "not written: %s\n", why);
 	if (s->flags & CHANGE_HOST_EXEC)
 		(void)buf_puts(b, "the host runs this file by itself: look at it first\n");
+	if (hides_mode(s))
+		(void)buf_putf(b, "mode %04o -> %04o\n", s->a.perm & 0777, s->b.perm & 0777);
 	if (s->flags & CHANGE_DONE)
 		(void)buf_puts(b, "it is so here already\n");
 }
@@ -198,6 +218,8 @@ int changes_json(const struct changes_view *v, size_t i, json_t *array, struct e
 				  s->letter ? json_stringn(&s->letter, 1) : json_null());
 	(void)json_object_set_new(j, "old_mode", mode_json(&s->a));
 	(void)json_object_set_new(j, "new_mode", mode_json(&s->b));
+	(void)json_object_set_new(j, "old_perm", perm_json(&s->a));
+	(void)json_object_set_new(j, "new_perm", perm_json(&s->b));
 	(void)json_object_set_new(j, "old_size", json_integer((json_int_t)s->a.size));
 	(void)json_object_set_new(j, "new_size", json_integer((json_int_t)s->b.size));
 	if (s->from)

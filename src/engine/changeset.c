@@ -346,6 +346,8 @@ int changeset_discard(struct state *st, const struct changeset *asked, struct er
 	r = changeset_find(st, asked->run.id, &now, e);
 	if (r < 0)
 		return r;
+	if (now.run.state == RUN_RUNNING)
+		return err_set(e, ERR_CONFLICT, "run %s is going on", now.run.id);
 	if (!changeset_waits(&now))
 		return 0;
 	/* A part was applied, or a recovery brought more: nobody was asked about that. */

@@ -21,6 +21,7 @@ void review_free(struct review *r)
 	chlist_free(r->all);
 	manifest_free(r->m);
 	free(r->above);
+	free(r->clear);
 	cleanup_fd(&r->run_fd);
 	cleanup_fd(&r->root_fd);
 	cleanup_fd(&r->manifest_fd);
@@ -565,6 +566,13 @@ static int said_above(struct review *r, const struct part *p, const struct chang
 	return k;
 }
 
+/* A directory that was one before is there without the change of its mode, which nobody asked for. */
+static bool is_needed(struct review *r, struct part *p, const struct change *c)
+{
+	return c->kind == MK_DIR && p->dirs.n && *slot(&p->dirs, hash_path(c->path, c->path_len)) &&
+	       !(r->m && manifest_find(r->m, c->path, c->path_len, &r->b) > 0 && r->b.kind == 'd');
+}
+
 static int put_part(struct review *r, struct part *p, struct pending_writer *w)
 {
 	int k = 0;
@@ -582,8 +590,7 @@ static int put_part(struct review *r, struct part *p, struct pending_writer *w)
 			break;
 		taken = p->match(p->arg, r->c.path);
 		p->taken += taken;
-		if (!taken && !(r->c.kind == MK_DIR && p->dirs.n &&
-				*slot(&p->dirs, hash_path(r->c.path, r->c.path_len))))
+		if (!taken && !is_needed(r, p, &r->c))
 			continue;
 		if (r->c.kind == MK_ABSENT && r->c.flags & CH_OPAQUE)
 			r->c.flags |= CH_ALONE;

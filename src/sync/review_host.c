@@ -212,15 +212,40 @@ static int dir_as_sent(struct review *r, const char *path)
 
 static int look_here(struct review *r, struct review_entry *en, int blocked);
 
+/* How much of the path is known to have no such entry: up to a '/' or 0. */
+static size_t clear_above(const char *clear, const char *path)
+{
+	size_t known = 0;
+
+	for (size_t i = 0; clear; i++) {
+		if (path[i] == '/' && (!clear[i] || clear[i] == '/'))
+			known = i;
+		if (!clear[i] || clear[i] != path[i])
+			return known;
+	}
+	return 0;
+}
+
+/* Paths come in order, so the next one is below the same directories, or nearly. */
+static int keep_clear(struct review *r, const char *path)
+{
+	const char *end = strrchr(path, '/');
+
+	free(r->clear);
+	r->clear = strndup(path, end ? (size_t)(end - path) : 0);
+	return r->clear ? 0 : -ENOMEM;
+}
+
 /*
  * The entry above `path` that puts something else in the place of a directory, or a directory in the place of
  * something else; looked at. 1 r->above, 0 there is none, errno. What is below it has the same answer, so the last
- * one is kept: a directory of a million files is not looked through a million times.
+ * one is kept: a directory of a million files is not looked through a million times. Nor is what is above it, when nothing is.
  */
 static int above(struct review *r, const struct review_entry *en)
 {
 	_cleanup_free_ struct review_entry *a = NULL;
 	const char *path = en->s.path;
+	size_t known;
 	int k = 0;
 
 	if (!r->turned)
@@ -231,7 +256,8 @@ static int above(struct review *r, const struct review_entry *en)
 	a = malloc(sizeof(*a));
 	if (!a)
 		return -ENOMEM;
-	for (size_t n = 1; k == 0 && path[n]; n++) {
+	known = clear_above(r->clear, path);
+	for (size_t n = known + 1; k == 0 && path[known] && path[n]; n++) {
 		char up[PATH_MEMBER_MAX + 1];
 
 		if (path[n] != '/')
@@ -245,7 +271,9 @@ static int above(struct review *r, const struct review_entry *en)
 			    (a->s.kind == MK_DIR) != (a->old_kind == MK_DIR) &&
 			    a->old_kind != MK_ABSENT;
 	}
-	if (k <= 0)
+	if (k == 0)
+		return keep_clear(r, path);
+	if (k < 0)
 		return k;
 	k = look_here(r, a, 0);
 	if (k < 0)

@@ -17,6 +17,8 @@ struct review {
 	bool turned; /* a directory became something else, or the reverse */
 	struct review_entry
 	    *above; /* owned: what takes a directory's place and was looked at last; NULL: none */
+	char
+	    *clear; /* owned: a directory that has no such entry above it, nor is one; NULL: none */
 	struct manifest_entry b; /* scratch */
 	struct change c, other;	 /* scratch */
 };

@@ -167,6 +167,22 @@ void stage_close(struct unpack *u, bool keep)
 	cleanup_fd(&s->journal);
 }
 
+int stage_copy_counts(struct unpack *u, uint64_t size, struct err *e)
+{
+	char limit[24];
+
+	if (size > u->s.total_max - u->taken) {
+		str_human_size(u->s.total_max, limit, sizeof(limit));
+		return err_set(
+		    e, ERR_LIMIT,
+		    "with the copies that hard links become the results are over %s, the limit of all "
+		    "results together; delete or shrink some in the sandbox",
+		    limit);
+	}
+	u->taken += size;
+	return stage_space(u, size, e);
+}
+
 int stage_space(const struct unpack *u, uint64_t need, struct err *e)
 {
 	char miss[24], want[24], reserve[24];

@@ -27,6 +27,9 @@ static int stage_base(struct unpack *u, const char *path, size_t n, uint64_t *re
 	from = u->m && manifest_find(u->m, path, n, b) > 0 ? base_open(u, b) : -1;
 	if (from < 0)
 		return 0;
+	r = stage_copy_counts(u, b->size, e);
+	if (r < 0)
+		return r;
 	out = stage_create(u, path, 0600, ret_id, e);
 	if (out < 0)
 		return out;
@@ -34,14 +37,31 @@ static int stage_base(struct unpack *u, const char *path, size_t n, uint64_t *re
 	return r < 0 ? err_sys(e, -r, "stage a copy of %s", path) : 1;
 }
 
+/* The copy of a base that was made last: further links to it cost no room. */
+struct copied {
+	char path[LINK_TARGET_MAX + 1];
+	uint64_t id;
+};
+
+static int link_content(struct unpack *u, uint64_t of, uint64_t *ret_id)
+{
+	char from[20], to[20];
+
+	*ret_id = u->st.next_id++;
+	stage_name(of, from);
+	stage_name(*ret_id, to);
+	return linkat(u->st.content, from, u->st.content, to, 0) < 0 ? -errno : 0;
+}
+
 /*
  * Each entry must stand for itself, for a part of them may be applied alone: a hard link gets the bytes
  * (by a link here: nothing in c/ is written again) of the member that it names. One without stays what it is
  * and is refused when it is planned.
  */
-static int own_content(struct unpack *u, struct change *c, struct change *other, struct err *e)
+static int own_content(struct unpack *u, struct change *c, struct change *other,
+		       struct copied *last, struct err *e)
 {
-	char target[LINK_TARGET_MAX + 1], from[20], to[20];
+	char target[LINK_TARGET_MAX + 1], from[20];
 	uint64_t id = 0;
 	ssize_t n;
 	int r;
@@ -59,14 +79,25 @@ static int own_content(struct unpack *u, struct change *c, struct change *other,
 	if (r == 0 || other->kind != MK_FILE || other->flags & CH_HARDLINK)
 		return 0;
 	if (other->id) {
-		id = u->st.next_id++;
-		stage_name(other->id, from);
-		stage_name(id, to);
-		if (linkat(u->st.content, from, u->st.content, to, 0) < 0)
-			return err_sys(e, errno, "keep the content of hard link %s", c->path);
-	} else if ((r = stage_base(u, target, (size_t)n, &id, e)) <= 0) {
-		return r;
+		r = link_content(u, other->id, &id);
+	} else if (last->id && strcmp(last->path, target) == 0) {
+		r = link_content(u, last->id, &id);
+	} else {
+		r = stage_base(u, target, (size_t)n, &id, e);
+		if (r <= 0)
+			return r;
+		memcpy(last->path, target, (size_t)n + 1);
+		last->id = id;
 	}
+	/* A file has only so many names; then another copy begins. */
+	if (r == -EMLINK && !other->id)
+		r = stage_base(u, target, (size_t)n, &last->id, e) > 0
+			? link_content(u, last->id, &id)
+			: -EMLINK;
+	if (r < 0)
+		return e && e->code != ERR_NONE
+			   ? r
+			   : err_sys(e, -r, "keep the content of hard link %s", c->path);
 	c->id = id;
 	c->flags &= (uint8_t)~CH_HARDLINK;
 	c->size = other->size;
@@ -80,10 +111,11 @@ int pending_save(struct unpack *u, struct err *e)
 	_cleanup_fd_ int fd =
 	    openat(u->st.dir, "list", O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	_cleanup_free_ struct change *c = malloc(2 * sizeof(*c));
+	_cleanup_free_ struct copied *last = calloc(1, sizeof(*last));
 	struct pending_writer w;
 	int r = 0;
 
-	if (!c)
+	if (!c || !last)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	if (fd < 0)
 		return err_sys(e, errno, "keep the change set in pending/");
@@ -96,7 +128,7 @@ int pending_save(struct unpack *u, struct err *e)
 			c->flags &= (uint8_t)~CH_OPAQUE;
 		if (u->partial && c->kind == MK_ABSENT)
 			continue;
-		r = own_content(u, c, c + 1, e);
+		r = own_content(u, c, c + 1, last, e);
 		if (r < 0) {
 			buf_done(&w.out);
 			return r;

@@ -31,6 +31,9 @@ struct plan {
 	char tree[PATH_MEMBER_MAX + 1]; /* top of the new tree whose inside was in work last */
 	bool whole;			/* it goes as a whole */
 	bool emptied;			/* directories of trees are to be dropped */
+	char copied[PATH_MEMBER_MAX +
+		    1]; /* in a preview: of which base a copy was made last, for hard links to it */
+	uint64_t copied_id;
 	char **cleared; /* owned: files and links that this publish turns into directories */
 };
 

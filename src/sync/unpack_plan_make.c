@@ -59,22 +59,17 @@ static int open_in_tree(struct plan *p, const struct change *c)
 	return beneath_open(&content, at, O_RDONLY, 0);
 }
 
-/* A few hundred bytes of the stream ask for another copy of a file: it counts like the file. */
+/* Not only this member is at fault: nothing of the stream comes in. */
 static int count_copy(struct plan *p, uint64_t size, struct err *e)
 {
-	char limit[24], text[256];
+	struct err why = ERR_INIT;
+	int r = stage_copy_counts(p->u, size, &why);
 
-	if (size <= p->u->s.total_max - p->u->taken) {
-		p->u->taken += size;
-		return 0;
-	}
-	str_human_size(p->u->s.total_max, limit, sizeof(limit));
-	(void)snprintf(
-	    text, sizeof(text),
-	    "with the copies that hard links become the results are over %s, the limit of all "
-	    "results together; delete or shrink some in the sandbox",
-	    limit);
-	return plan_reject(p, "limit", text, e);
+	if (r < 0 && why.code == ERR_LIMIT)
+		return plan_reject(p, "limit", why.text, e);
+	if (r < 0)
+		*e = why;
+	return r;
 }
 
 int plan_hardlink(struct plan *p, struct err *e)
@@ -100,6 +95,8 @@ int plan_hardlink(struct plan *p, struct err *e)
 		return r;
 	p->c.flags &= (uint8_t)~CH_HARDLINK;
 	p->c.size = p->other.size;
+	if (p->preview && !p->other.id && strcmp(p->copied, target) == 0)
+		p->other.id = p->copied_id;
 	if (p->preview && p->other.id) {
 		p->c.id = p->other.id; /* only looked at */
 		memcpy(p->c.hash, p->other.hash, MANIFEST_HASH);
@@ -119,7 +116,12 @@ int plan_hardlink(struct plan *p, struct err *e)
 	if (r < 0)
 		return err_sys(e, -r, "read the staged content of %s", p->other.path);
 	memcpy(p->c.hash, p->other.hash, MANIFEST_HASH);
-	return plan_copy(p, from, &p->c.id, e);
+	r = plan_copy(p, from, &p->c.id, e);
+	if (r == 0 && p->preview && !p->other.id) {
+		(void)snprintf(p->copied, sizeof(p->copied), "%s", target);
+		p->copied_id = p->c.id;
+	}
+	return r;
 }
 
 static int slurp(int fd, struct buf *b)

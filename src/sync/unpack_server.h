@@ -106,6 +106,8 @@ void stage_name(uint64_t id, char out[20]);
 void stage_aside(uint64_t id, char out[STAGE_ASIDE]);
 /* Missing bytes are named when `need` bytes would eat into DISK_RESERVE_BYTES. */
 int stage_space(const struct unpack *u, uint64_t need, struct err *e);
+/* A few hundred bytes of the stream ask for another copy of a file: it counts like the file, and needs its room. */
+int stage_copy_counts(struct unpack *u, uint64_t size, struct err *e);
 /* New content of path under number *ret_id: descriptor or negative errno. */
 int stage_create(struct unpack *u, const char *path, uint32_t mode, uint64_t *ret_id,
 		 struct err *e);

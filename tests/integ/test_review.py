@@ -5,7 +5,7 @@ usage: test_review.py AIRLOCK root|user [unittest arguments]
 
 Names carry requirement and case ids. "user", started by root, is an ordinary user without a name.
 """
-import fcntl, glob, json, os, pty, re, select, shutil, signal, sqlite3, stat, subprocess, sys, tempfile, time, unittest
+import fcntl, glob, json, os, pty, re, resource, select, shutil, signal, sqlite3, stat, subprocess, sys, tempfile, time, unittest
 
 AIRLOCK, WHO = os.path.abspath(sys.argv[1]), sys.argv[2]
 DEADLINE = 120
@@ -575,6 +575,37 @@ class Applied(Case):
         os.close(fd)
         self.assertEqual((p.wait(DEADLINE), p.stderr.close()), (0, None))
         self.assertEqual(self.come(), {"file": "M"})
+
+    def test_S1_04_who_may_read_and_write_is_shown(self):
+        """git's two modes tell of the owner's x only: a file that is opened to everybody must not look like no change."""
+        self.review("chmod 666 file; chmod 600 other; chmod 755 d/deep; chmod 700 d/e")
+        patch = self.diff().decode()
+        self.assertIn("# airlock: mode 0644 -> 0666\ndiff --git a/file b/file\n", patch)
+        self.assertIn("# airlock: mode 0644 -> 0600\ndiff --git a/other b/other\n", patch)
+        self.assertIn("diff --git a/d/deep b/d/deep\nold mode 100644\nnew mode 100755\n", patch)
+        self.assertEqual(patch.count("# airlock: mode"), 2)
+        by = {c["path"]: (c["old_perm"], c["new_perm"]) for c in json.loads(self.diff("--json"))}
+        self.assertEqual(by, {"file": ("0644", "0666"), "other": ("0644", "0600"), "d/deep": ("0644", "0755"),
+                              "d/e": ("0755", "0700")})
+
+    def test_S1_04_a_part_changes_no_directory_that_nobody_named(self):
+        self.review("chmod 700 d; echo new >d/new; echo 1 >>d/deep; mkdir -m 700 n; echo x >n/x")
+        self.apply("d/new", "n/x")
+        self.assertEqual([stat.S_IMODE(os.stat(self.ws + "/" + p).st_mode) for p in ("d", "n")], [0o755, 0o700])
+        self.assertEqual({c["path"]: c["change"] for c in json.loads(self.diff("--json"))}, {"d": "M", "d/deep": "M", "n": "A"})
+
+    def test_S1_09_a_deep_set_is_shown_without_a_walk_to_the_root_for_each_path(self):
+        """One path turned from a directory into a file, and thousands that lie deep: each was looked for at every level."""
+        took = {}
+        for turn in "true", "rm -r d; echo file >d":
+            self.review("%s; p=z; for i in $(seq 100); do p=$p/d; done; mkdir -p $p; cd $p; "
+                        "for i in $(seq 1500); do : >$i; done" % turn)
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            self.assertGreater(len(self.diff("--name-only").splitlines()), 1499)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            took[turn] = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            self.airlock("discard", "--yes", self.run_id)
+        self.assertLess(took["rm -r d; echo file >d"], 4 * took["true"] + 0.5)
 
     def test_S1_04_only_what_was_asked_about_is_dropped(self):
         self.review("echo 1 >>file; echo 2 >>other")

@@ -39,6 +39,30 @@ class Many(Box):
         self.assertLess(took["hooks"], 5 * took["hoks"] + 0.5)
 
 
+class Copies(Box):
+    """--review: each entry has bytes of its own, which for hard links to what did not change are those of the base."""
+
+    def test_S1_09_links_to_an_unchanged_file_are_one_copy(self):
+        self.write("big", b"b" * 1000000)
+        self.sync_in()
+        s = Stream().file("big", b"b" * 1000000)
+        for i in range(50):
+            s.hard("h%02d" % i, "big")
+        res = self.unpack(s, "--review")
+        self.assertEqual(res["ret"], 0, res["text"])
+        content = os.path.join(self.run_dir, "pending/c")
+        files = {os.lstat(os.path.join(content, n)).st_ino: os.lstat(os.path.join(content, n)).st_size for n in os.listdir(content)}
+        self.assertLessEqual(sum(files.values()), 2100000)
+        res = self.unpack(b"", "--apply", cmd=self.again())
+        self.assertEqual((res["ret"], {self.read("h%02d" % i) for i in range(50)}), (0, {"b" * 1000000}), res["text"])
+
+    def again(self):
+        first = self.run_dir
+        cmd = self.command("--apply")
+        os.rename(os.path.join(first, "pending"), os.path.join(self.run_dir, "pending"))
+        return cmd
+
+
 class Limits(Box):
     def as_user(self, stream, *args):
         """The same run by an ordinary user, for whom permissions mean something."""
