@@ -2,7 +2,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,8 +23,12 @@
 #define MOVED_BACK 72
 #define NO_GIT 73
 
-/* What no way of HEAD brings back. Without a wildcard git would look below refs/stash. */
-#define OTHERS "--branches --tags --glob='refs/stas[h]' --not HEAD ${1:+\"$1\"}"
+/*
+ * What no way of HEAD brings back: without what was sent, which comes on stdin. Something of that may be gone
+ * inside. Without a wildcard git would look below refs/stash.
+ */
+#define OTHERS \
+	"--ignore-missing --stdin --branches --tags --glob='refs/stas[h]' --not HEAD ${1:+\"$1\"}"
 #define HAS_OTHERS "airlock: more than HEAD"
 
 /* GIT_DIR is given, so git asks for no owner's trust (FR-B052) and climbs nowhere. */
@@ -34,7 +40,7 @@ static const char script[] =
     "	[ -z \"$1\" ] && git symbolic-ref -q HEAD >/dev/null 2>&1 && exit 0\n"
     "	exit 71\n"
     "}\n"
-    "if [ -n \"$2\" ] && [ -n \"$(git rev-list -n1 " OTHERS " 2>/dev/null)\" ]; then\n"
+    "if [ -n \"$(git rev-list -n1 " OTHERS " 2>/dev/null)\" ]; then\n"
     "	echo '" HAS_OTHERS "' >&2\n"
     "fi\n"
     "[ \"$now\" != \"$1\" ] || exit 0\n"
@@ -139,6 +145,52 @@ static char *beside(const struct history_opts *o, const char *leaf)
 	return asprintf(&p, "%s/%s.new", o->run_dir, leaf) < 0 ? NULL : p;
 }
 
+/* "^<id>" of each ref that the seed holds (gitseed.h), for git's stdin. */
+static int put_ids(int dir, int to)
+{
+	_cleanup_fd_ int fd =
+	    openat(dir, ".git/packed-refs", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	_cleanup_free_ char *line = NULL;
+	FILE *in = fd < 0 ? NULL : fdopen(fd, "r"), *out;
+	size_t cap = 0;
+	int r;
+
+	if (!in)
+		return -ENOENT;
+	fd = -1;
+	out = fdopen(fcntl(to, F_DUPFD_CLOEXEC, 0), "w");
+	while (out && getline(&line, &cap, in) > 0) {
+		size_t n = strspn(line, "0123456789abcdef");
+
+		if ((n == 40 || n == 64) && line[n] == ' ')
+			(void)fprintf(out, "^%.*s\n", (int)n, line);
+	}
+	r = !out || ferror(in) || ferror(out) ? -EIO : 0;
+	(void)fclose(in);
+	if (out && fclose(out) != 0)
+		r = -EIO;
+	return r == 0 && lseek(to, 0, SEEK_SET) < 0 ? -errno : r;
+}
+
+/*
+ * With the full history the host's other branches, tags and remotes are inside too. The refs that were sent lie in the layer
+ * of the repository, which the lease holds. -1: none, or they cannot be told: then more comes back than is new.
+ */
+static int sent_ids(const struct lease_spec *spec)
+{
+	int fd = spec->git == GIT_FULL ? memfd_create("airlock-sent", MFD_CLOEXEC) : -1;
+
+	for (size_t i = 0; fd >= 0 && spec->layers && spec->layers[i]; i++) {
+		_cleanup_fd_ int dir =
+		    open(spec->layers[i], O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+		if (dir >= 0 && put_ids(dir, fd) == 0)
+			return fd;
+	}
+	cleanup_fd(&fd);
+	return -1;
+}
+
 struct fetch {
 	const char *script,
 	    *leaf; /* what is run, where its output comes to lie in the run's directory */
@@ -152,18 +204,19 @@ struct fetch {
  */
 static int run(struct sandbox *sb, const struct history_opts *o, struct fetch *f, struct err *e)
 {
-	char *argv[] = {(char *)(uintptr_t) "sh", (char *)(uintptr_t) "-c",
-			(char *)(uintptr_t)f->script, (char *)(uintptr_t) "airlock-history",
+	char *argv[] = {(char *)(uintptr_t) "sh",
+			(char *)(uintptr_t) "-c",
+			(char *)(uintptr_t)f->script,
+			(char *)(uintptr_t) "airlock-history",
 			o->spec->head ? o->spec->head : (char *)(uintptr_t) "",
-			/* With the full history the host's own other branches are inside too. */
-			(char *)(uintptr_t)(o->spec->git == GIT_SHALLOW ? "others" : ""), NULL};
+			NULL};
 	_cleanup_free_ char *file = beside(o, f->leaf);
 	_cleanup_strv_ char **env = NULL;
-	_cleanup_fd_ int fd = -1;
+	_cleanup_fd_ int fd = -1, sent = sent_ids(o->spec);
 	struct command_opts co = {
 	    .argv = argv,
 	    .cwd = "/",
-	    .io = {.in = -1, .err = -1, .capture_err = &f->said, .out_max = BUNDLE_BYTES_MAX},
+	    .io = {.in = sent, .err = -1, .capture_err = &f->said, .out_max = BUNDLE_BYTES_MAX},
 	    .timeout_ns = GIT_TIMEOUT_MS * NS_PER_MS,
 	    .cancel = interrupt_second()};
 	struct stat st;

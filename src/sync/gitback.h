@@ -16,8 +16,7 @@
  * between, the same call with the same bundle finishes: an index that is ahead of its branch shows the
  * sandbox's work as staged, and the second time its entries are there already.
  *
- * Not done: placing other branches, tags and stashes made inside (the engine keeps them as bytes when
- * the sandbox had a shallow history); notes; objects of submodules and LFS.
+ * Not done: placing other branches, tags and stashes made inside (the engine keeps them as bytes); notes; objects of submodules and LFS.
  */
 #ifndef AIRLOCK_SYNC_GITBACK_H
 #define AIRLOCK_SYNC_GITBACK_H

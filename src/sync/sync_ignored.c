@@ -129,21 +129,34 @@ static int go_to(struct query *q, const struct asked *a)
 	return 0;
 }
 
-/* Another asked path lies below it, so it is a directory. */
+/* Is b, which comes after a, at or behind the place of "a/"? */
+static bool is_behind(const struct asked *a, const struct asked *b)
+{
+	int r = memcmp(a->path, b->path, a->n < b->n ? a->n : b->n);
+
+	return r < 0 || (r == 0 && b->n > a->n && b->path[a->n] >= '/');
+}
+
+/*
+ * Another asked path lies below it, so it is a directory. Between "a" and "a/x" there may be any number of names
+ * such as "a-b", and of those as many that begin with each other: bisected.
+ */
 static bool is_parent(const struct query *q, size_t i)
 {
-	const struct asked *a = &q->v[i];
+	const struct asked *a = &q->v[i], *b;
+	size_t lo = i + 1, hi = q->n;
 
-	/* Between "a" and "a/x" only names such as "a-b" come: their bytes after "a" are < '/'. */
-	for (size_t k = i + 1; k < q->n; k++) {
-		const struct asked *b = &q->v[k];
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
 
-		if (b->n <= a->n || memcmp(a->path, b->path, a->n) != 0 || b->path[a->n] > '/')
-			return false;
-		if (b->path[a->n] == '/')
-			return true;
+		if (is_behind(a, &q->v[mid]))
+			hi = mid;
+		else
+			lo = mid + 1;
 	}
-	return false;
+	b = &q->v[lo];
+	return lo < q->n && b->n > a->n && memcmp(a->path, b->path, a->n) == 0 &&
+	       b->path[a->n] == '/';
 }
 
 static int answer(struct query *q, size_t i, bool *ret)

@@ -326,6 +326,26 @@ class Others(Case):
         self.history("none")
         self.kept()
 
+    def test_others_of_a_full_history_are_what_is_new(self):
+        """The host's own branches, tags and remotes are inside too: they do not come back as if they were made there."""
+        self.git("checkout", "-q", "-b", "mine")
+        self.commit_on_host("mine\n", "mine")
+        self.git("update-ref", "refs/remotes/origin/far", self.git("commit-tree", "-p", "main", "-m", "far", "main^{tree}"))
+        self.git("tag", "-a", "-m", "t", "v1", "mine")
+        self.git("checkout", "-q", "main")
+        self.sandbox("git branch far origin/far; git checkout -q mine; git checkout -q main; echo 1 >>file; git commit -qam inside",
+                     opts=["--git", "full"])
+        self.assertEqual(self.history("fast_forwarded", commits=1)["others"], "none")
+        self.sandbox(sh("git checkout -q mine", "echo 2 >>mine", "git commit -qam more", "git checkout -q main",
+                        "echo 2 >>other", "git stash -q"), opts=["--git", "full"])
+        self.history("none")
+        f = self.kept()
+        heads = self.git("bundle", "list-heads", f)
+        self.assertEqual({line.split(" ")[1] for line in heads.split("\n")}, {"refs/heads/mine", "refs/stash"})
+        self.assertIn("requires", self.git("bundle", "verify", f))
+        self.git("-c", "fetch.fsckObjects=true", "fetch", "-q", f, "refs/heads/mine:refs/heads/got")
+        self.assertEqual(self.git("show", "got:mine"), "mine\n2")
+
     def test_F17_others_that_cannot_be_packed_are_told_with_gits_words(self):
         self.sandbox(sh("git checkout -q -b topic", "echo lost >>file", "git commit -qam topic", "b=$(git rev-parse HEAD:file)",
                         "git checkout -q main", "cd .git/objects/${b%${b#??}}", "rm -f ${b#??}"))

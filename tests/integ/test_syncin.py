@@ -542,6 +542,27 @@ def git_selection_H2_D5_D7(b):
 
 
 @test
+def names_that_begin_with_each_other_cost_what_names_cost(b):
+    """Whether another path lies below it was asked of all names between: with a byte below '/' each begins the next one."""
+    rule = "--exclude", "file/"
+    assert b.ignored(["file", "file-a", "file.b", "file!", "file/x", "fil"], *rule) == [True, False, False, False, True, False]
+    assert b.ignored(["file", "file-a", "file0", "files/x"], *rule) == [False] * 4
+
+    def cpu(c):
+        top, paths = [], []
+        for depth in range(6):
+            paths += ["/".join(top + [c * k]) for k in range(1, 250)]
+            top.append(c * 250)
+        paths += ["/".join(top[:5] + [c * 250 + "%05d" % i]) for i in range(20000)]
+        before = os.times()
+        assert not any(b.ignored(paths))
+        after = os.times()
+        return after.children_user - before.children_user
+    plain, odd = cpu("0"), cpu("-")
+    assert odd < 3 * plain + 0.3, (plain, odd)
+
+
+@test
 def git_own_answer_is_the_oracle_B087(b):
     """Random patterns and trees: what travels is what git lists."""
     rnd = random.Random(7)
