@@ -4,7 +4,6 @@
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -12,14 +11,10 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "cli/cli.h"
-#include "cli/pager.h"
+#include "cli/diff_internal.h"
 #include "cli/pathspec.h"
 #include "cli/summary.h"
 #include "engine/changes_show.h"
-
-#define WIDTH 80      /* of --stat where there is no terminal, as git */
-#define NAME_WIDTH 50 /* of it, for names */
-#define BAR_LEAST 10
 
 enum id {
 	O_STAT = 1,
@@ -45,17 +40,6 @@ const struct opt opts_diff[] = {
     {"no-pager", 0, NULL, "straight to the terminal", O_NO_PAGER},
     {"exit-code", 0, NULL, "exit status 1 if there is a difference", O_EXIT},
     {NULL, 0, NULL, NULL, 0},
-};
-
-struct diff {
-	enum { PATCH, STAT, NAMES, STATUS, JSON } form;
-	int color; /* -1 auto */
-	bool no_pager, paged, exit_code, help;
-	uint64_t context;
-	struct pager pager;
-	struct changes c;      /* of the part that is shown */
-	struct buf a, b, line; /* one file's sides; a line that is being made */
-	bool eyes, any;	       /* any: something was shown */
 };
 
 static int set(void *arg, const struct opt *o, const char *v, struct err *e)
@@ -104,7 +88,7 @@ static int emit(void *arg, const char *p, size_t n)
 	return pager_write(&((struct diff *)arg)->pager, p, n);
 }
 
-static int put(struct diff *d)
+int diff_put(struct diff *d)
 {
 	int r = d->line.err ? d->line.err : emit(d, buf_text(&d->line), d->line.len);
 
@@ -132,158 +116,7 @@ static int name_one(struct diff *d, size_t i)
 	if (d->form == STATUS && s->flags & CHANGE_HOST_EXEC)
 		(void)buf_puts(&d->line, "\thost-executable");
 	(void)buf_putc(&d->line, '\n');
-	return put(d);
-}
-
-/* --- --stat ------------------------------------------------------------------------------- */
-
-struct stat_row {
-	char *name; /* owned, quoted */
-	struct patch_count n;
-	uint64_t old_size, new_size;
-	const struct shown *s;
-};
-
-static unsigned terminal_width(void)
-{
-	struct winsize w;
-
-	return ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col >= 40 ? w.ws_col : WIDTH;
-}
-
-static unsigned digits(uint64_t n)
-{
-	unsigned k = 1;
-
-	while (n >= 10)
-		n /= 10, k++;
-	return k;
-}
-
-static void bar(struct diff *d, char c, uint64_t n)
-{
-	if (n && d->color)
-		(void)buf_puts(&d->line, c == '+' ? "\033[32m" : "\033[31m");
-	for (uint64_t i = 0; i < n; i++)
-		(void)buf_putc(&d->line, c);
-	if (n && d->color)
-		(void)buf_puts(&d->line, "\033[m");
-}
-
-/* At least one sign for a side that changed, as git draws it. */
-static uint64_t scaled(uint64_t n, uint64_t width, uint64_t most)
-{
-	return !n || most <= width ? n : 1 + n * (width - 1) / most;
-}
-
-static void stat_row_out(struct diff *d, const struct stat_row *r, size_t name_w, unsigned num_w,
-			 uint64_t graph_w, uint64_t most)
-{
-	size_t n = strlen(r->name), skip = n > name_w ? n - name_w + 3 : 0;
-
-	(void)buf_putf(&d->line, " %s%-*s | ", skip ? "..." : "", (int)(name_w - (skip ? 3 : 0)),
-		       r->name + skip);
-	if (r->s->flags & CHANGE_REFUSED) {
-		(void)buf_puts(&d->line, "refused");
-	} else if (r->n.binary) {
-		(void)buf_putf(&d->line, "%*s %llu -> %llu bytes", (int)num_w, "Bin",
-			       (unsigned long long)r->old_size, (unsigned long long)r->new_size);
-	} else {
-		uint64_t add = r->n.added, del = r->n.deleted;
-
-		(void)buf_putf(&d->line, "%*llu%s", (int)num_w,
-			       (unsigned long long)add + (unsigned long long)del,
-			       add + del ? " " : "");
-		bar(d, '+', scaled(add, graph_w, most));
-		bar(d, '-', scaled(del, graph_w, most));
-	}
-	if (r->s->flags & (CHANGE_CONFLICT | CHANGE_FAILED))
-		(void)buf_puts(&d->line, " (conflict)");
-	if (r->s->flags & CHANGE_HOST_EXEC)
-		(void)buf_puts(&d->line, " (the host runs it)");
-	(void)buf_putc(&d->line, '\n');
-}
-
-static int stat_total(struct diff *d, uint64_t files, uint64_t added, uint64_t deleted)
-{
-	if (!files)
-		return 0;
-	(void)buf_putf(&d->line, " %llu file%s changed", (unsigned long long)files,
-		       files == 1 ? "" : "s");
-	if (added || !deleted)
-		(void)buf_putf(&d->line, ", %llu insertion%s(+)", (unsigned long long)added,
-			       added == 1 ? "" : "s");
-	if (deleted || !added)
-		(void)buf_putf(&d->line, ", %llu deletion%s(-)", (unsigned long long)deleted,
-			       deleted == 1 ? "" : "s");
-	(void)buf_putc(&d->line, '\n');
-	return put(d);
-}
-
-static int stat_fill(struct diff *d, struct stat_row *r, const struct shown *s, struct err *e)
-{
-	struct patch_file f;
-	int k = 0;
-
-	r->s = s;
-	if (s->from) {
-		(void)patch_quote(&d->line, d->c.prefix, s->from);
-		(void)buf_puts(&d->line, " => ");
-	}
-	(void)patch_quote(&d->line, d->c.prefix, s->path);
-	r->name = buf_take(&d->line);
-	d->line = BUF_INIT(CHANGES_LINE_BUF);
-	if (!r->name)
-		return err_set(e, ERR_NOMEM, "out of memory");
-	if (!(s->flags & CHANGE_REFUSED))
-		k = changes_sides(&d->c, s, &d->a, &d->b, &f, e);
-	if (k == 0 && !(s->flags & CHANGE_REFUSED)) {
-		k = patch_count(&f, &r->n);
-		r->old_size = f.a.size;
-		r->new_size = f.b.size;
-	}
-	return k;
-}
-
-static int stat_all(struct diff *d, struct err *e)
-{
-	struct stat_row *v = calloc(d->c.n + 1, sizeof(*v));
-	uint64_t most = 0, added = 0, deleted = 0, files = 0, graph_w;
-	size_t n = 0, name_w = 0;
-	unsigned num_w = 1, width = terminal_width();
-	int r = v ? 0 : err_set(e, ERR_NOMEM, "out of memory");
-
-	for (size_t i = 0; i < d->c.n && r == 0; i++) {
-		if (d->c.v[i].flags & CHANGE_NOTE)
-			continue;
-		r = stat_fill(d, &v[n], &d->c.v[i], e);
-		if (v[n].n.added + v[n].n.deleted > most)
-			most = v[n].n.added + v[n].n.deleted;
-		if (v[n].n.binary && num_w < 3)
-			num_w = 3;
-		added += v[n].n.added;
-		deleted += v[n].n.deleted;
-		files += !(v[n].s->flags & CHANGE_REFUSED);
-		if (v[n].name && strlen(v[n].name) > name_w)
-			name_w = strlen(v[n].name);
-		n++;
-	}
-	num_w = digits(most) > num_w ? digits(most) : num_w;
-	name_w = name_w > NAME_WIDTH ? NAME_WIDTH : name_w;
-	/* On a narrow terminal the names give way: without room for a bar it would be as long as the change. */
-	if (name_w + num_w + 6 + BAR_LEAST > width)
-		name_w = width - num_w - 6 - BAR_LEAST;
-	graph_w = width - 6 - num_w - name_w;
-	for (size_t i = 0; i < n && r == 0; i++) {
-		stat_row_out(d, &v[i], name_w, num_w, graph_w, most);
-		r = put(d);
-	}
-	if (r == 0)
-		r = stat_total(d, files, added, deleted);
-	for (size_t i = 0; v && i < n; i++)
-		free(v[i].name);
-	free(v);
-	return r;
+	return diff_put(d);
 }
 
 /* --- the verb ----------------------------------------------------------------------------- */
@@ -307,7 +140,7 @@ static int preface(struct diff *d, const struct changeset *set)
 		(void)buf_puts(
 		    &d->line, "# airlock: commits wait with this set; 'airlock apply' of all of it "
 			      "brings them too\n");
-	return put(d);
+	return diff_put(d);
 }
 
 /* Paths of a mapping are absolute: no `git apply` takes them for the workspace's. */
@@ -318,7 +151,7 @@ static int name_part(struct diff *d, size_t part)
 	(void)buf_puts(&d->line, "# airlock: mapping ");
 	(void)patch_quote(&d->line, "", d->c.part->src);
 	(void)buf_putc(&d->line, '\n');
-	return put(d);
+	return diff_put(d);
 }
 
 static int show_part(struct diff *d, size_t part, json_t *array, struct err *e)
@@ -333,7 +166,7 @@ static int show_part(struct diff *d, size_t part, json_t *array, struct err *e)
 
 	d->any |= d->c.n > 0;
 	if (r == 0 && d->form == STAT)
-		r = stat_all(d, e);
+		r = diff_stat(d, e);
 	for (size_t i = 0; d->form != STAT && i < d->c.n && r == 0; i++)
 		r = d->form == PATCH  ? changes_patch(&v, i, e)
 		    : d->form == JSON ? changes_json(&v, i, array, e)

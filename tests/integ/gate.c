@@ -3,7 +3,9 @@
  *
  * GATE_PHASE names the phase, GATE_DIR a directory with the FIFO "open". When the row is committed
  * the file "here" appears and the program waits until somebody opens the FIFO for writing; each
- * signal that arrives meanwhile adds a byte to "signals". Not a part of any product program.
+ * signal that arrives meanwhile adds a byte to "signals". With GATE_STORAGE instead of GATE_PHASE it waits before it makes
+ * the first directory of the sandbox's storage: airlock-launch and its child are there by then, and wait as well. Not a part of
+ * any product program.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -12,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct sqlite3;
@@ -34,12 +37,10 @@ static int at(const char *name, int flags)
 	return open(path, flags | O_CLOEXEC, 0600);
 }
 
-static void wait_here(struct sqlite3 *db)
+static void stop_here(void)
 {
 	int fd;
 
-	if (state != SEEN || !sqlite3_get_autocommit(db))
-		return;
 	state = OVER;
 	(void)close(at("here", O_WRONLY | O_CREAT));
 	while ((fd = at("open", O_RDONLY)) < 0 && errno == EINTR) {
@@ -50,6 +51,22 @@ static void wait_here(struct sqlite3 *db)
 		(void)close(n);
 	}
 	(void)close(fd);
+}
+
+static void wait_here(struct sqlite3 *db)
+{
+	if (state == SEEN && sqlite3_get_autocommit(db))
+		stop_here();
+}
+
+int mkdirat(int dir, const char *name, mode_t mode)
+{
+	int (*real)(int, const char *, mode_t) =
+	    (int (*)(int, const char *, mode_t))dlsym(RTLD_NEXT, "mkdirat");
+
+	if (state == IDLE && getenv("GATE_STORAGE") && strcmp(name, "upper") == 0)
+		stop_here();
+	return real(dir, name, mode);
 }
 
 int sqlite3_bind_text(struct sqlite3_stmt *st, int i, const char *text, int n, void (*done)(void *))

@@ -10,7 +10,7 @@ it was. No case depends on time: airlock waits at a gate (gate.c, where the phas
 helper at a FIFO (a script in its place that waits and then becomes it), a command on a sleep that is seen from
 outside. The cases run side by side, each with its own state, workspace and programs.
 """
-import concurrent.futures, os, shutil, signal, subprocess, sys, time, unittest
+import concurrent.futures, glob, os, shutil, signal, subprocess, sys, time, unittest
 
 from run_box import DEADLINE, Host, alive, link, look, parent, pids, snapshot, until
 
@@ -38,16 +38,22 @@ WORK = ("printf 'one\\ntwo\\n' >a; rm gone; mkdir -p new/dir; head -c 300000 /de
 BEFORE = {"a": b"one\n", "gone": b"g\n", "kept/k": b"k\n" * 1000, "kept/x": b""}
 AFTER = {"a": b"one\ntwo\n", "kept/k": b"k\n" * 1000, "kept/x": b"", "new/dir/big": b"w" * 300000, "new/link": "../a",
          "tool": b"#!/bin/sh\n"}
-PHASES = ["resolve", "sync_in", "start", "probe", "install", "execute", "sync_out", "release"]
+PHASES = ["resolve", "sync_in", "start", "network", "probe", "install", "bridge", "execute", "sync_out", "release"]
+# In the guest's place, inside: waits at a FIFO in the sandbox's own /tmp, then becomes the guest.
+GUEST_WAITS = """#!/bin/sh
+mkfifo /tmp/gate
+: </tmp/gate
+exec /opt/real/airlock-guest
+"""
 next_mark = iter(range(70001, 80000))
 
 
 class Case(Host):
     """One run, to be hit by one blow."""
 
-    def __init__(self, phase, place, blow):
+    def __init__(self, phase, place, blow, doors=False):
         super().__init__(PROGS, "airlock-phases-", BEFORE)
-        self.phase, self.place, self.blow = phase, place, blow
+        self.phase, self.place, self.blow, self.doors = phase, place, blow, doors
         self.gate = self.top + "/gate"
         for d in self.gate, self.bin + "/real", self.top + "/path":
             os.mkdir(d)
@@ -57,7 +63,7 @@ class Case(Host):
         self.airlock_program = self.bin + "/airlock"
 
     def __str__(self):
-        return "%s/%s/%s" % (self.phase, self.place, self.blow)
+        return "%s/%s/%s%s" % (self.phase, self.place, self.blow, "/doors" if self.doors else "")
 
     # What stands in the way. ---------------------------------------------------------------------
 
@@ -75,18 +81,30 @@ class Case(Host):
             f.write(WAIT % {"d": self.gate, "n": name, "real": real})
         os.chmod(path, 0o755)
 
+    def guest_waits(self):
+        path, real = os.path.join(self.bin, "airlock-guest"), self.top + "/guest"
+        os.mkdir(real)
+        os.rename(path, real + "/airlock-guest")
+        with open(path, "w") as f:
+            f.write(GUEST_WAITS)
+        os.chmod(path, 0o755)
+        return ["--bind-ro", real + ":/opt/real"]
+
     def prepare(self):
         """Before any case runs: a program that another thread still writes, or forks while it writes, is busy."""
         env, opts, script = dict(self.env), [], WORK + "exit 0"
         sleep = "sleep " + self.mark
-        if self.place == "row":
-            env.update(LD_PRELOAD=GATE, GATE_PHASE=self.phase, GATE_DIR=self.gate)
+        if self.place in ("row", "storage"):
+            env.update(LD_PRELOAD=GATE, GATE_DIR=self.gate)
+            env.update({"GATE_PHASE": self.phase} if self.place == "row" else {"GATE_STORAGE": "1"})
             if "ASAN_OPTIONS" not in env:
                 env["ASAN_OPTIONS"] = "verify_asan_link_order=0"
         elif self.place == "git":
             subprocess.run(["git", "init", "-q", self.ws], check=True, env=self.env)
             self.helper_waits("git", shutil.which("git"))
             env["PATH"] = self.top + "/path:" + env["PATH"]
+        elif self.place == "airlock-guest":
+            opts += self.guest_waits()
         elif self.place.startswith("airlock-"):
             self.helper_waits(self.place)
         elif self.phase == "execute":
@@ -102,6 +120,10 @@ class Case(Host):
                     f.write("#!/bin/sh\n" + sleep + "\n")
                 os.chmod(self.ws + "/b/mkdir", 0o755)
                 opts += ["--setenv", "PATH=/workspace/b:/usr/bin:/bin", "--setenv", "XDG_CACHE_HOME=/tmp/none"]
+        if self.doors:
+            with open(self.top + "/key", "w") as f:
+                f.write("key\n")
+            opts += ["--api", "http://127.0.0.1:9", "--api-key-file", self.top + "/key", "--net", "allow=nowhere.invalid:80"]
         self.host = snapshot(self.ws)
         self.command = [self.airlock_program, "run", "--provider", "native", *opts, "--", script]
         self.start_env = env
@@ -114,6 +136,10 @@ class Case(Host):
         def here():
             if self.place == "row":
                 return os.path.exists(self.gate + "/here")
+            if self.place == "storage":
+                return os.path.exists(self.gate + "/here") and self.pid1()
+            if self.place == "airlock-guest":
+                return self.gate_inside()
             if self.place == "inside":
                 return any(look(p, "cmdline") == b"sleep\0" + self.mark.encode() + b"\0" for p in pids())
             return os.path.exists(self.gate + "/pid." + self.place) and os.path.getsize(self.gate + "/pid." + self.place)
@@ -126,7 +152,12 @@ class Case(Host):
         if guest:
             self.inside.add(link(guest, "ns/pid"))
 
+    def gate_inside(self):
+        return glob.glob(self.state + "/leases/*/tmp/gate")
+
     def go_on(self):
+        for fifo in self.gate_inside():
+            self.opened.append(os.open(fifo, os.O_RDWR | os.O_NONBLOCK))
         # Held open for good: between two signals the gate may be outside open(2), and comes back to it.
         for name in os.listdir(self.gate):
             if name.startswith("open"):
@@ -146,10 +177,16 @@ class Case(Host):
         found = [p for p in tree if look(p, "comm").strip() == name[:15].encode() and alive(p)]
         return found[0] if found else 0
 
+    def pid1(self):
+        """The child of airlock-launch, while it is on its way to become the guest."""
+        launch = self.helper("airlock-launch")
+        found = [p for p in pids() if launch and parent(p) == launch and alive(p)]
+        return found[0] if found else 0
+
     def taken(self, n):
         """The n-th signal has been handled, not merely sent: signals of one number merge while pending."""
         # A second one may come while the gate writes down the first: then it interrupts no open(2) that could count it.
-        if self.place == "row" and n == 1:
+        if self.place in ("row", "storage") and n == 1:
             def cond():
                 return os.path.exists(self.gate + "/signals") and os.path.getsize(self.gate + "/signals") >= n
         else:
@@ -168,7 +205,7 @@ class Case(Host):
         elif self.blow == "stop":
             self.stopper = subprocess.Popen([self.airlock_program, "stop", self.run["run"]], env=self.env,
                                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            if self.place == "row":
+            if self.place in ("row", "storage"):
                 self.taken(1)
             else:
                 until("stop has signalled", lambda: self.stop_seen() or self.proc.poll() is not None)
@@ -176,10 +213,15 @@ class Case(Host):
             self.proc.kill()
             self.proc.wait(DEADLINE)
         else:
-            victim = self.helper("airlock-" + self.blow)
+            victim = self.pid1() if self.place == "storage" and self.blow == "guest" else self.helper("airlock-" + self.blow)
             self.check(victim, "there is no airlock-" + self.blow)
             os.kill(victim, signal.SIGKILL)
             until("the victim is dead", lambda: not alive(victim))
+            if self.blow in ("bridge", "proxy") and self.place == "inside":
+                # The run goes on without it, until its command ends.
+                for p in pids():
+                    if look(p, "cmdline") == b"sleep\0" + self.mark.encode() + b"\0":
+                        os.kill(p, signal.SIGKILL)
         self.go_on()
 
     def stop_seen(self):
@@ -222,9 +264,11 @@ class Case(Host):
         self.nothing_runs()
         row = self.rows()[0]
         self.check(row["run"] == self.run["run"], row)
-        code, ran = self.proc.returncode, PHASES.index(self.phase) >= PHASES.index("execute")
-        # The row comes before the command, which then begins and is stopped somewhere.
-        partly = self.phase == "execute" and self.place == "row"
+        code = self.proc.returncode
+        # A bridge or proxy that was killed is made again, and the run goes on.
+        ran = PHASES.index(self.phase) >= PHASES.index("execute") or code == 0
+        # The row comes before the command, and before the guest's first word; it then begins and is stopped somewhere.
+        partly = self.phase == "execute" and self.place in ("row", "airlock-guest")
         late = self.phase in ("sync_out", "release")
         if self.blow == "kill":
             self.check(code == -9 and row["state"] in ("dead", "finished"), code, row)
@@ -234,7 +278,8 @@ class Case(Host):
             self.check(row["state"] == ("finished" if code == 0 else "interrupted"), row, out)
             self.check(row["exit_status"] == code, row)
         else:
-            self.check(code == 125 or (self.phase in ("release", "execute") and code in (0, 137)), "exit status", code, out)
+            self.check(code == 125 or (self.phase in ("release", "execute") and code in (0, 137))
+                       or (self.blow in ("bridge", "proxy") and code == 0), "exit status", code, out)
             self.check(row["state"] in ("failed", "finished"), row, out)
         self.untouched(snapshot(self.ws))
         if row["lease_state"] == "recoverable" or row["state"] == "dead":
@@ -287,6 +332,10 @@ class Case(Host):
         self.remove()
 
 
+# With a bridge and a network list: their helpers stand where they begin, or serve a command that runs.
+DOORS = {"network": [("airlock-proxy", b) for b in ("int", "kill", "launch", "guest", "proxy")],
+         "bridge": [("airlock-bridge", b) for b in ("int", "kill", "launch", "guest", "bridge")],
+         "execute": [("inside", b) for b in ("int", "kill", "guest", "bridge", "proxy")]}
 OF_AIRLOCK = ["int", "int2", "term", "hup", "stop", "kill"]
 
 
@@ -294,12 +343,18 @@ class Phases(unittest.TestCase):
     """One test a phase."""
 
     def cases(self, phase):
+        doors = phase in ("network", "bridge")
         for blow in OF_AIRLOCK:
-            yield phase, "row", blow
+            yield phase, "row", blow, doors
         live = PHASES.index(phase) > PHASES.index("start")
         if live:
             for blow in "launch", "guest":
-                yield phase, "row", blow
+                yield phase, "row", blow, doors
+        place = {"start": "storage", "execute": "airlock-guest"}.get(phase)
+        for blow in OF_AIRLOCK + ["launch", "guest"] if place else []:
+            yield phase, place, blow
+        for place, blow in DOORS.get(phase, []):
+            yield phase, place, blow, True
         more = {"sync_in": ("git", ["int", "int2", "term", "kill"]), "start": ("airlock-launch", OF_AIRLOCK + ["launch"]),
                 "probe": ("inside", ["int", "int2", "stop", "kill", "launch", "guest"]),
                 "install": ("inside", ["int", "int2", "stop", "kill", "launch", "guest"]),
