@@ -1,5 +1,7 @@
 /* job.c: what `airlockd --job` does: one request from standard input, one answer to standard output. */
 #include <errno.h>
+#include <poll.h>
+#include <signal.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,6 +52,36 @@ static json_t *run(const json_t *request)
 	return answer;
 }
 
+/*
+ * The daemon ends a job that has had its time; one whose daemon died first ends itself, a little later, with all that it started: else
+ * its row would have an owner for ever.
+ */
+#define LATER_S 10
+
+static void on_alarm(int signo)
+{
+	(void)signo;
+	(void)kill(0, SIGKILL);
+}
+
+static void limit(const json_t *request)
+{
+	const char *op = json_string_value(json_object_get(request, "op"));
+	const struct sigaction sa = {.sa_handler = on_alarm};
+	int64_t ms = jobs_time(op);
+
+	/* Alone in its group only when the daemon started it. */
+	if (ms && getpgrp() == getpid() && sigaction(SIGALRM, &sa, NULL) == 0)
+		(void)alarm((unsigned)(ms / 1000) + LATER_S);
+}
+
+bool job_alone(void)
+{
+	struct pollfd p = {.fd = STDOUT_FILENO};
+
+	return poll(&p, 1, 0) > 0 && (p.revents & POLLERR);
+}
+
 int job_main(void)
 {
 	json_error_t je;
@@ -60,6 +92,7 @@ int job_main(void)
 	if (!json_is_object(request) || sodium_init() < 0)
 		return 2;
 	files_raise();
+	limit(request);
 	answer = run(request);
 	json_decref(request);
 	rc = answer && json_dumpf(answer, stdout, JSON_COMPACT) == 0 && fflush(stdout) == 0 ? 0 : 1;

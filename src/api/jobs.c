@@ -31,7 +31,7 @@ struct job {
 	bool adopted; /* a run that a daemon before this one started: only its place is ours */
 	struct buf answer;
 	int64_t deadline_ns;
-	bool killed;
+	bool killed, makes;
 	job_done done;
 	void *arg;
 	char who[UUID_LEN + 1];
@@ -43,7 +43,7 @@ struct waiting {
 	char *text; /* owned: its request */
 	job_done done;
 	void *arg;
-	bool run;
+	bool run, makes;
 	int64_t ms; /* its time; 0: it has none of ours */
 	char who[UUID_LEN + 1];
 };
@@ -81,6 +81,11 @@ void jobs_free(struct api *a)
 		(void)close(j->v[i].fd);
 		j->v[i].fd = -1;
 		buf_done(&j->v[i].answer);
+		if (j->v[i].makes) {
+			/* Gone before anybody is told, so that its row is at rest when that is judged. */
+			(void)kill(-j->v[i].pid, SIGKILL);
+			(void)waitpid(j->v[i].pid, NULL, 0);
+		}
 		if (!j->v[i].adopted)
 			j->v[i].done(a, j->v[i].arg, NULL);
 	}
@@ -248,6 +253,7 @@ static int begin(struct api *a, struct job *j, const struct waiting *w, struct e
 			  .fd = -1,
 			  .answer = BUF_INIT(ANSWER_MAX),
 			  .deadline_ns = w->ms ? clock_mono_ns() + w->ms * NS_PER_MS : INT64_MAX,
+			  .makes = w->makes,
 			  .done = w->done,
 			  .arg = w->arg};
 	memcpy(j->who, w->who, sizeof(j->who));
@@ -404,6 +410,31 @@ bool jobs_runs_full(const struct api *a, const char *who)
 	return !free_place(a->jobs, true) && full(a->jobs, who, true);
 }
 
+static bool among(const char *op, const char *const *ops)
+{
+	for (; op && *ops; ops++)
+		if (strcmp(op, *ops) == 0)
+			return true;
+	return false;
+}
+
+/* Something new that its caller is told of. */
+static bool makes(const char *op)
+{
+	static const char *const ops[] = {"acquire",	 "resume",    "probe",
+					  "probe_draft", "probe_ssh", NULL};
+
+	return among(op, ops);
+}
+
+int64_t jobs_time(const char *op)
+{
+	/* Those write into a workspace: as much as its results are. */
+	static const char *const long_ones[] = {"apply", "recover", NULL};
+
+	return op && strcmp(op, "run") == 0 ? 0 : among(op, long_ones) ? API_APPLY_MS : API_JOB_MS;
+}
+
 int jobs_start(struct api *a, const char *who, json_t *request, job_done done, void *arg,
 	       struct err *e)
 {
@@ -424,9 +455,8 @@ int jobs_start(struct api *a, const char *who, json_t *request, job_done done, v
 	(void)snprintf(w->who, sizeof(w->who), "%s", who);
 	w->text = text;
 	w->run = run;
-	w->ms = run								 ? 0
-		: op && (strcmp(op, "apply") == 0 || strcmp(op, "recover") == 0) ? API_APPLY_MS
-										 : API_JOB_MS;
+	w->makes = makes(op);
+	w->ms = jobs_time(op);
 	if (strlen(text) > REQUEST_MAX) {
 		r = err_set(e, ERR_INVALID, "a job's request has more than %d bytes", REQUEST_MAX);
 	} else if (j) {

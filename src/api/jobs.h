@@ -3,7 +3,8 @@
  *
  * A job is this program again (`airlockd --job`): it reads one JSON object from its standard input, writes one to
  * its standard output, and ends. It writes the rows it is about itself, state before effect, so it may be killed at
- * any point, and so may the daemon: a job that outlives it finishes, and what a dead one left is the sweep's.
+ * any point, and so may the daemon: a job that ends or brings back something finishes without it, one that makes something for a
+ * caller gives it up when nobody is there to be told, and what a dead one left is the sweep's.
  */
 #ifndef AIRLOCK_API_JOBS_H
 #define AIRLOCK_API_JOBS_H
@@ -13,7 +14,10 @@
 #include "api/api.h"
 
 int jobs_new(struct api *a, const char *program, struct err *e);
-/* Kills nothing: what still runs writes its rows and ends. Whoever waits is told that there is no answer. */
+/*
+ * What makes something for a caller is ended: it must not be there after the caller was told that it is not. The others write their
+ * rows and end. Whoever waits is told that there is no answer.
+ */
 void jobs_free(struct api *a);
 /* Runs are counted on their own, and do not hold up the end of the daemon: they go on without it. */
 size_t jobs_running(const struct api *a);
@@ -40,5 +44,9 @@ int jobs_start(struct api *a, const char *who, json_t *request, job_done done, v
 
 /* The other side: what `airlockd --job` does. Exit status. */
 int job_main(void);
+/* In a job: whether nobody waits for its answer any more. */
+bool job_alone(void);
+/* How long an op may take, in milliseconds; 0: as long as its own limits say. */
+int64_t jobs_time(const char *op);
 
 #endif

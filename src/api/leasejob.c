@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/jobs.h"
 #include "api/leases.h"
 #include "api/place.h"
 #include "api/sshenv.h"
@@ -164,6 +165,13 @@ static int bring_up(struct job_ctx *x, struct envlease_row *l, bool kept, bool *
 	return 0;
 }
 
+int lease_hand_over(struct job_ctx *x, struct envlease_row *l, struct err *e)
+{
+	return job_alone() ? err_set(e, ERR_CANCELLED,
+				     "lease %s: whoever asked for it is not there any more", l->id)
+			   : lease_step(x->db, l, EL_ACTIVE, MOVED_ACQUIRED, e);
+}
+
 int lease_make(struct job_ctx *x, struct envlease_row *l, struct err *e)
 {
 	struct envlease_row made = *l;
@@ -179,7 +187,7 @@ int lease_make(struct job_ctx *x, struct envlease_row *l, struct err *e)
 		made.reason[0] = made.cleanup[0] = '\0';
 		made.acquired_ns = made.used_ns = clock_real_ns();
 		*l = made;
-		r = lease_step(x->db, l, EL_ACTIVE, MOVED_ACQUIRED, e);
+		r = lease_hand_over(x, l, e);
 		if (r < 0)
 			*l = from;
 	}
@@ -240,6 +248,8 @@ json_t *job_resume(struct job_ctx *x, const json_t *request)
 		r = err_set(&e, ERR_CONFLICT, "lease %s: its time is over", l.id);
 	if (r == 0)
 		r = bring_up(x, &l, true, &started, &e);
+	if (r == 0 && job_alone())
+		r = err_set(&e, ERR_CANCELLED, "whoever resumed it is not there any more");
 	if (r == 0) {
 		l.used_ns = clock_real_ns();
 		l.released_ns = 0;

@@ -167,11 +167,18 @@ static void log_lease(struct call *c, const char *action, const struct envlease_
 
 static void answer_lease(struct call *c, const struct wait *w, json_t *answer)
 {
-	_cleanup_envlease_ struct envlease_row l;
+	_cleanup_envlease_ struct envlease_row l = {0};
 	struct err e = ERR_INIT;
 	const char *why = json_string_value(json_object_get(answer, "error"));
+	bool ok = json_is_true(json_object_get(answer, "ok"));
 
-	if (!json_is_true(json_object_get(answer, "ok"))) {
+	/* Killed between its last write and its answer: the row says what it came to. */
+	if (!answer && w->made) {
+		ok = envlease_get(c->api->db, w->id, &l, &e) > 0 && l.status == EL_ACTIVE &&
+		     !l.owner.pid;
+		envlease_row_done(&l);
+	}
+	if (!ok) {
 		if (w->made)
 			lease_forsake(c->api, w->id);
 		sweeper_hurry(c->api);

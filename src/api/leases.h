@@ -66,6 +66,8 @@ struct lease_want {
 };
 int lease_take(struct job_ctx *x, const char *id, const struct lease_want *want,
 	       struct envlease_row *l, struct err *e);
+/* The last step of an acquisition: active, unless nobody waits for it any more. ERR_CANCELLED, ... */
+int lease_hand_over(struct job_ctx *x, struct envlease_row *l, struct err *e);
 /* Ends what runs, with proof; storage_too: removes it. The row is not written. */
 int lease_stop(struct job_ctx *x, struct envlease_row *l, bool storage_too, struct err *e);
 /* The configuration that a lease was made with (owned). */

@@ -405,7 +405,7 @@ int sshenv_lease(struct job_ctx *x, struct envlease_row *l, struct err *e)
 			       ready.cwd);
 		l->reason[0] = l->cleanup[0] = '\0';
 		l->acquired_ns = l->used_ns = clock_real_ns();
-		r = l->metadata ? lease_step(x->db, l, EL_ACTIVE, MOVED_ACQUIRED, e) : no_memory(e);
+		r = l->metadata ? lease_hand_over(x, l, e) : no_memory(e);
 	}
 	free(ready.cwd);
 	json_decref(m);

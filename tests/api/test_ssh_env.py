@@ -10,12 +10,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path[:0] = [HERE, HERE + "/../integ"]
 from daemon_box import Daemon, Fixture, programs, wait_for  # noqa: E402
-from run_box import parent, pids  # noqa: E402
+from run_box import look, parent, pids  # noqa: E402
 from ssh_box import SSHD, Sshd, key  # noqa: E402
 
 PROGRAMS = programs()
@@ -163,6 +164,43 @@ class SshEnv(unittest.TestCase):
         rows = f.ask("I", "GET", f"/api/environments/{away['id']}/leases").json
         self.assertEqual([x["status"] for x in rows], ["expired"])
         self.nothing_told()
+
+    def acquire_while_it_ends(self, signo):
+        """The machine answers only once the daemon is gone, or has said that it stops."""
+        env, gate = f.make(f"ends {int(signo)}", "ssh", config(privateKey=text(sshd.top + "/id"))), f"{top}/gate-{int(signo)}"
+        sshd.shell(f"touch {gate}.begun; while ! test -e {gate}; do sleep 0.05; done; exec /bin/sh -c \"$SSH_ORIGINAL_COMMAND\"")
+        got = []
+
+        def ask():
+            try:
+                got.append(self.lease(env).status)
+            except OSError:
+                got.append(None)
+        t = threading.Thread(target=ask)
+        try:
+            t.start()
+            wait_for("the session", lambda: os.path.exists(gate + ".begun"))
+            jobs = [p for p in pids() if parent(p) == d.process.pid]
+            d.process.send_signal(signo)
+            d.process.wait(timeout=60)
+            t.join()
+            # What makes nothing for a caller any more ends, whatever the machine says now.
+            with open(gate, "w", encoding="ascii"):
+                pass
+            wait_for("the end of its job", lambda: not any(b"--job" in look(p, "cmdline") for p in jobs))
+            d.stop(0)
+        finally:
+            with open(gate, "w", encoding="ascii"):
+                pass
+            sshd.shell('exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"')
+            d.start()
+        at = f"/api/environments/{env['id']}/leases"
+        wait_for("its end", lambda: [x["status"] for x in f.ask("I", "GET", at).json] == ["expired"])
+        return got[0]
+
+    def test_a_lease_that_was_not_told_to_its_caller_is_none(self):
+        self.assertEqual(self.acquire_while_it_ends(signal.SIGTERM), 502)
+        self.assertNotEqual(self.acquire_while_it_ends(signal.SIGKILL), 201)
 
     def start(self, env, command, **body):
         r = f.ask("I", "POST", f"/api/environments/{env['id']}/runs",
