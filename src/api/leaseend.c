@@ -92,6 +92,7 @@ json_t *job_destroy(struct job_ctx *x, const json_t *request)
 struct due {
 	char ids[SWEEP_MAX][UUID_LEN + 1];
 	size_t n;
+	const struct state *st;
 };
 
 static int collect(void *arg, const struct envlease_row *l)
@@ -105,13 +106,18 @@ static int collect(void *arg, const struct envlease_row *l)
 	return 0;
 }
 
-/* A sandbox that nobody keeps for later, and that has ended by itself: by a reboot, for want of memory, by a kill. */
+/*
+ * A sandbox that has ended by itself (a reboot, want of memory, a kill) and that nobody keeps for later; or nothing is left that could
+ * be kept: whoever destroyed it died before that was written.
+ */
 static int collect_dead(void *arg, const struct envlease_row *l)
 {
 	struct due *d = arg;
 
-	if (d->n == ARRAY_LEN(d->ids) || strcmp(l->provider, "native") != 0 ||
-	    strcmp(l->policy, "ephemeral") != 0 || !l->monitor.pid || proc_alive(&l->monitor))
+	if (d->n == ARRAY_LEN(d->ids) || strcmp(l->provider, "native") != 0 || !l->monitor.pid ||
+	    proc_alive(&l->monitor))
+		return 0;
+	if (strcmp(l->policy, "ephemeral") != 0 && place_kept(d->st, l->provider_lease_id) != 0)
 		return 0;
 	return collect(arg, l);
 }
@@ -253,7 +259,7 @@ json_t *job_sweep(struct job_ctx *x, const json_t *request)
 		    json_integer_value(json_object_get(request, "backoffSeconds")) * NS_PER_S,
 		now = clock_real_ns(), done = 0;
 	struct envlease_filter active = {.status = "active", .limit = API_LEASES_MAX};
-	struct due d = {.n = 0};
+	struct due d = {.st = x->st};
 	struct err e = ERR_INIT;
 
 	if (envlease_due(x->db, now - backoff_ns, now, API_SWEEP_ATTEMPTS, ARRAY_LEN(d.ids),

@@ -131,21 +131,35 @@ int lease_stop(struct job_ctx *x, struct envlease_row *l, bool storage_too, stru
 
 /* --- acquire, resume ---------------------------------------------------------------------- */
 
-/* What runs on the row's storage (kept: it may), or a new sandbox there; *ret_started: it was made here. */
+/* An empty sandbox in the place of what was kept would be work lost without a word. */
+static int still_kept(struct job_ctx *x, const struct envlease_row *l, bool *ret_gone,
+		      struct err *e)
+{
+	int r = place_kept(x->st, l->provider_lease_id);
+
+	if (r < 0)
+		return err_sys(e, -r, "look for the storage of lease %s", l->id);
+	*ret_gone = r == 0;
+	return r ? 0
+		 : err_set(e, ERR_NOT_FOUND, "the sandbox of lease %s and its storage are gone",
+			   l->id);
+}
+
+/* What runs on the row's storage (kept: it may), or a new sandbox there; *ret_started: it was made here; *ret_gone: nothing is. */
 static int bring_up(struct job_ctx *x, struct envlease_row *l, bool kept, bool *ret_started,
-		    struct err *e)
+		    bool *ret_gone, struct err *e)
 {
 	json_t *config = lease_config(l);
 	_cleanup_place_ struct place p = {0};
 	struct sandbox *sb = NULL;
 	int r = place_open(&p, x->st, l, config, e);
 
-	*ret_started = false;
+	*ret_started = *ret_gone = false;
 	if (r == 0 && kept) {
 		r = place_attach(&p, &sb, e);
 		/* One that lives and does not answer: a second one on its storage would be worse. */
 		if (r == -ENOENT && !proc_alive(&l->monitor))
-			r = 0;
+			r = still_kept(x, l, ret_gone, e);
 	}
 	if (r == 0 && !sb) {
 		r = place_image(&p, config, e);
@@ -176,8 +190,8 @@ int lease_make(struct job_ctx *x, struct envlease_row *l, struct err *e)
 {
 	struct envlease_row made = *l;
 	struct err down = ERR_INIT;
-	bool started;
-	int r = bring_up(x, &made, false, &started, e);
+	bool started, gone;
+	int r = bring_up(x, &made, false, &started, &gone, e);
 
 	/* Also what could not be written down is ended through its monitor. */
 	l->monitor = made.monitor;
@@ -230,13 +244,27 @@ static void give_up(struct job_ctx *x, const struct envlease_row *was, struct en
 	(void)lease_let_go(x->db, l, NULL);
 }
 
+/* Neither sandbox nor storage: the row says so, and nobody is offered it again. */
+static json_t *lost(struct job_ctx *x, struct envlease_row *l, const struct err *why)
+{
+	struct err e = ERR_INIT;
+
+	l->monitor = (struct proc_id){0};
+	l->released_ns = clock_real_ns();
+	(void)snprintf(l->reason, sizeof(l->reason), "not_found");
+	if (lease_step(x->db, l, EL_EXPIRED,
+		       l->status == EL_ACTIVE ? MOVED_RUN_CANCELLED : MOVED_SUPERSEDED, &e) < 0)
+		return job_failed(&e);
+	return json_pack("{s:b,s:b,s:s}", "ok", 0, "gone", 1, "error", why->text);
+}
+
 json_t *job_resume(struct job_ctx *x, const json_t *request)
 {
 	static const struct lease_want want = {EL_ACTIVE, MOVED_RESUMED};
 	_cleanup_envlease_ struct envlease_row l = {0};
 	struct envlease_row was;
 	struct err e = ERR_INIT;
-	bool started = false;
+	bool started = false, gone = false;
 	int r =
 	    lease_take(x, json_string_value(json_object_get(request, "leaseId")), &want, &l, &e);
 
@@ -247,7 +275,9 @@ json_t *job_resume(struct job_ctx *x, const json_t *request)
 	if (l.expires_ns && l.expires_ns <= clock_real_ns())
 		r = err_set(&e, ERR_CONFLICT, "lease %s: its time is over", l.id);
 	if (r == 0)
-		r = bring_up(x, &l, true, &started, &e);
+		r = bring_up(x, &l, true, &started, &gone, &e);
+	if (gone)
+		return lost(x, &l, &e);
 	if (r == 0 && job_alone())
 		r = err_set(&e, ERR_CANCELLED, "whoever resumed it is not there any more");
 	if (r == 0) {

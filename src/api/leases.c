@@ -184,6 +184,13 @@ static void answer_lease(struct call *c, const struct wait *w, json_t *answer)
 		sweeper_hurry(c->api);
 		(void)fprintf(stderr, "airlockd: lease %s: %s\n", w->id,
 			      why ? why : "the job gave no answer");
+		if (json_is_true(json_object_get(answer, "gone"))) {
+			(void)reply_coded(
+			    c, 409, "lease_not_found",
+			    "The sandbox of this lease and what it kept are gone; acquire another lease.",
+			    NULL);
+			return;
+		}
 		(void)(json_is_true(json_object_get(answer, "conflict"))
 			   ? reply_error(c, 409, "The lease is in use or was changed meanwhile.")
 			   : reply_coded(

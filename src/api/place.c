@@ -87,6 +87,19 @@ char *place_parent(const struct state *st)
 	return path_join(st->dir, KIND);
 }
 
+int place_kept(const struct state *st, const char *name)
+{
+	_cleanup_free_ char *parent = place_parent(st),
+			    *dir = parent ? path_join(parent, name) : NULL;
+	struct stat s;
+
+	if (!dir)
+		return -ENOMEM;
+	if (lstat(dir, &s) == 0)
+		return 1;
+	return errno == ENOENT ? 0 : -errno;
+}
+
 int place_start(struct place *p, struct sandbox **ret, struct err *e)
 {
 	_cleanup_free_ char *parent = place_parent(p->st);

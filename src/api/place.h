@@ -30,6 +30,8 @@ int place_open(struct place *p, struct state *st, const struct envlease_row *l,
 int place_image(struct place *p, const json_t *config, struct err *e);
 void place_done(struct place *p);
 #define _cleanup_place_ __attribute__((cleanup(place_done)))
+/* Whether the storage of that lease is there: 1, 0, or a negative errno when it cannot be told. */
+int place_kept(const struct state *st, const char *name);
 /* Starts it on new or kept storage. */
 int place_start(struct place *p, struct sandbox **ret, struct err *e);
 /* -ENOENT: it does not run. */

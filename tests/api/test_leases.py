@@ -8,6 +8,7 @@ import io
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import sqlite3
@@ -293,6 +294,28 @@ class Leases(Case):
         r = self.post(lease, "resume")
         self.assertEqual((r.status, r.json["code"]), (409, "lease_fingerprint_mismatch"), r)
         self.assertEqual(self.destroy(lease).status, 200)
+
+    def test_what_was_kept_and_is_gone_is_told(self):
+        """No empty sandbox takes its place; a row behind which nothing is left (who destroyed it died) ends with the next sweep."""
+        env = f.make("l-gone", "sandbox", NATIVE)
+        stopped, destroyed = (self.acquire(env, leasePolicy="reuse_by_environment") for _ in range(2))
+        self.assertEqual(self.post(stopped, "release", {"disposition": "stop_and_retain"}).status, 200)
+        shutil.rmtree(f"{d.dir}/airlock/served/{stopped['providerLeaseId']}")
+        r = self.post(stopped, "resume")
+        self.assertEqual((r.status, r.json.get("code")), (409, "lease_not_found"), r)
+        self.assertEqual(self.state(stopped)[0::2], ("expired", "not_found"))
+        self.assertNotIn(stopped["providerLeaseId"], storage())
+        # As a release that destroys leaves it when it dies behind the removal.
+        monitor = rows("id=?", destroyed["id"])[0]["monitor_pid"]
+        os.kill(monitor, signal.SIGKILL)
+        wait_for("its end", lambda: destroyed["providerLeaseId"] not in launches())
+        shutil.rmtree(f"{d.dir}/airlock/served/{destroyed['providerLeaseId']}")
+        p = d.job({"op": "sweep", "backoffSeconds": 0})
+        p.stdout.read()
+        p.wait(timeout=DEADLINE)
+        p.stdout.close()
+        wait_for("its end", lambda: self.state(destroyed)[0::2] == ("expired", "not_found"))
+        self.assertEqual(f.ask("I", "DELETE", "/api/environments/" + env["id"]).status, 200)
 
     def test_many_rows_of_an_environment(self):
         """A history of any length hides no reusable lease from who deletes its environment; kept ones count against the limit."""
