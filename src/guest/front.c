@@ -92,7 +92,8 @@ static void leave_stream(void)
 }
 
 /* in: of a landing; -1: m is to be removed. */
-static _Noreturn void run_worker(struct front *f, int ctl, int in, const struct rm_open *m)
+static _Noreturn void run_worker(struct front *f, int ctl, int in, int want,
+				 const struct rm_open *m)
 {
 	struct worker_said said = {0};
 	struct err e = ERR_INIT;
@@ -100,8 +101,8 @@ static _Noreturn void run_worker(struct front *f, int ctl, int in, const struct 
 	leave_stream();
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (in >= 0) {
-		fork_close((int[]){ctl, in, f->place.run}, 3);
-		said.error = -land(in, f->place.run, &e);
+		fork_close((int[]){ctl, in, want, f->place.run}, 4);
+		said.error = -land(in, want, f->place.run, &e);
 		(void)snprintf(said.what, sizeof(said.what), "%.*s", RM_WHAT_MAX, e.text);
 	} else {
 		fork_close((int[]){ctl, f->place.programs}, 2);
@@ -110,10 +111,13 @@ static _Noreturn void run_worker(struct front *f, int ctl, int in, const struct 
 				 : -front_place_open(&f->place, m, said.what);
 	}
 	(void)send(ctl, &said, sizeof(said), MSG_NOSIGNAL);
+	(void)close(ctl);
+	if (in >= 0 && !said.error)
+		land_flush(f->place.run);
 	_exit(0);
 }
 
-static void start_worker(struct front *f, int in, const struct rm_open *m)
+static void start_worker(struct front *f, int in, int want, const struct rm_open *m)
 {
 	int sv[2];
 
@@ -124,7 +128,7 @@ static void start_worker(struct front *f, int in, const struct rm_open *m)
 	f->worker_ctl = sv[0];
 	f->worker = fork();
 	if (f->worker == 0)
-		run_worker(f, sv[1], in, m);
+		run_worker(f, sv[1], in, want, m);
 	(void)close(sv[1]);
 	if (f->worker < 0)
 		fault(f, errno, "start a worker");
@@ -196,7 +200,7 @@ static int on_open(struct front *f, struct view v)
 		return r;
 	f->opened = true;
 	if (m.flags & RO_REMOVE)
-		start_worker(f, -1, &m);
+		start_worker(f, -1, -1, &m);
 	else
 		r = open_place(f, &m);
 	rm_open_done(&m);
@@ -205,16 +209,23 @@ static int on_open(struct front *f, struct view v)
 
 static int on_land(struct front *f, struct view v)
 {
-	_cleanup_fd_ int in = -1;
+	_cleanup_free_ char *base = NULL;
+	int fds[2] = {-1, -1}, r = -EPROTO;
 	struct cursor c;
 
 	cursor_init(&c, v.p, v.n);
 	f->land_id = cursor_u32(&c);
-	if (!cursor_end(&c) || !f->land_id || f->place.run < 0 || f->worker_ctl >= 0 ||
-	    f->place.pack.index >= 0 || mux_take_peers(&f->mux, f->land_id, &in, 1) != 1)
-		return -EPROTO;
-	start_worker(f, in, NULL);
-	return 0;
+	base = cursor_strdup(&c, RM_BASE_MAX);
+	if (base && cursor_end(&c) && rm_base_fits(base) && f->land_id && f->place.run >= 0 &&
+	    f->worker_ctl < 0 && f->place.pack.index < 0 &&
+	    mux_take_peers(&f->mux, f->land_id, fds, 2) == 2) {
+		front_place_take(&f->place, base);
+		start_worker(f, fds[0], fds[1], NULL);
+		r = 0;
+	}
+	cleanup_fd(&fds[0]);
+	cleanup_fd(&fds[1]);
+	return r;
 }
 
 static _Noreturn void run_serve(struct front *f, int sock)

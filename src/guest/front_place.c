@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,8 @@
 #define NAP_MS 20
 #define NAPS 100
 #define TIDY_TRIES 20
+#define BASES_MAX 4
+#define BASE_DAYS 14
 
 _Static_assert(sizeof(REMOTE_RUNS) == sizeof(RUNTIME "/" RUNS), "one name for one place");
 
@@ -142,10 +145,90 @@ static int open_run(struct front_place *p, int runs, const char *lease, unsigned
 /* The last one takes the directories along. */
 static void tidy(int root, int runtime)
 {
+	if (unlinkat(runtime, REMOTE_BASES, AT_REMOVEDIR) < 0 && errno != ENOENT)
+		return;
 	if (unlinkat(runtime, RUNS, AT_REMOVEDIR) < 0)
 		return;
 	(void)unlinkat(runtime, ".gitignore", 0);
 	(void)unlinkat(root, RUNTIME, AT_REMOVEDIR);
+}
+
+/* What is too old, or one too many. left: how many may stay. */
+static void thin_bases(int bases, size_t left)
+{
+	for (;;) {
+		_cleanup_dir_ DIR *d = NULL;
+		char oldest[NAME_MAX + 1] = "";
+		int64_t when = INT64_MAX;
+		struct dirent *ent;
+		struct stat st;
+		size_t n = 0;
+		int fd = openat(bases, ".", DIR_FLAGS);
+
+		d = fd < 0 ? NULL : fdopendir(fd);
+		while (d && (ent = readdir(d))) {
+			if (strcmp(ent->d_name, ".") == 0 || strcmp(ent->d_name, "..") == 0 ||
+			    fstatat(bases, ent->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+				continue;
+			n++;
+			if ((int64_t)st.st_mtim.tv_sec < when) {
+				when = (int64_t)st.st_mtim.tv_sec;
+				(void)snprintf(oldest, sizeof(oldest), "%s", ent->d_name);
+			}
+		}
+		if (!oldest[0] ||
+		    (n <= left && when >= clock_real_ns() / NS_PER_S - BASE_DAYS * 86400))
+			return;
+		if (land_remove(bases, oldest) < 0)
+			return;
+	}
+}
+
+/*
+ * The run's directory becomes the base of the next one: one rename, so a cut leaves it a run's or a base. False: it is still the run's.
+ * An older one of that name goes first: what is in the way then is another run's, which has just put its own, and is as good.
+ */
+static bool keep_base(struct front_place *p, int runtime, int runs, const struct rm_open *m)
+{
+	bool made;
+	struct stat st;
+	_cleanup_fd_ int bases = -1;
+
+	if (!m->base[0] || fstatat(p->run, "workspace", &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return false;
+	bases = own_dir(runtime, REMOTE_BASES, true, &made);
+	if (bases < 0 || land_remove(bases, m->base) < 0)
+		return false;
+	thin_bases(bases, BASES_MAX - 1);
+	(void)unlinkat(p->run, "sent", 0);
+	(void)futimens(p->run, NULL);
+	return renameat(runs, m->lease, bases, m->base) == 0;
+}
+
+static void take_base(int run, int bases, const char *base)
+{
+	_cleanup_fd_ int from = -1;
+
+	/* Whole, into the run's own directory: nobody else can have it from then on. */
+	if (renameat(bases, base, run, "from") < 0)
+		return;
+	from = openat(run, "from", DIR_FLAGS);
+	if (from >= 0 && renameat(from, "workspace", run, "workspace") == 0)
+		(void)renameat(from, "base", run, "base");
+	(void)land_remove(run, "from");
+}
+
+void front_place_take(struct front_place *p, const char *base)
+{
+	_cleanup_fd_ int bases = -1;
+	struct stat st;
+
+	/* A landing of this run that was cut has more of it than any other. */
+	if (!base[0] || fstatat(p->run, "workspace", &st, AT_SYMLINK_NOFOLLOW) == 0)
+		return;
+	bases = openat(p->run, "../../" REMOTE_BASES, DIR_FLAGS);
+	if (bases >= 0 && fstat(bases, &st) == 0 && st.st_uid == geteuid() && !(st.st_mode & 0022))
+		take_base(p->run, bases, base);
 }
 
 static int remove_run(struct front_place *p, int root, const struct rm_open *m, char *what)
@@ -162,9 +245,13 @@ static int remove_run(struct front_place *p, int root, const struct rm_open *m, 
 		return 0;
 	if (r == 0) {
 		/* First: without it nobody takes what is left of a removal that was cut for work that deleted the rest. */
-		if ((unlinkat(p->run, "index", 0) < 0 && errno != ENOENT) || fsync(p->run) < 0)
+		if ((renameat(p->run, "index", p->run, "base") < 0 && errno != ENOENT) ||
+		    fsync(p->run) < 0)
 			return failed(what, errno, "remove the index of run", m->lease);
-		r = land_remove(runs, m->lease);
+		/* Of a machine that may have lost files with its power only their bytes count. */
+		if (land_lost(p->run))
+			(void)unlinkat(p->run, "base", 0);
+		r = keep_base(p, runtime, runs, m) ? 0 : land_remove(runs, m->lease);
 		if (r < 0)
 			(void)failed(what, -r, "remove the directory of run", m->lease);
 	}
@@ -179,6 +266,10 @@ int front_place_landed(struct front_place *p)
 
 	if (index < 0)
 		return -errno;
+	if (land_lost(p->run)) {
+		(void)close(index);
+		return -EUCLEAN;
+	}
 	p->pack.tree = openat(p->run, "workspace", DIR_FLAGS);
 	if (p->pack.tree < 0) {
 		int r = -errno;
@@ -214,7 +305,13 @@ int front_place_open(struct front_place *p, const struct rm_open *m, char *what)
 	if (r == 0) {
 		r = front_place_landed(p);
 		r = r == -ENOENT ? 0 : r;
-		if (r < 0)
+		if (r == -EUCLEAN)
+			(void)failed(
+			    what, -r,
+			    "tell the run's work from a loss, since this machine started anew before the "
+			    "workspace was on its disk; it stays as it is: run",
+			    m->lease);
+		else if (r < 0)
 			(void)failed(what, -r, "open the workspace of run", m->lease);
 	}
 	return r;
@@ -284,6 +381,13 @@ int front_place_clean(struct front_place *p, const char *root, struct rm_cleaned
 	d = runs < 0 ? NULL : fdopendir(runs);
 	if (runs >= 0 && !d)
 		(void)close(runs);
+	if (runtime >= 0) {
+		bool made;
+		_cleanup_fd_ int bases = own_dir(runtime, REMOTE_BASES, false, &made);
+
+		if (bases >= 0)
+			thin_bases(bases, 0);
+	}
 	while (d && (ent = readdir(d)))
 		if (strlen(ent->d_name) == ID_LEN && id_is_prefix(ent->d_name))
 			clean_run(dirfd(d), ent->d_name, ret);

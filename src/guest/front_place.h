@@ -5,6 +5,9 @@
  *   workspace  the tree that commands work in
  *   sent       the manifest of what was sent
  *   index      what it looked like when it had landed (delta.h): there only when all of it had
+ *
+ * Beside the runs, bases/<name>: the directory of a run that is over, from which the next one with the same workspace starts. It is
+ * taken and put by one rename, so two runs never meet in one. At most BASES_MAX stay, and each for BASE_DAYS without use.
  */
 #ifndef AIRLOCK_GUEST_FRONT_PLACE_H
 #define AIRLOCK_GUEST_FRONT_PLACE_H
@@ -28,6 +31,8 @@ int front_place_open(struct front_place *p, const struct rm_open *m, char *what)
  * host knows that began it. 0, negative errno and what.
  */
 int front_place_clean(struct front_place *p, const char *root, struct rm_cleaned *ret, char *what);
+/* Before a landing: the tree of that base, if there is one, becomes the run's, which is there only once. */
+void front_place_take(struct front_place *p, const char *base);
 /* The workspace has landed. */
 int front_place_landed(struct front_place *p);
 

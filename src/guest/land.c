@@ -12,14 +12,20 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "guest/delta.h"
+#include "guest/reuse.h"
 #include "wire/manifest.h"
 #include "wire/tar.h"
 
 #define CHUNK 65536
+#define BOOT_LEN 36
+#define UNFLUSHED "unflushed"
 #define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
 struct lander {
-	int in, tree, file; /* file: being written; -1 */
+	int in, want, tree, file; /* file: being written; -1 */
+	int64_t at;		  /* of `file`: where what comes belongs */
+	struct reuse reuse;
+	uint8_t part[RM_PARTS_MAX]; /* what the host said of each: 1, it goes on */
 	struct tar_reader *tar;
 	struct tar_out out;
 	char path[PATH_MEMBER_MAX + 1];
@@ -47,6 +53,20 @@ static int full_write(int fd, const void *from, size_t n, off_t at)
 {
 	for (size_t put = 0; put < n;) {
 		ssize_t k = pwrite(fd, (const char *)from + put, n - put, at + (off_t)put);
+
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k < 0)
+			return -errno;
+		put += (size_t)k;
+	}
+	return 0;
+}
+
+static int full_write_to(int fd, const void *from, size_t n)
+{
+	for (size_t put = 0; put < n;) {
+		ssize_t k = write(fd, (const char *)from + put, n - put);
 
 		if (k < 0 && errno == EINTR)
 			continue;
@@ -107,6 +127,31 @@ static int shut_dirs(struct lander *l)
 	return 0;
 }
 
+/* One of which the first bytes are there, and the rest comes. */
+static bool goes_on(const struct lander *l, uint64_t *ret_have)
+{
+	for (size_t i = 0; i < l->reuse.want.parts; i++)
+		if (l->part[i] && strcmp(l->reuse.part_path[i], l->path) == 0) {
+			*ret_have = l->reuse.want.part[i].have;
+			return true;
+		}
+	return false;
+}
+
+static int begin_file(struct lander *l)
+{
+	uint64_t have = 0;
+	bool more = goes_on(l, &have);
+
+	/* A part that is not gone on with is in the way. */
+	if (!more && l->reuse.want.parts && unlinkat(l->tree, l->path, 0) < 0 && errno != ENOENT)
+		return -errno;
+	l->at = (int64_t)have;
+	l->file = openat(l->tree, l->path,
+			 O_WRONLY | (more ? 0 : O_CREAT | O_EXCL) | O_NOFOLLOW | O_CLOEXEC, 0600);
+	return l->file < 0 ? -errno : 0;
+}
+
 static int begin_member(struct lander *l)
 {
 	const struct tar_member *m = &l->out.member;
@@ -121,8 +166,9 @@ static int begin_member(struct lander *l)
 	case TAR_DIR:
 		if (!l->path[0])
 			return 0;
-		return mkdirat(l->tree, l->path, 0700) < 0 ? -errno
-							   : set_dir_mode(l, m->mode & 0777);
+		if (mkdirat(l->tree, l->path, 0700) < 0 && (errno != EEXIST || !l->reuse.want.bits))
+			return -errno;
+		return set_dir_mode(l, m->mode & 0777);
 	case TAR_SYMLINK:
 		memcpy(target, m->target.p, m->target.n);
 		target[m->target.n] = '\0';
@@ -132,9 +178,7 @@ static int begin_member(struct lander *l)
 		return 0;
 	case TAR_FILE:
 		l->m = *m;
-		l->file = openat(l->tree, l->path,
-				 O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-		return l->file < 0 ? -errno : 0;
+		return begin_file(l);
 	default:
 		return -EPROTO;
 	}
@@ -170,7 +214,7 @@ static int feed(struct lander *l, const uint8_t *p, size_t n, struct err *e)
 			break;
 		case TAR_DATA:
 			r = full_write(l->file, l->out.data.p, l->out.data.n,
-				       (off_t)l->out.data_offset);
+				       (off_t)l->at + (off_t)l->out.data_offset);
 			break;
 		case TAR_MEMBER_END:
 			r = end_member(l);
@@ -203,6 +247,41 @@ static int take_tree(struct lander *l, struct err *e)
 	return r < 0 ? err_wrap(e, r, "workspace") : 0;
 }
 
+/* Which start of the machine this is; 0 or negative errno. */
+static int boot_id(char out[BOOT_LEN])
+{
+	_cleanup_fd_ int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : full_read(fd, out, BOOT_LEN);
+}
+
+static int mark_unflushed(int run)
+{
+	char boot[BOOT_LEN];
+	_cleanup_fd_ int fd = -1;
+
+	if (boot_id(boot) < 0)
+		return 0;
+	fd = openat(run, UNFLUSHED, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	return fd < 0 ? -errno : full_write(fd, boot, BOOT_LEN, 0);
+}
+
+void land_flush(int run)
+{
+	if (syncfs(run) == 0)
+		(void)unlinkat(run, UNFLUSHED, 0);
+}
+
+bool land_lost(int run)
+{
+	_cleanup_fd_ int fd = openat(run, UNFLUSHED, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	char then[BOOT_LEN], now[BOOT_LEN];
+
+	if (fd < 0 || boot_id(now) < 0)
+		return false;
+	return full_read(fd, then, BOOT_LEN) < 0 || memcmp(then, now, BOOT_LEN) != 0;
+}
+
 static int write_index(struct lander *l, int run, int sent, struct err *e)
 {
 	_cleanup_fd_ int fd =
@@ -213,31 +292,86 @@ static int write_index(struct lander *l, int run, int sent, struct err *e)
 	if (r == 0)
 		r = delta_index(l->tree, m, fd, e);
 	manifest_free(m);
+	if (r == 0) {
+		r = mark_unflushed(run);
+		if (r < 0)
+			return err_sys(e, -r, "index of the workspace");
+	}
 	if (r == 0 && renameat(run, ".new-index", run, "index") < 0)
 		r = err_sys(e, errno, "index of the workspace");
 	return r;
 }
 
-static int into(struct lander *l, int run, struct err *e)
+/* What the host is to send, in as many bytes as that takes. */
+static int say_want(struct lander *l)
 {
-	_cleanup_fd_ int sent =
-	    openat(run, "sent", O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-	/* Limited by the disk alone: the stream is the host's own. */
-	const struct tar_limits none = {UINT32_MAX, MEMBER_SIZE_MAX, MEMBER_SIZE_MAX};
+	const struct rm_want *w = &l->reuse.want;
+	_cleanup_buf_ struct buf b = BUF_INIT(4096);
+	size_t bytes = (size_t)(w->count / 8 + 1);
 	int r;
 
-	if (sent < 0)
-		return err_sys(e, errno, "create the manifest");
-	/* What an earlier attempt left is of no use. */
-	r = land_remove(run, "workspace");
+	(void)buf_u8(&b, w->bits ? 1 : 0);
+	if (!w->bits)
+		return b.err ? b.err : full_write_to(l->want, b.data, b.len);
+	(void)buf_u64(&b, w->count);
+	r = b.err ? b.err : full_write_to(l->want, b.data, b.len);
+	if (r == 0)
+		r = full_write_to(l->want, w->bits, bytes);
+	buf_reset(&b);
+	(void)rm_parts_put(&b, w);
+	if (r == 0)
+		r = b.err ? b.err : full_write_to(l->want, b.data, b.len);
+	return r == 0 ? full_read(l->in, l->part, w->parts) : r;
+}
+
+/* False: there is nothing to start from. */
+static bool use_tree(struct lander *l, int run, const struct manifest *sent)
+{
+	_cleanup_fd_ int index = openat(run, "base", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	struct err e = ERR_INIT;
+
+	l->tree = openat(run, "workspace", DIR_FLAGS);
+	if (l->tree < 0)
+		return false;
+	if (reuse_tree(l->tree, index, sent, &l->reuse, &e) == 0)
+		return true;
+	/* Made by another account, or made not to be changed: then as if it were not there. */
+	cleanup_fd(&l->tree);
+	reuse_done(&l->reuse);
+	return false;
+}
+
+static int new_tree(struct lander *l, int run, struct err *e)
+{
+	int r = land_remove(run, "workspace");
+
 	if (r < 0 || mkdirat(run, "workspace", 0755) < 0)
 		return err_sys(e, r < 0 ? -r : errno, "create the workspace");
 	l->tree = openat(run, "workspace", DIR_FLAGS);
-	if (l->tree < 0)
-		return err_sys(e, errno, "open the workspace");
-	r = take_manifest(l, sent);
+	return l->tree < 0 ? err_sys(e, errno, "open the workspace") : 0;
+}
+
+static int into(struct lander *l, int run, int sent, struct err *e)
+{
+	/* Limited by the disk alone: the stream is the host's own. */
+	const struct tar_limits none = {UINT32_MAX, MEMBER_SIZE_MAX, MEMBER_SIZE_MAX};
+	struct manifest *m = NULL;
+	int r = take_manifest(l, sent);
+
 	if (r < 0)
 		return err_sys(e, -r, "take the manifest");
+	r = manifest_open(sent, &m, e);
+	if (r == 0 && !use_tree(l, run, m))
+		r = new_tree(l, run, e);
+	manifest_free(m);
+	if (r < 0)
+		return r;
+	/* It was true of what is being changed now. */
+	(void)unlinkat(run, "base", 0);
+	r = say_want(l);
+	if (r < 0)
+		return err_sys(e, -r, "say what is there already");
+	cleanup_fd(&l->want);
 	r = tar_reader_new(&none, &l->tar);
 	if (r < 0)
 		return err_sys(e, -r, "take the workspace");
@@ -245,16 +379,21 @@ static int into(struct lander *l, int run, struct err *e)
 	return r < 0 ? r : write_index(l, run, sent, e);
 }
 
-int land(int in, int run, struct err *e)
+int land(int in, int want, int run, struct err *e)
 {
+	_cleanup_fd_ int sent =
+	    openat(run, "sent", O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 	struct lander *l = calloc(1, sizeof(*l));
 	int r;
 
 	if (!l)
 		return err_sys(e, ENOMEM, "take the workspace");
 	l->in = in;
+	l->want = want;
 	l->tree = l->file = -1;
-	r = into(l, run, e);
+	r = sent < 0 ? err_sys(e, errno, "create the manifest") : into(l, run, sent, e);
+	cleanup_fd(&l->want);
+	reuse_done(&l->reuse);
 	cleanup_fd(&l->file);
 	cleanup_fd(&l->tree);
 	tar_reader_free(l->tar);

@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -23,6 +24,9 @@
 #include "provider/ssh/plain.h"
 #include "provider/ssh/send.h"
 #include "provider/ssh/tool.h"
+
+#define RESUMES 5 /* a cut of half a minute is got over */
+#define RESUME_MS 1000
 
 static struct ssh_session *session_of(struct sandbox *sb)
 {
@@ -67,30 +71,39 @@ static void owner(uid_t *uid, gid_t *gid)
 /* The workspace goes there. What the other side says about a failure is worth more than our broken pipe. */
 static int land(struct ssh_session *x, const struct sandbox_spec *s, struct err *e)
 {
-	_cleanup_buf_ struct buf b = BUF_INIT(8);
-	_cleanup_fd_ int rd = -1, wr = -1;
+	_cleanup_free_ char *base = ssh_base_name(s);
+	_cleanup_buf_ struct buf b = BUF_INIT(128);
+	_cleanup_fd_ int rd = -1, wr = -1, want_rd = -1, want_wr = -1;
 	struct rm_fault f = {0};
 	struct err se = ERR_INIT;
-	int p[2], r, k;
+	int p[2], q[2], r, k;
 
 	if (pipe2(p, O_CLOEXEC) < 0)
 		return err_sys(e, errno, "send the workspace: pipe");
 	rd = p[0];
 	wr = p[1];
-	if (fcntl(wr, F_SETFL, O_NONBLOCK) < 0)
+	if (pipe2(q, O_CLOEXEC) < 0)
+		return err_sys(e, errno, "send the workspace: pipe");
+	want_rd = q[0];
+	want_wr = q[1];
+	if (fcntl(wr, F_SETFL, O_NONBLOCK) < 0 || fcntl(want_rd, F_SETFL, O_NONBLOCK) < 0)
 		return err_sys(e, errno, "send the workspace: pipe");
 	(void)buf_u32(&b, x->link.next_id++);
-	r = guestlink_request(&x->link, RM_LAND, &b, &rd, 1, e);
+	(void)buf_str(&b, base ? base : "");
+	r = guestlink_request(&x->link, RM_LAND, &b, (int[]){rd, want_wr}, 2, e);
 	if (r < 0)
 		return r;
 	cleanup_fd(&rd);
-	k = ssh_send(s, wr, &se);
+	cleanup_fd(&want_wr);
+	k = ssh_send(s, wr, want_rd, &se);
 	cleanup_fd(&wr);
 	if (k < 0 && k != -EPIPE) {
 		*e = se;
 		return k;
 	}
 	r = session_await(x, RM_LANDED, s->cancel, e);
+	if (r < 0 && x->link.ended)
+		return -ECONNRESET;
 	if (r == 0 && rm_fault_get(x->answer, &f) < 0)
 		return err_set(e, ERR_PROTOCOL, "%s: malformed answer", x->target.label);
 	if (r == 0 && f.error)
@@ -239,11 +252,34 @@ static int remember(const struct sandbox_spec *s, int r, const struct err *e)
 	return r;
 }
 
+/* True: that long has passed. */
+static bool nap(const struct sandbox_spec *s, int64_t ms)
+{
+	const struct timespec look = {.tv_nsec = 50 * NS_PER_MS};
+	int64_t until = clock_mono_ns() + ms * NS_PER_MS;
+
+	while (clock_mono_ns() < until && !(s->cancel && *s->cancel))
+		(void)nanosleep(&look, NULL);
+	return !(s->cancel && *s->cancel);
+}
+
+/*
+ * A connection that is cut while the workspace goes there is made again, and what has arrived is not sent again: the guest finds it in
+ * the run's directory (guest/reuse.h). Later cuts are another matter: a command was running.
+ */
 static int acquire(const struct sandbox_spec *s, struct sandbox **ret, struct err *e)
 {
 	int r = validate(s, e);
+	bool cut;
 
-	return r < 0 ? r : remember(s, connect_to(s, ret, e), e);
+	if (r < 0)
+		return r;
+	r = connect_to(s, ret, e);
+	cut = r == -ECONNRESET;
+	for (int i = 0; cut && r < 0 && r != -ECANCELED && i < RESUMES && nap(s, RESUME_MS << i);
+	     i++)
+		r = connect_to(s, ret, e);
+	return remember(s, r, e);
 }
 
 /*

@@ -18,11 +18,16 @@ static bool name_fits(const char *s)
 	return n > 0 && n <= LEASE_NAME_MAX && s[0] != '.' && !strchr(s, '/');
 }
 
+bool rm_base_fits(const char *s)
+{
+	return !s[0] || name_fits(s);
+}
+
 static bool open_fits(const struct rm_open *m)
 {
 	return !(m->flags & ~(RO_REMOVE | RO_SHARED | RO_CLEAN | RO_RESUME)) &&
 	       strlen(m->root) < PATH_MEMBER_MAX / 2 && path_is_absolute_normal(m->root) &&
-	       name_fits(m->lease);
+	       name_fits(m->lease) && rm_base_fits(m->base);
 }
 
 int rm_open_put(struct buf *b, const struct rm_open *m)
@@ -31,7 +36,8 @@ int rm_open_put(struct buf *b, const struct rm_open *m)
 		return -EINVAL;
 	(void)buf_u32(b, m->flags);
 	(void)buf_str(b, m->root);
-	return buf_str(b, m->lease);
+	(void)buf_str(b, m->lease);
+	return buf_str(b, m->base);
 }
 
 int rm_open_get(struct view p, struct rm_open *ret)
@@ -42,14 +48,59 @@ int rm_open_get(struct view p, struct rm_open *ret)
 	*ret = (struct rm_open){.flags = cursor_u32(&c)};
 	ret->root = cursor_strdup(&c, PATH_MEMBER_MAX);
 	ret->lease = cursor_strdup(&c, LEASE_NAME_MAX);
-	return ret->root && ret->lease && cursor_end(&c) && open_fits(ret) ? 0 : -EPROTO;
+	ret->base = cursor_strdup(&c, LEASE_NAME_MAX);
+	return ret->root && ret->lease && ret->base && cursor_end(&c) && open_fits(ret) ? 0
+											: -EPROTO;
 }
 
 void rm_open_done(struct rm_open *m)
 {
 	free(m->root);
 	free(m->lease);
+	free(m->base);
 	*m = (struct rm_open){0};
+}
+
+bool rm_want_has(const struct rm_want *m, uint64_t entry)
+{
+	return !m->bits || (entry < m->count && m->bits[entry / 8] & 1u << entry % 8);
+}
+
+void rm_want_done(struct rm_want *m)
+{
+	free(m->bits);
+	*m = (struct rm_want){0};
+}
+
+int rm_parts_put(struct buf *b, const struct rm_want *m)
+{
+	(void)buf_u32(b, (uint32_t)m->parts);
+	for (size_t i = 0; i < m->parts; i++) {
+		(void)buf_u64(b, m->part[i].entry);
+		(void)buf_u64(b, m->part[i].have);
+		(void)buf_put(b, (const char *)m->part[i].hash, RM_PART_HASH);
+	}
+	return b->err;
+}
+
+int rm_parts_get(struct view p, uint32_t parts, struct rm_want *ret)
+{
+	struct cursor c;
+
+	if (parts > RM_PARTS_MAX || p.n != parts * (size_t)RM_PART_BYTES)
+		return -EPROTO;
+	for (ret->parts = 0; ret->parts < parts; ret->parts++) {
+		struct rm_part *t = &ret->part[ret->parts];
+
+		cursor_init(&c, p.p + ret->parts * RM_PART_BYTES, RM_PART_BYTES);
+		t->entry = cursor_u64(&c);
+		t->have = cursor_u64(&c);
+		memcpy(t->hash, c.p, RM_PART_HASH);
+		if (c.left != RM_PART_HASH || !rm_want_has(ret, t->entry) || !t->have ||
+		    (ret->parts && t->entry <= t[-1].entry))
+			return -EPROTO;
+	}
+	return 0;
 }
 
 int rm_cleaned_put(struct buf *b, const struct rm_cleaned *m)

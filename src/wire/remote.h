@@ -16,22 +16,23 @@
 #include "base/buf.h"
 #include "base/cursor.h"
 
-#define REMOTE_PROTOCOL 1
+#define REMOTE_PROTOCOL 2
 /* argv[1] of airlock-guest as the twin on another machine: the stream is its standard input and output. */
 #define REMOTE_WORD "remote"
 /* Below the environment's directory there; beside it a .gitignore that hides it. */
 #define REMOTE_RUNS ".airlock-runtime/runs"
+/* Beside them, trees that the next run with the same workspace starts from: nobody works in them. */
+#define REMOTE_BASES "bases"
 
 enum remote_msg {
 	RM_HELLO = 96,	/* guest: u32 protocol, u32 uid, string name of the machine */
 	RM_OPEN = 97,	/* struct rm_open: which run's directory */
 	RM_OPENED = 98, /* guest: u32 1: the workspace is there already (a run that is recovered) */
-	RM_LAND =
-	    99, /* u32 id; a channel: u64 length and bytes of the manifest, then a tar stream */
+	RM_LAND = 99,	/* u32 id, string name of a base or ""; two channels, see struct rm_want */
 	RM_LANDED = 100, /* guest: struct rm_fault; errno 0: it is all there */
 	RM_START = 101,	 /* empty: GM_READY follows */
 	RM_REMOVED =
-	    102, /* guest, for RM_OPEN with RO_REMOVE: nothing of the run is left; struct rm_cleaned */
+	    102, /* guest, for RM_OPEN with RO_REMOVE: nothing of the run is left, but for its base; struct rm_cleaned */
 	RM_FAULT = 103, /* guest: struct rm_fault; nothing follows */
 	RM_ENDED = 104, /* guest: every process below it has ended; nothing follows */
 	RM_LINK =
@@ -70,6 +71,28 @@ struct rm_open {
 	uint32_t flags;
 	char *root;  /* the environment's directory: absolute, normal */
 	char *lease; /* a name */
+	char *
+	    base; /* with RO_REMOVE: the run's tree is kept under this name for the next one; "": it is not */
+};
+
+/*
+ * What of a manifest is to be sent. Channel 1 (to the guest): u64 length and bytes of the manifest; then it waits. Channel 2 (from the
+ * guest): u8 0, everything; or u8 1, u64 entries, a bit for each in the manifest's order, u32 parts, struct rm_part each. Then
+ * channel 1 goes on: a byte for each part, 1: sent from `have` on, 0: from its beginning; a tar stream of what is wanted.
+ */
+#define RM_PARTS_MAX 16
+#define RM_PART_HASH 32
+
+struct rm_part {
+	uint64_t entry, have;	    /* rising; the first `have` bytes of that file are there */
+	uint8_t hash[RM_PART_HASH]; /* BLAKE2b of those bytes */
+};
+
+struct rm_want {
+	uint64_t count;
+	uint8_t *bits; /* owned; NULL: everything */
+	size_t parts;
+	struct rm_part part[RM_PARTS_MAX];
 };
 
 /* How many of each. held: their work is there, or not proven to be elsewhere; busy: a session goes on. */
@@ -96,10 +119,20 @@ struct rm_setup {
 	uint32_t shell_ms, upload_ms, silent_ms;
 };
 
+#define RM_BASE_MAX 64
+/* A name of a base, or none. */
+bool rm_base_fits(const char *s);
 /* As in guest.h: every put 0, -E2BIG, -EINVAL or -ENOMEM, every get exact. Release what a get filled with its done. */
 int rm_open_put(struct buf *b, const struct rm_open *m);
 int rm_open_get(struct view p, struct rm_open *ret);
 void rm_open_done(struct rm_open *m);
+/* The parts alone: u32 how many, then each. */
+int rm_parts_put(struct buf *b, const struct rm_want *m);
+/* count and bits must be there: an entry that is no wanted one is -EPROTO. p: after the number. */
+int rm_parts_get(struct view p, uint32_t parts, struct rm_want *ret);
+#define RM_PART_BYTES (16 + RM_PART_HASH)
+bool rm_want_has(const struct rm_want *m, uint64_t entry);
+void rm_want_done(struct rm_want *m);
 int rm_cleaned_put(struct buf *b, const struct rm_cleaned *m);
 int rm_cleaned_get(struct view p, struct rm_cleaned *ret);
 int rm_fault_put(struct buf *b, uint32_t error, const char *what);

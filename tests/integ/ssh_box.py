@@ -124,6 +124,18 @@ class Remote(Host):
             if look(q, "cmdline").startswith(b"sshd: ") and parent_is(q, self.sshd.proc.pid):
                 os.kill(q, signal.SIGKILL)
 
+    def left_there(self):
+        """What lies in the directory there beside the tree that the next run starts from."""
+        left = [n for n in os.listdir(self.there) if n != ".airlock-runtime"]
+        try:
+            return left + [n for n in os.listdir(self.there + "/.airlock-runtime") if n not in ("bases", "runs", ".gitignore")] + self.runs_there()
+        except FileNotFoundError:
+            return left
+
+    def block_bases(self):
+        with open(self.there + "/.airlock-runtime/bases", "wb"):
+            pass
+
     def runs_there(self):
         try:
             return sorted(os.listdir(self.there + "/.airlock-runtime/runs"))
@@ -160,7 +172,7 @@ def get(n):
     return b
 def mine(group, k):
     return [c for c, (g, f) in chans.items() if g == group and f & 1][k]
-put(HELLO, u32(1, 0) + u32(4) + b"liar")
+put(HELLO, u32(2, 0) + u32(4) + b"liar")
 while True:
     n, _, t, _, _ = struct.unpack("<IBBBB", get(8))
     p = get(n)
@@ -175,7 +187,8 @@ while True:
     elif t == OPEN:
         put(REMOVED) if p[:4] == u32(1) else put(OPENED, u32(0))
     elif t == LAND:
-        land = struct.unpack("<I", p)[0]
+        land = struct.unpack("<I", p[:4])[0]
+        put(DATA, u32(mine(land, 0)) + b"\0")
     elif t == START:
         put(READY, u32(1))
     elif t == EXEC:

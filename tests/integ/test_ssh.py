@@ -4,7 +4,7 @@ J14, J15; field reports B012, B029, B046, B054, B101, B132, B142, B158, B172, B1
 
 usage: test_ssh.py AIRLOCK [unittest arguments]
 """
-import json, os, shutil, signal, subprocess, sys, unittest
+import hashlib, json, os, re, shutil, signal, subprocess, sys, unittest
 
 import api_box
 from run_box import DEADLINE, alive, link, look, pids, snapshot, until
@@ -49,7 +49,7 @@ class Ssh(unittest.TestCase):
             self.assertEqual(f.read(), b"\xff")
         odd = [n for n in before if n.startswith("odd")]
         self.assertEqual(snapshot(self.r.ws)[odd[0]], before[odd[0]])
-        self.assertEqual(os.listdir(self.r.there), [])
+        self.assertEqual(self.r.left_there(), [])
         self.assertEqual([n for n in os.listdir(self.r.sshd.home + "/.cache/airlock") if not n.startswith("guest-")], [])
         self.assertEqual(os.listdir(self.r.state + "/leases"), [])
 
@@ -205,6 +205,73 @@ class Ssh(unittest.TestCase):
         self.assertEqual((self.r.read("one"), self.r.read("two")), (b"1\n", b"2\n"))
         self.assertEqual(self.r.runs_there(), [])
 
+    def test_what_is_there_already_is_not_sent_again(self):
+        for i in range(300):
+            self.r.write("many/%d" % i, b"%d\n" % i)
+        self.r.write("odd/mode", b"m\n")
+        os.chmod(self.r.ws + "/odd", 0o500)
+        os.symlink("a", self.r.ws + "/link")
+        show = "find . -printf '%p %y %m %l %i %T@\\n' | sort; find . -type f -exec cat {} +"
+        spoil = """; echo x >>a; printf 'two!' >d/b; rm many/7; mkdir many/7; echo y >many/7/y; rm -r many/8; ln -s /etc many/8; chmod 600 many/9
+            echo z >extra; mkdir -p more/deep; echo w >more/deep/w; rm link; echo l >link; mv many/10 many/11; cp -p many/12 many/t; mv many/t many/12
+            rm -r odd; ln -s / odd"""
+        p = self.ok("-q", "--review", "--", show + spoil)
+        inodes = lambda q: {l.split()[0]: l.split()[-2] for l in q.stdout.splitlines() if l.startswith(b"./many/")}
+        plain = lambda q: [re.sub(rb" \d+ (\d+\.\d+)$", rb" \1" if b" f " in l else b"", l) for l in q.stdout.splitlines() if not l.startswith(b". ")]
+        self.assertEqual(len(os.listdir(self.r.there + "/.airlock-runtime/bases")), 1)
+        self.r.write("many/20", b"new here\n")
+        os.unlink(self.r.ws + "/many/21")
+        q = self.ok("-q", "--review", "--", show)
+        same = set(inodes(p).items()) & set(inodes(q).items())
+        self.assertEqual(len(inodes(q)), 299)
+        self.assertGreaterEqual(len(same), 290)
+        # As if nothing had ever been there.
+        self.r.airlock("env", "clean", *self.r.words)
+        self.assertEqual(self.r.left_there(), [])
+        self.assertFalse(os.path.exists(self.r.there + "/.airlock-runtime"))
+        fresh = self.ok("-q", "--review", "--", show)
+        self.assertEqual(plain(q), plain(fresh))
+
+    def test_trees_that_are_kept_there_are_few_and_of_one_run_each(self):
+        self.ok("-q", "--", "true")
+        a = self.r.start("-q", "--", "echo up; cat a; read x; echo a >from-a", stdin=subprocess.PIPE)
+        self.assertEqual(a.stdout.readline(), b"up\n")
+        self.ok("-q", "--", "cat a; echo b >from-b")
+        a.communicate(b"\n", timeout=DEADLINE)
+        self.assertEqual(a.returncode, 0)
+        self.assertEqual((self.r.read("from-a"), self.r.read("from-b")), (b"a\n", b"b\n"))
+        for i in range(6):
+            os.makedirs(self.r.top + "/ws%d" % i)
+            self.ok("-q", "--", "echo x >x", cwd=self.r.top + "/ws%d" % i)
+        self.assertEqual(len(os.listdir(self.r.there + "/.airlock-runtime/bases")), 4)
+        # No name that says where it comes from.
+        self.assertTrue(all(len(n) == 32 for n in os.listdir(self.r.there + "/.airlock-runtime/bases")))
+
+    def test_a_way_in_that_is_cut_goes_on_where_it_was_K5(self):
+        with open(self.r.ws + "/big", "wb") as f:
+            for i in range(64):
+                f.write(os.urandom(1 << 20))
+        runs = self.r.there + "/.airlock-runtime/runs"
+        seen = []
+
+        def part():
+            for n in self.r.runs_there():
+                try:
+                    st = os.stat("%s/%s/workspace/big" % (runs, n))
+                    if 1 << 20 < st.st_size < 64 << 20:
+                        seen.append(st)
+                except FileNotFoundError:
+                    pass
+            return seen
+        p = self.r.start("-q", "--", "stat -c %i big; b2sum <big")
+        until("a part of it is there", part)
+        self.r.cut()
+        out = p.communicate(timeout=2 * DEADLINE)[0].split()
+        self.assertEqual(p.returncode, 0)
+        self.assertEqual(int(out[0]), seen[0].st_ino)
+        with open(self.r.ws + "/big", "rb") as f:
+            self.assertEqual(out[1].decode(), hashlib.blake2b(f.read()).hexdigest())
+
     def test_commits_come_back(self):
         git = ["git", "-C", self.r.ws, "-c", "user.name=t", "-c", "user.email=t@t"]
         for words in ["init", "-q", "-b", "main"], ["add", "a"], ["commit", "-q", "-m", "first"]:
@@ -296,7 +363,7 @@ class Ssh(unittest.TestCase):
         for name in "reachable", "login time", "machine", "programs", "directory", "disk", "guest's place", "clock":
             self.assertIn(states[name], ("ok", "warning"), doc)
         self.assertTrue(doc["run_works"])
-        self.assertEqual(os.listdir(self.r.there), [])
+        self.assertEqual(self.r.left_there(), [])
         self.assertEqual(states["git"], "ok" if shutil.which("git", path="/usr/bin:/bin") else "warning")
         self.assertNotIn("landlock", states)
         states = {c["check"]: c["state"] for c in json.loads(doctor(0, "--json", "--remote-sandbox"))["checks"]}
@@ -338,7 +405,7 @@ class Ssh(unittest.TestCase):
     def test_a_directory_that_is_not_there_is_not_made_here_or_there_FR_B012(self):
         self.r.words[1] += "/only-remote/app"
         self.fails("is not there on 127.0.0.1", "--", "true")
-        self.assertEqual(os.listdir(self.r.there), [])
+        self.assertEqual(self.r.left_there(), [])
 
     def test_users_settings_do_not_change_ours_FR_B197(self):
         with open(self.r.top + "/config", "w", encoding="ascii") as f:
@@ -418,7 +485,7 @@ class Ssh(unittest.TestCase):
         self.assertEqual((q.returncode, q.stdout), (0, b"2\n3\n"), q.stderr)
         q = self.r.airlock("rm", run)
         self.assertEqual((q.returncode, self.r.runs_there()), (0, []), q.stderr)
-        self.assertEqual(os.listdir(self.r.there), [])
+        self.assertEqual(self.r.left_there(), [])
 
     def test_what_one_command_meets_ends_a_kept_lease_for_nobody(self):
         self.ok("-q", "--keep", "--", "echo 1 >one")
@@ -489,7 +556,7 @@ class Ssh(unittest.TestCase):
         self.assertEqual(self.r.airlock("exec", kept, "--", "true").returncode, 0)
         self.assertEqual(self.r.airlock("rm", kept).returncode, 0)
         self.assertEqual(self.r.airlock("env", "clean", "--force").returncode, 2)
-        self.assertEqual(os.listdir(self.r.there), [])
+        self.assertEqual(self.r.left_there(), [])
 
     def test_programs_that_go_away_before_they_are_started_are_sent_again(self):
         self.ok("-q", "--", "true")
@@ -636,6 +703,8 @@ for line in open("/dev/fd/3"):
         top = self.r.there + "/.airlock-runtime/runs"
         place = top + "/" + os.listdir(top)[0]
         os.makedirs(place + "/workspace/busy")
+        # Where no tree can be kept for the next run, all of it is removed.
+        self.r.block_bases()
         subprocess.run(["mount", "-t", "tmpfs", "none", place + "/workspace/busy"], check=True)
         try:
             q = self.r.airlock("recover", run)
@@ -649,7 +718,7 @@ for line in open("/dev/fd/3"):
         finally:
             subprocess.run(["umount", place + "/workspace/busy"], check=True)
         self.assertEqual(self.r.airlock("rm", run).returncode, 0)
-        self.assertEqual(os.listdir(self.r.there), [])
+        self.assertEqual(self.r.left_there(), [])
 
     # Where it cannot be reached any more. ---------------------------------------------------
 

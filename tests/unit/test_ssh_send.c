@@ -43,7 +43,7 @@ static void test_a_cancel_comes_through_a_full_pipe(void **state)
 	/* As glibc installs it: a write that blocks would go on after it. */
 	(void)signal(SIGALRM, on_alarm);
 	assert_int_equal(setitimer(ITIMER_REAL, &soon, NULL), 0);
-	assert_int_equal(ssh_send(&s, wr, &e), -ECANCELED);
+	assert_int_equal(ssh_send(&s, wr, rd, &e), -ECANCELED);
 	(void)unlink(path);
 	assert_int_equal(e.code, ERR_CANCELLED);
 }

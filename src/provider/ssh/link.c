@@ -333,7 +333,7 @@ static const struct carried {
 	uint8_t type, fds;
 	unsigned flags[3]; /* of the channel for each descriptor */
 } carried[] = {
-    {RM_LAND, 1, {0}},
+    {RM_LAND, 2, {0, MUX_TO_OPENER}},
     {GM_EXEC, 3, {0, MUX_TO_OPENER | MUX_AWAITED, MUX_TO_OPENER | MUX_AWAITED}},
     {GM_PACK, 1, {MUX_TO_OPENER | MUX_AWAITED}},
     {RM_OPEN, 0, {0}},

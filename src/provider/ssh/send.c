@@ -4,16 +4,20 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/blake2b.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/path.h"
 #include "base/str.h"
 #include "wire/manifest.h"
+#include "wire/remote.h"
 #include "wire/tar.h"
 
 #define CHUNK 65536
@@ -22,7 +26,7 @@
 #define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
 struct sender {
-	int out;
+	int out, from;		    /* from: what is wanted comes from there */
 	bool bare;		    /* the tar stream alone */
 	const volatile int *cancel; /* may be NULL */
 	struct {
@@ -31,6 +35,8 @@ struct sender {
 	} layer[LAYERS];
 	size_t layers;
 	struct buf head; /* headers that have not been written yet */
+	struct rm_want want;
+	bool goes_on[RM_PARTS_MAX];
 	struct manifest_entry m;
 	char path[PATH_MEMBER_MAX + 1];
 	char chunk[CHUNK];
@@ -65,6 +71,36 @@ static int put(struct sender *s, const void *p, size_t n, struct err *e)
 			return err_sys(e, errno, "send the workspace");
 		done += (size_t)k;
 		until = 0;
+	}
+	return 0;
+}
+
+/* Exactly n bytes of what the other side says. */
+static int get(struct sender *s, void *to, size_t n, struct err *e)
+{
+	int64_t until = clock_mono_ns() + REMOTE_TREE_MS * NS_PER_MS;
+	struct pollfd p = {.fd = s->from, .events = POLLIN};
+
+	for (size_t got = 0; got < n;) {
+		ssize_t k;
+
+		if (s->cancel && *s->cancel)
+			return err_set(e, ERR_CANCELLED,
+				       "stopped while the workspace was being sent");
+		k = read(s->from, (char *)to + got, n - got);
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k < 0 && errno == EAGAIN && clock_mono_ns() < until) {
+			(void)poll(&p, 1, LOOK_MS);
+			continue;
+		}
+		if (k <= 0)
+			return err_sys(e,
+				       k == 0		 ? EPIPE
+				       : errno == EAGAIN ? ETIMEDOUT
+							 : errno,
+				       "hear what the other machine has of the workspace");
+		got += (size_t)k;
 	}
 	return 0;
 }
@@ -158,7 +194,8 @@ static int layer_of(const struct sender *s, uint32_t number)
 	return -1;
 }
 
-static int send_entry(struct sender *s, struct err *e)
+/* have: bytes of a file that are there. */
+static int send_entry(struct sender *s, uint64_t have, struct err *e)
 {
 	const struct manifest_entry *m = &s->m;
 	struct tar_member t = {.mode = m->mode, .mtime_ns = m->mtime_ns};
@@ -184,19 +221,108 @@ static int send_entry(struct sender *s, struct err *e)
 		    "the copy of %s is not what was recorded: remove it with 'airlock prune'",
 		    m->path);
 	t.type = TAR_FILE;
-	t.size = m->size;
+	t.size = m->size - have;
+	if (have && lseek(fd, (off_t)have, SEEK_SET) < 0)
+		return err_sys(e, errno, "read the copy of %s", m->path);
 	r = header(s, &t, m->path, m->path_len, e);
-	return r < 0 ? r : contents(s, fd, m->size, m->path, e);
+	return r < 0 ? r : contents(s, fd, t.size, m->path, e);
+}
+
+/* What is wanted. --------------------------------------------------------------------------------- */
+
+static int read_want(struct sender *s, const struct manifest *list, struct err *e)
+{
+	uint8_t head[8], parts[RM_PARTS_MAX * RM_PART_BYTES];
+	struct cursor c;
+	uint32_t n;
+	int r = get(s, head, 1, e);
+
+	if (r < 0 || head[0] == 0)
+		return r;
+	r = get(s, head, 8, e);
+	if (r < 0)
+		return r;
+	cursor_init(&c, head, 8);
+	s->want.count = cursor_u64(&c);
+	if (s->want.count != manifest_count(list))
+		return err_set(e, ERR_PROTOCOL, "the guest there knows another list of files");
+	s->want.bits = malloc((size_t)(s->want.count / 8 + 1));
+	if (!s->want.bits)
+		return err_set(e, ERR_NOMEM, "send the workspace: out of memory");
+	r = get(s, s->want.bits, (size_t)(s->want.count / 8 + 1), e);
+	if (r == 0)
+		r = get(s, head, 4, e);
+	if (r < 0)
+		return r;
+	cursor_init(&c, head, 4);
+	n = cursor_u32(&c);
+	if (n > RM_PARTS_MAX)
+		return err_set(e, ERR_PROTOCOL, "the guest there offers %u parts of files", n);
+	r = get(s, parts, n * (size_t)RM_PART_BYTES, e);
+	if (r == 0 && rm_parts_get((struct view){(const char *)parts, n * (size_t)RM_PART_BYTES}, n,
+				   &s->want) < 0)
+		r = err_set(e, ERR_PROTOCOL,
+			    "the guest there offers parts of files that it has whole");
+	return r;
+}
+
+/* Are the first bytes of that file here what they are there? */
+static bool same_part(struct sender *s, const struct rm_part *p)
+{
+	_cleanup_fd_ int fd = -1;
+	uint8_t hash[BLAKE2B_OUT];
+	struct blake2b b;
+
+	if (s->m.kind != 'f' || p->have >= s->m.size)
+		return false;
+	fd = openat(layer_of(s, s->m.layer), s->m.path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	blake2b_init(&b);
+	for (uint64_t left = p->have; left;) {
+		ssize_t k = read(fd, s->chunk, left < CHUNK ? (size_t)left : CHUNK);
+
+		if (k <= 0 || (s->cancel && *s->cancel))
+			return false;
+		blake2b_update(&b, s->chunk, (size_t)k);
+		left -= (uint64_t)k;
+	}
+	blake2b_final(&b, hash);
+	return memcmp(hash, p->hash, sizeof(hash)) == 0;
+}
+
+/* A byte for each part. */
+static int answer_parts(struct sender *s, const struct manifest *list, struct err *e)
+{
+	size_t pos = 0, part = 0;
+	int r = 1;
+
+	for (uint64_t i = 0; part < s->want.parts && r > 0; i++) {
+		r = manifest_next(list, &pos, &s->m);
+		if (r > 0 && s->want.part[part].entry == i) {
+			s->goes_on[part] = same_part(s, &s->want.part[part]);
+			(void)buf_u8(&s->head, s->goes_on[part]);
+			part++;
+		}
+	}
+	return part < s->want.parts ? err_set(e, ERR_PROTOCOL, "the manifest has a broken line")
+				    : flush(s, e);
 }
 
 static int send_tree(struct sender *s, const struct manifest *list, struct err *e)
 {
-	size_t pos = 0, passed = 0;
+	size_t pos = 0, passed = 0, part = 0;
 	int r;
 
-	while ((r = manifest_next(list, &pos, &s->m)) > 0) {
+	for (uint64_t i = 0; (r = manifest_next(list, &pos, &s->m)) > 0; i++) {
+		uint64_t have = 0;
+
 		manifest_pass(list, &passed, pos);
-		r = send_entry(s, e);
+		if (!rm_want_has(&s->want, i))
+			continue;
+		if (part < s->want.parts && s->want.part[part].entry == i) {
+			have = s->goes_on[part] ? s->want.part[part].have : 0;
+			part++;
+		}
+		r = send_entry(s, have, e);
 		if (r < 0)
 			return r;
 	}
@@ -281,6 +407,10 @@ static int send_all(struct sender *s, const char *manifest, char *const *layers,
 		r = send_manifest(s, fd, e);
 	if (r == 0)
 		r = manifest_open(fd, &list, e);
+	if (r == 0 && !s->bare)
+		r = read_want(s, list, e);
+	if (r == 0)
+		r = answer_parts(s, list, e);
 	if (r == 0)
 		r = send_tree(s, list, e);
 	manifest_free(list);
@@ -292,7 +422,7 @@ static int send_all(struct sender *s, const char *manifest, char *const *layers,
 	return r < 0 ? r : flush(s, e);
 }
 
-static int send(const struct sandbox_spec *spec, int out, bool bare, struct err *e)
+static int send(const struct sandbox_spec *spec, int out, int from, struct err *e)
 {
 	struct sender *s = calloc(1, sizeof(*s));
 	int r;
@@ -300,23 +430,78 @@ static int send(const struct sandbox_spec *spec, int out, bool bare, struct err 
 	if (!s)
 		return err_set(e, ERR_NOMEM, "send the workspace: out of memory");
 	s->out = out;
-	s->bare = bare;
+	s->from = from;
+	s->bare = from < 0;
 	s->cancel = spec->cancel;
 	buf_init(&s->head, (size_t)4 << 20);
 	r = send_all(s, spec->manifest, spec->layers, e);
 	for (size_t i = 0; i < s->layers; i++)
 		(void)close(s->layer[i].fd);
+	rm_want_done(&s->want);
 	buf_done(&s->head);
 	free(s);
 	return r;
 }
 
-int ssh_send(const struct sandbox_spec *spec, int out, struct err *e)
+int ssh_send(const struct sandbox_spec *spec, int out, int want, struct err *e)
 {
-	return send(spec, out, false, e);
+	return send(spec, out, want, e);
 }
 
 int ssh_send_tar(const struct sandbox_spec *spec, int out, struct err *e)
 {
-	return send(spec, out, true, e);
+	return send(spec, out, -1, e);
+}
+
+#define NAME_BYTES 16
+
+/* A file that is there already is what another run has made. */
+static int read_name(int dir, char hex[2 * NAME_BYTES + 1])
+{
+	_cleanup_fd_ int fd = openat(dir, "remote-name", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, hex, (size_t)2 * NAME_BYTES);
+
+	hex[2 * NAME_BYTES] = '\0';
+	return n == (ssize_t)2 * NAME_BYTES &&
+		       strspn(hex, "0123456789abcdef") == (size_t)2 * NAME_BYTES
+		   ? 0
+		   : -EINVAL;
+}
+
+static int make_name(int dir)
+{
+	uint8_t raw[NAME_BYTES];
+	char hex[2 * NAME_BYTES + 1], temp[48];
+	_cleanup_fd_ int fd = -1;
+	int r;
+
+	if (getrandom(raw, sizeof(raw), 0) != (ssize_t)sizeof(raw))
+		return -EIO;
+	for (size_t i = 0; i < sizeof(raw); i++)
+		(void)snprintf(hex + 2 * i, 3, "%02x", raw[i]);
+	(void)snprintf(temp, sizeof(temp), ".%s", hex);
+	fd = openat(dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	r = write(fd, hex, (size_t)2 * NAME_BYTES) == (ssize_t)2 * NAME_BYTES &&
+		    linkat(dir, temp, dir, "remote-name", 0) == 0
+		? 0
+		: -errno;
+	(void)unlinkat(dir, temp, 0);
+	return r;
+}
+
+char *ssh_base_name(const struct sandbox_spec *s)
+{
+	const char *slash = s->manifest ? strrchr(s->manifest, '/') : NULL;
+	_cleanup_free_ char *at =
+	    slash ? strndup(s->manifest, (size_t)(slash - s->manifest)) : NULL;
+	_cleanup_fd_ int dir = at ? open(at, DIR_FLAGS) : -1;
+	char hex[2 * NAME_BYTES + 1] = "";
+
+	if (dir >= 0 && read_name(dir, hex) < 0)
+		(void)make_name(dir);
+	if (dir < 0 || read_name(dir, hex) < 0)
+		hex[0] = '\0';
+	return strdup(hex);
 }

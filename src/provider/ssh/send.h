@@ -1,7 +1,8 @@
 /*
  * send.h: a workspace on its way to another machine, as one stream (wire/remote.h, RM_LAND).
  *
- * The manifest comes first, then what it lists, file by file out of the base layers that hold the bytes, then the layer with the
+ * The manifest comes first; the other side says what of it is there already (struct rm_want), which is a hint and no more: it
+ * costs it its own run if it lies. Then what is wanted of the list, file by file out of the base layers that hold the bytes, then the layer with the
  * repository, which no manifest lists. So what is sent is what native sandboxes see, and nothing of a path of this
  * machine is in it. Memory: one buffer.
  */
@@ -11,10 +12,15 @@
 #include "provider/provider.h"
 
 /*
- * s names manifest, layers and cancel. out does not block; SIGPIPE must be ignored. 0, -EPIPE: nobody takes it, -ECANCELED,
+ * s names manifest, layers and cancel. out and want do not block, want brings struct rm_want; SIGPIPE must be ignored. 0, -EPIPE: nobody takes it, -ECANCELED,
  * -ETIMEDOUT: it took nothing for REMOTE_TREE_MS, negative errno.
  */
-int ssh_send(const struct sandbox_spec *s, int out, struct err *e);
+int ssh_send(const struct sandbox_spec *s, int out, int want, struct err *e);
+/*
+ * The name under which trees of this workspace are kept there: by chance, made once, beside its manifests here, so that no path of
+ * this machine can be guessed from it. Heap; "" where the spec has none, or it cannot be had: nothing is kept.
+ */
+char *ssh_base_name(const struct sandbox_spec *s);
 /* The tar stream alone, for a tar there. */
 int ssh_send_tar(const struct sandbox_spec *s, int out, struct err *e);
 

@@ -19,6 +19,7 @@
 #include "base/str.h"
 #include "os/self.h"
 #include "provider/ssh/script.h"
+#include "provider/ssh/send.h"
 
 #define LOOK_MS 100
 #define END_MS 8000 /* airlock-remote gives up by itself after 6 s */
@@ -346,8 +347,10 @@ int session_open_run(struct ssh_session *x, const struct sandbox_spec *s, unsign
 {
 	_cleanup_buf_ struct buf b = BUF_INIT(2 * PATH_MEMBER_MAX);
 	_cleanup_free_ char *lease = strdup(s->lease_id);
-	const struct rm_open m = {.flags = flags, .root = x->target.path, .lease = lease};
-	int r = lease ? rm_open_put(&b, &m) : -ENOMEM;
+	_cleanup_free_ char *base = flags == RO_REMOVE ? ssh_base_name(s) : strdup("");
+	const struct rm_open m = {
+	    .flags = flags, .root = x->target.path, .lease = lease, .base = base};
+	int r = lease && base ? rm_open_put(&b, &m) : -ENOMEM;
 
 	if (r < 0)
 		return err_sys(e, -r, "open the directory of lease %s on %s", s->lease_id,
