@@ -85,8 +85,11 @@ int guestlink_next_event(struct guestlink *g, struct sandbox_event *ret, struct 
 	struct frame f;
 	int r;
 
-	if (g->ended)
-		return 0;
+	/* Again and again: its descriptor stays readable, and who waits for something else must not turn in vain. */
+	if (g->ended) {
+		*ret = (struct sandbox_event){.type = SE_ENDED};
+		return 1;
+	}
 	for (int i = 0; i < QUIET_MAX; i++) {
 		*ret = (struct sandbox_event){0};
 		r = chan_recv(&g->ch, 0, &f, NULL, e);

@@ -86,7 +86,7 @@ enum sandbox_event_type {
 	SE_FAILED, /* could not be started: sys, step */
 	SE_EXITED,
 	SE_PACKED, /* outbound stream complete (sys != 0: packer failed) */
-	SE_ENDED,  /* the sandbox is gone; nothing follows */
+	SE_ENDED,  /* the sandbox is gone; nothing else follows, this each time that it is asked */
 };
 
 struct sandbox_event {

@@ -63,10 +63,29 @@ static void test_chatter_does_not_put_off_the_end(void **state)
 	chan_done(&g.ch);
 }
 
+/* Its descriptor stays readable, so a silent "nothing" would make who waits for something else turn in vain. */
+static void test_the_end_is_told_each_time(void **state)
+{
+	struct sandbox_event ev;
+	struct guestlink g;
+	int sv[2];
+
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv), 0);
+	guestlink_init(&g, sv[0], "the test");
+	(void)close(sv[1]);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(guestlink_next_event(&g, &ev, NULL), 1);
+		assert_int_equal(ev.type, SE_ENDED);
+	}
+	chan_done(&g.ch);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_chatter_hands_the_turn_back),
+	    cmocka_unit_test(test_the_end_is_told_each_time),
 	    cmocka_unit_test(test_chatter_does_not_put_off_the_end),
 	};
 
