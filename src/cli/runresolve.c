@@ -173,11 +173,10 @@ static int use_preset(struct runopts *o, struct err *e)
 
 	if (o->no_preset || !q->argv || (!o->agent && strpbrk(q->argv[0], " /")))
 		return 0;
-	if (!q->provider->isolates)
+	if (!q->provider->isolates && !q->provider->elsewhere)
 		return o->agent ? err_set(e, ERR_USAGE,
-					  "--agent: provider %s runs what is on %s as it is",
-					  q->provider->name,
-					  q->provider->elsewhere ? "that machine" : "this host")
+					  "--agent: provider %s runs what is on this host as it is",
+					  q->provider->name)
 				: 0;
 	r = preset_load(o->agent ? o->agent : q->argv[0], &a, &none);
 	if (r < 0 && !o->agent && none.code == ERR_NOT_FOUND)

@@ -204,6 +204,46 @@ static int wrap(const struct preset *a, struct request *q, const char *inside, s
 	return 0;
 }
 
+static int add_word(struct buf *b, const char *place)
+{
+	/* The home is the one there. */
+	if (strncmp(place, "~/", 2) == 0)
+		return buf_puts(b, " \"$HOME\"/") == 0 ? buf_put_sh(b, place + 2) : b->err;
+	(void)buf_putc(b, ' ');
+	return buf_put_sh(b, place);
+}
+
+/*
+ * On another machine: the CLI is looked for there, in PATH and then where it usually lies. Its own settings there are that account's, so
+ * nothing is prepared; and the preset's words, which let an agent do everything unasked, are for a sandbox: nothing isolates it there.
+ */
+static int wrap_remote(const struct preset *a, struct request *q, struct err *e)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT((size_t)64 << 10);
+	_cleanup_strv_ char **v = NULL;
+	int r;
+
+	(void)buf_puts(&b, "p=$0; command -v \"$p\" >/dev/null 2>&1 || for f in");
+	for (char *const *w = a->places; w && *w; w++)
+		(void)add_word(&b, *w);
+	(void)buf_puts(
+	    &b, "; do if test -x \"$f\"; then p=$f; break; fi; done\n"
+		"command -v \"$p\" >/dev/null 2>&1 || { echo \"airlock: agent $p is not on this "
+		"machine, neither in PATH nor where it usually lies: install it "
+		"here\" >&2; exit 127; }\nexec \"$p\" \"$@\"");
+	r = b.err;
+	if (r == 0 && (r = strv_add(&v, "sh")) == 0 && (r = strv_add(&v, "-c")) == 0 &&
+	    (r = strv_add(&v, buf_text(&b))) == 0)
+		r = strv_add(&v, a->program);
+	for (size_t i = 1; r == 0 && i < strv_len(q->argv); i++)
+		r = strv_add(&v, q->argv[i]);
+	if (r < 0)
+		return err_set(e, ERR_NOMEM, "agent: out of memory");
+	strv_free(q->argv);
+	q->argv = TAKE_PTR(v);
+	return 0;
+}
+
 /* What the bridge stands for now is not told to the command as well. */
 static void take_out(const struct preset *a, struct request *q)
 {
@@ -230,6 +270,8 @@ static void take_out(const struct preset *a, struct request *q)
 static int wrap_text(const struct preset *a, struct request *q, const char *inside, struct err *e)
 {
 	_cleanup_buf_ struct buf b = BUF_INIT((size_t)1 << 20);
+	/* As in wrap_remote: its own settings and questions hold there. */
+	bool own = q->provider && q->provider->elsewhere;
 	char *text;
 
 	if (a->name[strspn(a->name, "abcdefghijklmnopqrstuvwxyz_0123456789")] ||
@@ -238,13 +280,13 @@ static int wrap_text(const struct preset *a, struct request *q, const char *insi
 		    e, ERR_UNAVAILABLE,
 		    "agent %s: a run of the daemon needs a name that a shell function can have",
 		    a->name);
-	(void)buf_putf(&b, "%s%s%s() { ", a->prepare ? a->prepare : "", a->prepare ? "\n" : "",
-		       a->name);
+	(void)buf_putf(&b, "%s%s%s() { ", a->prepare && !own ? a->prepare : "",
+		       a->prepare && !own ? "\n" : "", a->name);
 	/* Of the same name as the function: the program is meant. */
 	if (!strchr(inside, '/'))
 		(void)buf_puts(&b, "command ");
 	(void)buf_put_sh(&b, inside);
-	for (char *const *w = a->args; w && *w; w++) {
+	for (char *const *w = own ? NULL : a->args; w && *w; w++) {
 		(void)buf_putc(&b, ' ');
 		(void)buf_put_sh(&b, *w);
 	}
@@ -292,6 +334,7 @@ int preset_apply(const struct preset *a, struct request *q, const struct preset_
 		 char ***grants, struct err *e)
 {
 	_cleanup_free_ char *inside = NULL;
+	bool elsewhere = q->provider && q->provider->elsewhere;
 	int r = preset_grant(grants, "preset ", a->name, a->file);
 
 	if (r == 0 && source && a->allow && a->allow[0] && q->net != NET_HOST)
@@ -299,7 +342,14 @@ int preset_apply(const struct preset *a, struct request *q, const struct preset_
 		    e, ERR_UNAVAILABLE,
 		    "agent %s: its preset wants the network (%s), which the environment does not give",
 		    a->name, a->allow[0]);
-	if (r == 0)
+	if (r == 0 && elsewhere)
+		r = preset_grant(
+		    grants,
+		    "program: that of the other machine, with its own settings there: ", a->program,
+		    NULL);
+	if (r == 0 && elsewhere)
+		r = put(&inside, a->program, e);
+	else if (r == 0)
 		r = add_program(a, q, source, &inside, grants, e);
 	if (r == -ENOMEM)
 		r = err_set(e, ERR_NOMEM, "agent: out of memory");
@@ -313,5 +363,7 @@ int preset_apply(const struct preset *a, struct request *q, const struct preset_
 		r = add_variables(a, q, e);
 	if (r < 0)
 		return r;
+	if (elsewhere && !source)
+		return wrap_remote(a, q, e);
 	return source ? wrap_text(a, q, inside, e) : wrap(a, q, inside, e);
 }

@@ -4,7 +4,7 @@ J14, J15; field reports B012, B029, B046, B054, B101, B132, B142, B158, B172, B1
 
 usage: test_ssh.py AIRLOCK [unittest arguments]
 """
-import hashlib, json, os, re, shutil, signal, subprocess, sys, unittest
+import hashlib, http.server, json, os, re, shutil, signal, subprocess, sys, threading, unittest
 
 import api_box
 from run_box import DEADLINE, alive, link, look, pids, snapshot, until
@@ -645,6 +645,54 @@ for line in open("/dev/fd/3"):
         up()
         p.communicate(timeout=DEADLINE)
         self.assertEqual(p.returncode, 0)
+
+    def test_an_agent_is_found_there_and_its_key_stays_here(self):
+        heard = []
+
+        class Model(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                self.rfile.read(int(self.headers["content-length"]))
+                heard.append(dict(self.headers))
+                self.send_response(200)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", "2")
+                self.end_headers()
+                self.wfile.write(b"{}")
+
+            def log_message(self, *a):
+                pass
+        model = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Model)
+        threading.Thread(target=model.serve_forever, daemon=True).start()
+        self.addCleanup(model.server_close)
+        self.addCleanup(model.shutdown)
+        key = "sk-real-key-of-the-test"
+        config = self.r.top + "/config"
+        os.makedirs(config + "/airlock/agents")
+        shutil.copy(os.path.dirname(os.path.realpath(__file__)) + "/../../data/agents/claude.json", config + "/airlock/agents")
+        self.r.env.update(XDG_CONFIG_HOME=config, ANTHROPIC_API_KEY=key, ANTHROPIC_BASE_URL="http://127.0.0.1:%d" % model.server_port)
+        p = self.r.run("--", "claude", "-p", "two words")
+        self.assertEqual(p.returncode, 127, p.stderr)
+        self.assertIn(b"agent claude is not on this machine", p.stderr)
+        place = self.r.sshd.home + "/.local/bin"
+        os.makedirs(place)
+        with open(place + "/claude", "w", encoding="ascii") as f:
+            f.write("""#!/usr/bin/python3
+import os, sys, urllib.request
+print(sys.argv[1:], os.environ["ANTHROPIC_API_KEY"])
+q = urllib.request.Request(os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages", b"{}", {"x-api-key": os.environ["ANTHROPIC_API_KEY"],
+                           "content-type": "application/json"})
+print(urllib.request.urlopen(q).status)
+""")
+        os.chmod(place + "/claude", 0o755)
+        p = self.r.run("--", "claude", "-p", "two words")
+        self.assertEqual(p.returncode, 0, p.stderr)
+        self.assertIn(b"['-p', 'two words']", p.stdout)
+        self.assertTrue(p.stdout.endswith(b"\n200\n"), p.stdout)
+        self.assertNotIn(key.encode(), p.stdout + p.stderr)
+        self.assertIn(b"agent: program: that of the other machine", p.stderr)
+        self.assertEqual([h.get("x-api-key") for h in heard], [key])
+        # Nothing isolates it there: its own settings and questions hold.
+        self.assertFalse(os.path.exists(self.r.sshd.home + "/.claude"))
 
     # A machine that lies. -------------------------------------------------------------------
 
