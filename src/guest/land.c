@@ -394,6 +394,9 @@ int land(int in, int want, int run, struct err *e)
 	r = sent < 0 ? err_sys(e, errno, "create the manifest") : into(l, run, sent, e);
 	cleanup_fd(&l->want);
 	reuse_done(&l->reuse);
+	/* A part that fills a disk is no start for anybody. */
+	if (r == -ENOSPC || r == -EDQUOT)
+		(void)land_remove(run, "workspace");
 	cleanup_fd(&l->file);
 	cleanup_fd(&l->tree);
 	tar_reader_free(l->tar);

@@ -25,7 +25,7 @@
 #include "provider/ssh/send.h"
 #include "provider/ssh/tool.h"
 
-#define RESUMES 5 /* a cut of half a minute is got over */
+#define RESUME_ALL_MS 45000 /* a cut of so long is got over */
 #define RESUME_MS 1000
 
 static struct ssh_session *session_of(struct sandbox *sb)
@@ -270,14 +270,16 @@ static bool nap(const struct sandbox_spec *s, int64_t ms)
 static int acquire(const struct sandbox_spec *s, struct sandbox **ret, struct err *e)
 {
 	int r = validate(s, e);
+	int64_t until;
 	bool cut;
 
 	if (r < 0)
 		return r;
 	r = connect_to(s, ret, e);
 	cut = r == -ECONNRESET;
-	for (int i = 0; cut && r < 0 && r != -ECANCELED && i < RESUMES && nap(s, RESUME_MS << i);
-	     i++)
+	until = clock_mono_ns() + RESUME_ALL_MS * NS_PER_MS;
+	for (int64_t ms = RESUME_MS;
+	     cut && r < 0 && r != -ECANCELED && clock_mono_ns() < until && nap(s, ms); ms *= 2)
 		r = connect_to(s, ret, e);
 	return remember(s, r, e);
 }
