@@ -1,5 +1,5 @@
 /* Door 2: the order of the checks is the policy; see guard.h. */
-#include "bridge/guard.h"
+#include "bridge/guard_internal.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -12,19 +12,6 @@
 #include "policy/query.h"
 
 #define BEARER "Bearer "
-
-struct guard {
-	struct bridge_policy *policy; /* referenced */
-	struct origin origin;
-	bool stopped;
-	char *token; /* owned, wiped */
-	size_t token_len;
-	char *secret; /* owned, wiped: the credential without prefix */
-	size_t secret_len;
-	char *credential; /* owned, wiped: prefix and credential, of the policy in force */
-	size_t credential_len;
-	char identity[IDENTITY_SOURCES][BRIDGE_IDENTITY_MAX + 1]; /* by source */
-};
 
 /* --- setting up --------------------------------------------------------------------------- */
 
@@ -182,64 +169,6 @@ const struct bridge_policy *guard_policy(const struct guard *g)
 	return g->policy;
 }
 
-/* --- answers of our own ------------------------------------------------------------------- */
-
-static struct view text(const char *s)
-{
-	return (struct view){s, strlen(s)};
-}
-
-static void reply_head(struct guard_reply *r, int status, const char *rule, bool indeterminate)
-{
-	r->status = status;
-	r->rule = rule;
-	r->headers_len = 0;
-	r->headers[r->headers_len++] =
-	    (struct header){text("content-type"), text("application/json")};
-	r->headers[r->headers_len++] = (struct header){text("cache-control"), text("no-store")};
-	r->headers[r->headers_len++] = (struct header){text(GUARD_MARKER), text(rule)};
-	if (indeterminate)
-		r->headers[r->headers_len++] =
-		    (struct header){text(GUARD_OUTCOME), text("indeterminate")};
-}
-
-/* Only static text and figures come in: nothing needs escaping, and nothing of the host shows. */
-static void __attribute__((format(printf, 4, 5)))
-reply(struct guard_reply *r, int status, const char *rule, const char *fmt, ...)
-{
-	va_list ap;
-	int n;
-
-	reply_head(r, status, rule, false);
-	va_start(ap, fmt);
-	n = vsnprintf(r->body, sizeof(r->body), fmt, ap);
-	va_end(ap);
-	r->body_len = n < 0 ? 0 : (size_t)n < sizeof(r->body) ? (size_t)n : sizeof(r->body) - 1;
-}
-
-static void deny(struct guard_verdict *v, int status, const char *rule, const char *error)
-{
-	v->allowed = false;
-	v->rule = rule;
-	reply(&v->reply, status, rule, "{\"error\":\"%s\",\"code\":\"%s\"}", error, rule);
-}
-
-static int deny_size(struct guard_verdict *v, uint64_t size, bool at_least)
-{
-	v->allowed = false;
-	if (v->limits.body_max == 0) {
-		deny(v, 400, "body.method", "a request with this method has no body");
-		return -E2BIG;
-	}
-	v->rule = "body.size";
-	reply(&v->reply, 413, v->rule,
-	      "{\"error\":\"the request body has %s%" PRIu64 " bytes and the limit is %" PRIu64
-	      " bytes; sending it again will not help\",\"code\":\"body.size\",\"size\":%" PRIu64
-	      ",\"limit\":%" PRIu64 ",\"retryable\":false}",
-	      at_least ? "at least " : "", size, v->limits.body_max, size, v->limits.body_max);
-	return -E2BIG;
-}
-
 /* --- 1 authenticate ----------------------------------------------------------------------- */
 
 static bool token_is(const struct guard *g, struct view t)
@@ -292,9 +221,9 @@ static bool authenticate(const struct guard *g, const struct guard_request *q,
 		  (q->token_in == GUARD_TOKEN_GIVEN || token_in_headers(g, q));
 
 	if (!ok)
-		deny(v, 401, "auth.token", "the bridge token is missing or wrong");
+		guard_deny(v, 401, "auth.token", "the bridge token is missing or wrong");
 	else if (g->stopped)
-		deny(v, 503, "bridge.stopped", "the run is over");
+		guard_deny(v, 503, "bridge.stopped", "the run is over");
 	return ok && !g->stopped;
 }
 
@@ -319,7 +248,8 @@ static bool judge_target(const struct guard_request *q, struct guard_verdict *v)
 
 	if (f == TARGET_OK)
 		return true;
-	deny(v, f == TARGET_TOO_LONG ? 414 : 400, target_texts[f].rule, target_texts[f].error);
+	guard_deny(v, f == TARGET_TOO_LONG ? 414 : 400, target_texts[f].rule,
+		   target_texts[f].error);
 	return false;
 }
 
@@ -330,7 +260,7 @@ static const struct route *judge_route(const struct guard_request *q, struct gua
 	unsigned other = 0;
 
 	if (m < 0) {
-		deny(v, 400, "method.syntax", "the method is not a word of capital letters");
+		guard_deny(v, 400, "method.syntax", "the method is not a word of capital letters");
 		return NULL;
 	}
 	v->method = (enum method)m;
@@ -343,9 +273,9 @@ static const struct route *judge_route(const struct guard_request *q, struct gua
 		if (m & METHODS_SAFE)
 			v->limits.body_max = 0;
 	} else if (other) {
-		deny(v, 403, "route.method", "this path is not allowed with this method");
+		guard_deny(v, 403, "route.method", "this path is not allowed with this method");
 	} else {
-		deny(v, 403, "route.path", "this path is not allowed");
+		guard_deny(v, 403, "route.path", "this path is not allowed");
 	}
 	return r;
 }
@@ -354,7 +284,7 @@ static bool judge_query(struct guard_verdict *v)
 {
 	if (!query_denied(&v->policy->query_denied, v->target.query))
 		return true;
-	deny(v, 403, "query.name", "the query holds a parameter that this policy denies");
+	guard_deny(v, 403, "query.name", "the query holds a parameter that this policy denies");
 	return false;
 }
 
@@ -396,7 +326,7 @@ static bool add_header(struct guard_verdict *v, const char *name, struct view va
 	for (size_t i = 0; i < v->headers_len; i++)
 		if (v->headers[i].name.p == name)
 			return false;
-	v->headers[v->headers_len++] = (struct header){text(name), value};
+	v->headers[v->headers_len++] = (struct header){guard_text(name), value};
 	return true;
 }
 
@@ -411,8 +341,8 @@ static void set_identity(const struct guard *g, struct guard_verdict *v)
 		const struct identity_header *h = &p->identity[i];
 
 		(void)add_header(v, h->name,
-				 text(h->source == IDENTITY_FIXED ? h->fixed
-								  : g->identity[h->source]));
+				 guard_text(h->source == IDENTITY_FIXED ? h->fixed
+									: g->identity[h->source]));
 	}
 }
 
@@ -425,7 +355,7 @@ static bool judge_headers(const struct guard_request *q, const struct route *r,
 	const char *rule = bad_headers(q, &status, &why);
 
 	if (rule) {
-		deny(v, status, rule, why);
+		guard_deny(v, status, rule, why);
 		return false;
 	}
 	for (size_t i = 0; i < q->headers_len; i++) {
@@ -435,7 +365,8 @@ static bool judge_headers(const struct guard_request *q, const struct route *r,
 		if (!name)
 			name = header_list_find(&r->headers, h->name);
 		if (name && !add_header(v, name, h->value)) {
-			deny(v, 400, "headers.duplicate", "a header that passes is there twice");
+			guard_deny(v, 400, "headers.duplicate",
+				   "a header that passes is there twice");
 			return false;
 		}
 	}
@@ -463,7 +394,7 @@ void guard_judge(struct guard *g, const struct guard_request *q, struct guard_ve
 	if (!r || !judge_query(v) || !judge_headers(q, r, v))
 		return;
 	if (q->body_len > 0 && (uint64_t)q->body_len > v->limits.body_max) {
-		(void)deny_size(v, (uint64_t)q->body_len, false);
+		(void)guard_deny_size(v, (uint64_t)q->body_len, false);
 		return;
 	}
 	set_identity(g, v);
@@ -486,106 +417,5 @@ int guard_body(struct guard_verdict *v, size_t n)
 	if (n > UINT64_MAX - v->body_seen)
 		n = (size_t)(UINT64_MAX - v->body_seen);
 	v->body_seen += n;
-	return v->body_seen > v->limits.body_max ? deny_size(v, v->body_seen, true) : 0;
-}
-
-int guard_response_body(struct guard_verdict *v, size_t n)
-{
-	if (n > UINT64_MAX - v->response_seen)
-		return -E2BIG;
-	v->response_seen += n;
-	return v->response_seen > v->limits.response_max ? -E2BIG : 0;
-}
-
-static const struct {
-	const char *rule, *error;
-	int status; /* of a request that may be tried again */
-	bool sent;  /* it happens only after the first byte went upstream */
-} causes[GUARD_CAUSE_COUNT] = {
-    [GUARD_STOPPED] = {"bridge.stopped", "the bridge ends", 503, false},
-    [GUARD_OVERLOAD] = {"bridge.overload", "too many requests wait", 503, false},
-    [GUARD_MEMORY] = {"bridge.memory", "there is no room for this request now", 503, false},
-    [GUARD_AUDIT] = {"audit.full",
-		     "the record of this run's requests is full or cannot be written, and none is "
-		     "sent without one",
-		     503, false},
-    [GUARD_UNREACHABLE] = {"upstream.unreachable", "the API cannot be reached", 503, false},
-    [GUARD_REPLAYED] = {"queue.replay", "a request with this number has been run already", 409,
-			true},
-    [GUARD_BODY_IDLE] = {"body.time", "the request body came too slowly", 408, false},
-    [GUARD_UPSTREAM_LOST] = {"upstream.lost", "the API ended the connection", 502, true},
-    [GUARD_UPSTREAM_TIME] = {"upstream.time", "the API did not answer in time", 504, true},
-    [GUARD_UPSTREAM_BAD] = {"upstream.answer", "the API gave an answer that cannot be passed on",
-			    502, true},
-    [GUARD_RESTARTED] = {"bridge.restarted", "the bridge was started again meanwhile", 502, true},
-    [GUARD_RESPONSE_SIZE] = {"response.size", "the answer of the API is larger than the limit", 502,
-			     true},
-};
-
-void guard_fault(const struct guard_verdict *v, enum guard_cause cause, bool sent,
-		 struct guard_reply *ret)
-{
-	const char *rule = causes[cause].rule, *error = causes[cause].error;
-	bool safe = !v || v->safe;
-
-	if ((sent || causes[cause].sent) && !safe) {
-		reply(ret, 409, rule,
-		      "{\"error\":\"%s; whether the request took effect is not known: look before "
-		      "sending it again\",\"code\":\"%s\",\"outcome\":\"indeterminate\","
-		      "\"retryable\":false}",
-		      error, rule);
-		reply_head(ret, 409, rule, true);
-		return;
-	}
-	reply(ret, causes[cause].status, rule,
-	      "{\"error\":\"%s\",\"code\":\"%s\",\"retryable\":%s}", error, rule,
-	      cause == GUARD_RESPONSE_SIZE || cause == GUARD_AUDIT ? "false" : "true");
-}
-
-/* A path of our own origin, or an empty view. */
-static struct view location(const struct guard *g, struct view value)
-{
-	struct target t;
-	struct view rest = value;
-
-	if (value.n == 0 || value.p[0] != '/')
-		rest = origin_strip(&g->origin, value);
-	if (rest.n == 0 || target_parse(rest.p, rest.n, &t) != TARGET_OK)
-		return (struct view){NULL, 0};
-	return rest;
-}
-
-static bool response_seen(const struct guard_response *r, const char *name)
-{
-	for (size_t i = 0; i < r->headers_len; i++)
-		if (r->headers[i].name.p == name)
-			return true;
-	return false;
-}
-
-int guard_response(const struct guard_verdict *v, int status, const struct header *headers,
-		   size_t n, struct guard_response *ret)
-{
-	const struct header_list *l = &v->policy->response_headers;
-
-	ret->status = status;
-	ret->headers_len = 0;
-	ret->dropped = 0;
-	/* 1xx is never an end; beyond 599 a client may do anything. */
-	if (status < 200 || status > 599)
-		return -EPROTO;
-	for (size_t i = 0; i < n; i++) {
-		const char *name = header_list_find(l, headers[i].name);
-		struct view value = headers[i].value;
-
-		if (name && strcmp(name, "location") == 0)
-			value = location(v->guard, value);
-		if (!name || !value.p || value.n > BRIDGE_HEADER_VALUE_MAX ||
-		    !header_value_ok(value) || response_seen(ret, name)) {
-			ret->dropped++;
-			continue;
-		}
-		ret->headers[ret->headers_len++] = (struct header){text(name), value};
-	}
-	return 0;
+	return v->body_seen > v->limits.body_max ? guard_deny_size(v, v->body_seen, true) : 0;
 }
