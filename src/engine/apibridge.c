@@ -115,7 +115,9 @@ static int listen_inside(struct apibridge *b, struct sandbox *sb, enum api_trans
 				     SANDBOX_LISTENERS_MAX);
 	}
 	r = listen_on(b->listener, "127.0.0.1", 0, &b->port);
-	return r < 0 ? err_sys(e, -r, "listen on the sandbox's loopback") : 0;
+	if (r < 0)
+		return err_sys(e, -r, "listen on the sandbox's loopback");
+	return sb->ops->publish ? sb->ops->publish(sb, b->port, &b->port, e) : 0;
 }
 
 static int open_link(struct apibridge *b, struct sandbox *sb, const struct apibridge_opts *o,

@@ -149,6 +149,11 @@ struct provider_ops {
 	 * those that the spec asked for. The caller's; a new user of the sandbox may get it again afterwards. -1: none is left. NULL: there are none.
 	 */
 	int (*socket)(struct sandbox *sb);
+	/*
+	 * The socket listens on a port of this machine's loopback: *ret_port is where the sandbox's own leads there. NULL: it is
+	 * the same.
+	 */
+	int (*publish)(struct sandbox *sb, uint16_t port, uint16_t *ret_port, struct err *e);
 	/* To the whole process tree of the command. */
 	int (*signal)(struct sandbox *sb, uint32_t id, int signo, struct err *e);
 	int (*winsize)(struct sandbox *sb, uint32_t id, unsigned rows, unsigned cols);

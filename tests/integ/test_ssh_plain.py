@@ -4,8 +4,9 @@ J15; field reports B046, B054, B132, B172).
 
 usage: test_ssh_plain.py AIRLOCK [unittest arguments]
 """
-import os, shutil, signal, subprocess, sys, unittest
+import os, shutil, signal, socket, subprocess, sys, unittest
 
+import api_box
 from run_box import DEADLINE, alive, link, look, pids, until
 from ssh_box import Remote, SSHD
 
@@ -191,6 +192,54 @@ class Plain(unittest.TestCase):
         p = self.r.run("--", "true")
         self.assertEqual(p.returncode, 125)
         self.assertIn(b"no program tar", p.stderr)
+
+
+    CALL = r'''python3 - <<'END'
+import os, urllib.error, urllib.request
+def call(path, method="GET", key=os.environ["PAPERCLIP_API_KEY"]):
+    q = urllib.request.Request(os.environ["PAPERCLIP_API_URL"] + path, None, {"authorization": "Bearer " + key}, method=method)
+    try:
+        with urllib.request.urlopen(q) as a:
+            return a.status
+    except urllib.error.HTTPError as e:
+        return e.code
+print(call("/api/agents/me"), call("/api/agents/me", key="other"), call("/api/agents/me/../../x"), call("/api/companies/c1/secrets", "DELETE"))
+print(os.environ["PAPERCLIP_API_URL"])
+END'''
+
+    def with_api(self):
+        api = api_box.Server()
+        self.addCleanup(api.server_close)
+        self.addCleanup(api.shutdown)
+        with open(self.r.top + "/key", "w", encoding="ascii") as f:
+            f.write(api_box.KEY + "\n")
+        os.chmod(self.r.top + "/key", 0o600)
+        return api, ["--api", api.url, "--api-key-file", self.r.top + "/key"]
+
+    def test_the_bridge_is_met_through_a_forwarded_port_S2_01_S2_04(self):
+        self.forced()
+        api, words = self.with_api()
+        p = self.ok("-q", *words, "--", self.CALL)
+        said = p.stdout.split()
+        self.assertEqual(said[:4], [b"200", b"401", b"400", b"403"])
+        calls = api.take()
+        self.assertEqual([dict(c["headers"])["authorization"] for c in calls], ["Bearer " + api_box.KEY])
+        # The port is closed with the run, although the connection stays.
+        with socket.socket() as s:
+            self.assertNotEqual(s.connect_ex(("127.0.0.1", int(said[4].rsplit(b":", 1)[1]))), 0)
+
+    def test_a_server_that_forwards_nothing_is_told(self):
+        self.forced()
+        s = self.r.sshd
+        with open(s.top + "/config", "a", encoding="ascii") as f:
+            f.write("AllowTcpForwarding no\n")
+        s.stop()
+        s.start()
+        p = self.r.run(*self.with_api()[1], "--", "touch ran")
+        self.assertEqual(p.returncode, 125)
+        self.assertIn(b"AllowTcpForwarding", p.stderr)
+        self.assertFalse(os.path.exists(self.r.ws + "/ran"))
+        self.ok("-q", "--", "true")
 
 
 if __name__ == "__main__":

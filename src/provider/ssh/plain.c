@@ -288,6 +288,7 @@ static void end_relay(pid_t pid)
 
 void plain_end(struct plain *p)
 {
+	plain_unpublish(p);
 	plain_ask(p, "q\n");
 	if (p->seen != MAP_FAILED && atomic_load(&p->seen[0]))
 		(void)plain_heard(p, "ended\n", END_MS);
@@ -338,6 +339,8 @@ const struct provider_ops provider_ssh_plain = {
     .event_fd = event_fd,
     .next_event = plain_next_event,
     .exec = plain_exec,
+    .socket = plain_socket,
+    .publish = plain_publish,
     .signal = signal_command,
     .winsize = winsize,
     .pack = NULL, /* by tar */

@@ -13,6 +13,7 @@
 #include "provider/ssh/plainscript.h"
 #include "provider/ssh/target.h"
 
+#define PLAIN_PORTS 16
 #define PLAIN_SEEN 128	   /* commands whose marks are known at once */
 #define PLAIN_SAID_MAX 256 /* of the session that stays: its words are short */
 #define PLAIN_LINE_ROOM ((size_t)16 << 20)
@@ -37,7 +38,9 @@ struct plain {
 	size_t said_len;
 	unsigned number;
 	struct plain_command *commands;
-	atomic_bool *seen; /* shared with the relays: [0] of the session that stays */
+	atomic_bool *seen;	    /* shared with the relays: [0] of the session that stays */
+	uint16_t port[PLAIN_PORTS]; /* ours that are met from there */
+	unsigned ports;
 	bool ended;
 	bool opened; /* that machine was asked for the run's directory */
 	bool gone;   /* the run's directory is not there any more: that machine said so */
@@ -64,6 +67,11 @@ void plain_ask(struct plain *p, const char *line);
 bool plain_heard(struct plain *p, const char *word, int ms);
 int plain_exec(struct sandbox *sb, const struct exec_spec *x, uint32_t *ret_id, struct err *e);
 int plain_next_event(struct sandbox *sb, struct sandbox_event *ret, struct err *e);
+/* As in struct provider_ops. */
+int plain_socket(struct sandbox *sb);
+int plain_publish(struct sandbox *sb, uint16_t port, uint16_t *ret_port, struct err *e);
+/* Closes what was published. */
+void plain_unpublish(struct plain *p);
 /* Ends everything there that can be told, everything here, and frees it; also one that is half up. */
 void plain_end(struct plain *p);
 

@@ -339,7 +339,7 @@ int ssh_plain_acquire(const struct sandbox_spec *s, enum plain_why why, struct s
 		      struct err *e)
 {
 	static const char no_bridge[] =
-	    "echo 'the bridge needs a program of ours on that machine, and there is none' >&2; exit 97";
+	    "echo 'the bridge needs a program of ours on that machine, or a shared connection whose ports are forwarded, and there is neither' >&2; exit 97";
 	struct plain *p = calloc(1, sizeof(*p));
 	int r;
 
