@@ -116,6 +116,20 @@ void changeset_forget(struct state *st, const char *run_id)
 		(void)sync_unpin(s.manifest, run_id, &e);
 }
 
+/* By another name first: half of a set must not look like one that waits. */
+static int drop_here(struct state *st, const char *run_id, size_t part, const char *from,
+		     struct err *e)
+{
+	_cleanup_free_ char *to = pending_of(st, run_id, part, PENDING_NEW);
+	int r = to ? state_remove_tree(to, e) : err_set(e, ERR_NOMEM, "review: out of memory");
+
+	if (r < 0)
+		return r;
+	if (rename(from, to) < 0)
+		return err_sys(e, errno, "move %s out of the way", from);
+	return state_remove_tree(to, e);
+}
+
 static int drop_pending(struct state *st, const char *run_id, size_t part, struct err *e)
 {
 	_cleanup_free_ char *from = pending_of(st, run_id, part, PENDING_DIR), *to = NULL;
@@ -123,7 +137,12 @@ static int drop_pending(struct state *st, const char *run_id, size_t part, struc
 	if (!from || asprintf(&to, "%s/trash/pending-%s-%zu", st->dir, run_id, part) < 0)
 		return err_set(e, ERR_NOMEM, "review: out of memory");
 	if (rename(from, to) < 0 && errno != ENOENT && errno != ENOTDIR) {
-		int r = state_remove_tree(to, e); /* of an attempt that was cut */
+		int r;
+
+		/* A user may have put runs/ on another disk. */
+		if (errno == EXDEV)
+			return drop_here(st, run_id, part, from, e);
+		r = state_remove_tree(to, e); /* of an attempt that was cut */
 
 		if (r < 0)
 			return r;

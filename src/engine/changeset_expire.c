@@ -35,6 +35,8 @@ static void drop_copies(const struct state *st, const char *run, const char *dir
 		return;
 	if (rename(from, to) == 0)
 		(void)state_remove_tree(to, NULL);
+	else if (errno == EXDEV) /* runs/ on another disk */
+		(void)state_remove_tree(from, NULL);
 }
 
 /* Of a run, or of a mapping of it. */

@@ -191,6 +191,25 @@ int state_workspace_store(const struct state *st, const char *workspace, const c
 	return *ret ? 0 : err_set(e, ERR_NOMEM, "state directory: out of memory");
 }
 
+/* A user may have put runs/ on another disk, where the trash is not. */
+static int discard_beside(const char *from, char **ret, struct err *e)
+{
+	_cleanup_free_ char *to = NULL;
+	int r;
+
+	if (asprintf(&to, "%s.gone", from) < 0) {
+		to = NULL;
+		return err_set(e, ERR_NOMEM, "state directory: out of memory");
+	}
+	r = state_remove_tree(to, e); /* of an attempt that was cut */
+	if (r < 0)
+		return r;
+	if (rename(from, to) < 0)
+		return err_sys(e, errno, "move %s out of the way", from);
+	*ret = TAKE_PTR(to);
+	return 0;
+}
+
 int state_discard(const struct state *st, const char *kind, const char *id, char **ret_trash,
 		  struct err *e)
 {
@@ -205,8 +224,11 @@ int state_discard(const struct state *st, const char *kind, const char *id, char
 	to = state_path(st, "trash", name, NULL);
 	if (!to)
 		return err_set(e, ERR_NOMEM, "state directory: out of memory");
-	if (rename(from, to) < 0)
+	if (rename(from, to) < 0) {
+		if (errno == EXDEV)
+			return discard_beside(from, ret_trash, e);
 		return errno == ENOENT ? 0 : err_sys(e, errno, "move %s into the trash", from);
+	}
 	*ret_trash = TAKE_PTR(to);
 	return 0;
 }

@@ -607,6 +607,21 @@ class Applied(Case):
             self.airlock("discard", "--yes", self.run_id)
         self.assertLess(took["rm -r d; echo file >d"], 4 * took["true"] + 0.5)
 
+    def test_S1_10_runs_on_another_disk(self):
+        """A link of the user's: there is no trash on that file system, and what is decided goes all the same."""
+        if not os.access("/dev/shm", os.W_OK) or os.stat("/dev/shm").st_dev == os.stat(self.top).st_dev:
+            self.skipTest("one file system only")
+        away = tempfile.mkdtemp(prefix="airlock-review-", dir="/dev/shm")
+        self.addCleanup(shutil.rmtree, away)
+        os.makedirs(self.state, 0o700)
+        os.symlink(away, self.state + "/runs")
+        for how in ["apply"], ["discard", "--yes"]:
+            self.review("echo %s >>file" % how[0])
+            self.airlock(*how, self.run_id)
+            self.assertEqual((self.runs()[0]["results"], self.pins()), ({"apply": "applied"}.get(how[0], "discarded"), []))
+            self.airlock("rm", self.run_id)
+            self.assertEqual(os.listdir(away), [])
+
     def test_S1_04_only_what_was_asked_about_is_dropped(self):
         self.review("echo 1 >>file; echo 2 >>other")
         out, code = self.on_tty(["discard", self.run_id], b"y\n", meanwhile=lambda: self.apply("file"))
