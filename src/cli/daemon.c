@@ -368,6 +368,8 @@ int daemon_stream_next(struct daemon_stream *s, struct view *ret, struct err *e)
 		s->at += used;
 		if (ev == HTTP1_ERROR || ev == HTTP1_END)
 			return ev == HTTP1_END ? -ENODATA : -EPIPE;
+		if (ev == HTTP1_HEAD && s->http.code == 503)
+			return -EAGAIN;
 		if (ev == HTTP1_HEAD && s->http.code != 200)
 			return err_set(e, ERR_UNAVAILABLE,
 				       "the daemon refuses the log of the run (%d)", s->http.code),

@@ -23,7 +23,7 @@ struct daemon {
 	char *
 	    dir; /* owned: the state directory with its socket, used instead of `at`; NULL: that of no daemon */
 	int64_t wait_ms; /* for an answer; 0: a minute */
-	bool explicit; /* AIRLOCK_DAEMON named it: that it does not answer is an error */
+	bool explicit;	 /* AIRLOCK_DAEMON named it: that it does not answer is an error */
 };
 
 void daemon_done(struct daemon *d);
@@ -53,7 +53,7 @@ int daemon_stream_open(const struct daemon *d, const char *path, struct daemon_s
 void daemon_stream_done(struct daemon_stream *s);
 /*
  * The next piece of the body: 1; 0 nothing more now; negative: the end, as the daemon says (-ENODATA), or broken off (-EPIPE);
- * refused (-EPERM with e).
+ * refused (-EPERM with e; -EAGAIN: only now, 503).
  */
 int daemon_stream_next(struct daemon_stream *s, struct view *ret, struct err *e);
 

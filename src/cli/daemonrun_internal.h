@@ -27,6 +27,8 @@ struct watch {
 	struct buf line, data;	/* of the stream: the line that comes, the event so far */
 	char event[16], at[24]; /* kind of the event; id of the last whole one */
 	bool open, ended, cancelled, mute[2];
+	bool crowded;	 /* the daemon has no stream for us now: the run is looked at instead */
+	int64_t over_ns; /* since when the run is over, and its log not to be had; 0 */
 	int64_t lost_ns; /* since when the daemon has been away; 0: it is not */
 };
 

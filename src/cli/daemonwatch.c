@@ -17,6 +17,7 @@
 #include "engine/interrupt.h"
 
 #define LOOK_MS 50    /* between two looks whether a run is over */
+#define ROOM_MS 500   /* between two tries for its log, when too many watch */
 #define AWAY_MS 60000 /* a daemon that is started again is waited for that long */
 
 /* A stream that cannot be written any more gets nothing further; the run's log has all. */
@@ -187,12 +188,39 @@ static int drain(struct watch *w, struct err *e)
 		if (take(w, v) < 0)
 			return err_set(e, ERR_PROTOCOL,
 				       "the daemon's log of the run is no event stream");
-	if (r == -ENODATA || r == -EPIPE) {
+	if (r == -ENODATA || r == -EPIPE || r == -EAGAIN) {
 		daemon_stream_done(&w->s);
 		w->open = false;
+		w->crowded = r == -EAGAIN;
 		return r == -ENODATA;
 	}
 	return r;
+}
+
+/*
+ * So many watch that the daemon refuses the log for now (503): the run goes on all the same, so it is waited for, and its log read
+ * when there is room. 0, or as look().
+ */
+static int wait_for_room(struct watch *w, json_t **ret, struct err *e)
+{
+	int r = look(w, ret, e);
+
+	w->crowded = false;
+	if (r < 0 || (r > 0 && !json_is_string(json_object_get(*ret, "startedAt"))))
+		return r;
+	if (r > 0) {
+		/* A log that was not seen; whoever keeps the streams may keep them for days. */
+		w->over_ns = w->over_ns ? w->over_ns : clock_mono_ns();
+		if (clock_mono_ns() - w->over_ns > AWAY_MS * NS_PER_MS) {
+			cli_say(
+			    "too many watch at the daemon: 'airlock logs %s' on its side shows the rest",
+			    w->id);
+			return 1;
+		}
+		json_decref(TAKE_PTR(*ret));
+	}
+	pause_ms(ROOM_MS);
+	return 0;
 }
 
 int daemonrun_follow(struct watch *w, json_t **ret, struct err *e)
@@ -204,6 +232,8 @@ int daemonrun_follow(struct watch *w, json_t **ret, struct err *e)
 		struct pollfd p[2] = {{.fd = interrupt_fd(), .events = POLLIN}, {.fd = -1}};
 		bool all = w->ended;
 
+		if (w->crowded && (r = wait_for_room(w, ret, e)) != 0)
+			break;
 		if (!w->open && !w->ended && reopen(w, e) < 0)
 			r = away(w, e);
 		p[1] = (struct pollfd){.fd = w->open ? w->s.fd : -1, .events = POLLIN};

@@ -664,6 +664,11 @@ class Runs(unittest.TestCase):
         d.process.wait(timeout=DEADLINE)
         d.start()
         try:
+            # Their owner is the next daemon's to know: turns are fair.
+            con = sqlite3.connect(f"{d.dir}/airlock/server.db", timeout=DEADLINE)
+            admin = con.execute("select id from users where name='admin'").fetchone()[0]
+            self.assertEqual({con.execute("select user_id from env_runs where id=?", (x,)).fetchone()[0] for x in many}, {admin})
+            con.close()
             many += [self.start("sleep 600") for _ in range(6)]
             wait_for("eight", lambda: sum(self.get(x).json["status"] == "running" for x in many) == 8)
             self.assertEqual(self.get(many[8]).json["status"], "queued")
@@ -748,6 +753,18 @@ class CommandLine(unittest.TestCase):
 
     def runs(self):
         return f.ask("I", "GET", f"/api/environments/{self.env['id']}/runs").json
+
+    def test_too_many_watch(self):
+        """Whoever gets no stream of the log waits for the run all the same, and prints it when there is room."""
+        many = [Watcher(d, f.token["I"]) for _ in range(8)]
+        try:
+            p = self.airlock("run", "-q", "--env", "cli env", "--", "sh", "-c", "echo seen; exit 5", start=True)
+            wait_for("its end", lambda: self.runs() and self.runs()[0]["endedAt"] and "echo seen" in self.runs()[0]["command"])
+        finally:
+            for w in many:
+                w.close()
+        out, err = p.communicate(timeout=DEADLINE)
+        self.assertEqual((p.returncode, out), (5, b"seen\n"), err)
 
     def test_run(self):
         """Output byte for byte, exit status, results, summary and record of a run of the daemon; arguments and directory as here."""
