@@ -371,6 +371,7 @@ static int adopt(void *arg, const struct envrun_row *r)
 		return 0;
 	*j = (struct job){
 	    .api = a, .pid = r->owner.pid, .fd = -1, .adopted = true, .deadline_ns = INT64_MAX};
+	memcpy(j->who, r->user_id, sizeof(j->who));
 	if (loop_add(&a->loop, &j->watch, fd, EPOLLIN, adopted_ended) < 0)
 		return 0;
 	j->fd = TAKE_FD(fd);

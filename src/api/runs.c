@@ -324,6 +324,7 @@ static int begin(struct call *c, struct envrun_row *r, const struct environment_
 	int k;
 
 	r->owner = c->api->st.self;
+	(void)snprintf(r->user_id, sizeof(r->user_id), "%s", c->actor.user_id);
 	k = id_new(r->id);
 	if (k < 0)
 		return reply_failed(c, (err_sys(&e, -k, "make an id"), &e));

@@ -180,6 +180,8 @@ static int add_below(struct db *db, struct token_row *t, struct err *e)
 	if (r >= 0 && key.expires_ns && key.expires_ns < t->expires_ns)
 		t->expires_ns = key.expires_ns;
 	if (r >= 0)
+		r = token_drop_more(db, t->parent_id, API_SESSIONS_MAX - 1, e);
+	if (r >= 0)
 		r = token_add(db, t, e);
 	return db_end(db, r, e);
 }

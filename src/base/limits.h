@@ -133,6 +133,7 @@
 #define API_ANSWER_MS 120000	  /* until a client has taken its answer: cut off */
 #define API_STALE_MS 2000	  /* a body that came this long after its head: who sent it is asked for again */
 #define API_RESPONSE_MAX (64 << 20) /* bytes of one answer: 500 */
+#define API_SESSIONS_MAX 16	  /* sessions of one board key: a further one ends the oldest */
 #define API_STREAMS_MAX 32	  /* clients that watch the event stream: 503 */
 #define API_STREAMS_OWN_MAX 8	  /* of them, of one user: 503 */
 #define API_LIST_MAX 1000	  /* rows of a list unless the query says limit=N; the header X-Total-Count says how many there are */

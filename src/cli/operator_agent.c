@@ -89,10 +89,7 @@ static int agent_set(struct operator_place *p, char **names, const struct operat
 		r = operator_company(p, o, &c, &id, e);
 	if (r == 0)
 		r = agent_find(p->db, id, names[0], &a, e);
-	if (r < 0)
-		return r;
-	(void)snprintf(a.status, sizeof(a.status), "%s", o->status);
-	return agent_save(p->db, &a, e);
+	return r < 0 ? r : agent_set_status(p->db, a.id, o->status, e);
 }
 
 int cmd_agent(int argc, char **argv)

@@ -15,7 +15,7 @@ static const char *const names[ER_STATUS_COUNT] = {
 
 #define COLUMNS                                                                                 \
 	"id, company_id, environment_id, root, path, command, review, kept, timeout_s, status," \
-	" exit_status, reason, owner_pid, owner_start, owner_boot, created_ns, started_ns, ended_ns"
+	" exit_status, reason, owner_pid, owner_start, owner_boot, created_ns, started_ns, ended_ns, user_id"
 
 const char *envrun_status_name(enum envrun_status s)
 {
@@ -60,6 +60,7 @@ static int load(struct sql *q, struct envrun_row *r, struct err *e)
 	r->status = parse(status);
 	sql_copy(q, 11, r->reason, sizeof(r->reason));
 	sql_copy(q, 14, r->owner.boot, sizeof(r->owner.boot));
+	sql_copy(q, 18, r->user_id, sizeof(r->user_id));
 	return oom ? err_set(e, ERR_NOMEM, "read run: out of memory") : 0;
 }
 
@@ -84,13 +85,14 @@ int envrun_add(struct db *s, struct envrun_row *r, struct err *e)
 	r->created_ns = clock_real_ns();
 	r->status = ER_QUEUED;
 	r->exit_status = -1;
-	k = sql_change(s, "add run", e,
-		       "INSERT INTO env_runs(id, company_id, environment_id, root, path, command,"
-		       " review, timeout_s, status, owner_pid, owner_start, owner_boot, created_ns)"
-		       " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,'queued',?9,?10,?11,?12)",
-		       "ssssssiiiisi", r->id, r->company_id, r->environment_id, r->root, r->path,
-		       r->command, (int64_t)r->review, r->timeout_s, (int64_t)r->owner.pid,
-		       (int64_t)r->owner.start, r->owner.boot, r->created_ns);
+	k = sql_change(
+	    s, "add run", e,
+	    "INSERT INTO env_runs(id, company_id, environment_id, root, path, command,"
+	    " review, timeout_s, status, owner_pid, owner_start, owner_boot, created_ns, user_id)"
+	    " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,'queued',?9,?10,?11,?12,?13)",
+	    "ssssssiiiisis", r->id, r->company_id, r->environment_id, r->root, r->path, r->command,
+	    (int64_t)r->review, r->timeout_s, (int64_t)r->owner.pid, (int64_t)r->owner.start,
+	    r->owner.boot, r->created_ns, r->user_id);
 	return k < 0 ? k : 0;
 }
 

@@ -31,6 +31,7 @@ enum envrun_status {
 struct envrun_row {
 	char id[ID_LEN + 1];
 	char company_id[UUID_LEN + 1], environment_id[UUID_LEN + 1]; /* "": deleted meanwhile */
+	char user_id[UUID_LEN + 1]; /* who asked for it; "" not known */
 	char root[ENVRUN_ROOT_MAX], path[ENVRUN_PATH_MAX];
 	char *command; /* owned */
 	bool review, kept;

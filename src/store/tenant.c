@@ -384,6 +384,17 @@ int agent_save(struct db *s, struct agent_row *a, struct err *e)
 	return taken(r < 0 ? r : 0, "agent", a->name, e);
 }
 
+int agent_set_status(struct db *s, const char *id, const char *status, struct err *e)
+{
+	int r =
+	    sql_change(s, "save agent", e, "UPDATE agents SET status=?2, updated_ns=?3 WHERE id=?1",
+		       "ssi", id, status, clock_real_ns());
+
+	if (r == 0)
+		return err_set(e, ERR_NOT_FOUND, "the agent is gone");
+	return r < 0 ? r : 0;
+}
+
 int agent_each(struct db *s, const char *company_id,
 	       int (*cb)(void *arg, const struct agent_row *a), void *arg, struct err *e)
 {

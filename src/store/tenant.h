@@ -86,6 +86,8 @@ int agent_find(struct db *s, const char *company_id, const char *word, struct ag
 	       struct err *e);
 /* Writes everything but id, company and creation. */
 int agent_save(struct db *s, struct agent_row *a, struct err *e);
+/* Its status alone: what else was changed meanwhile stays. 0, or ERR_NOT_FOUND. */
+int agent_set_status(struct db *s, const char *id, const char *status, struct err *e);
 int agent_each(struct db *s, const char *company_id,
 	       int (*cb)(void *arg, const struct agent_row *a), void *arg, struct err *e);
 

@@ -98,10 +98,21 @@ int token_each(struct db *s, int (*cb)(void *arg, const struct token_row *t), vo
 
 int token_drop_old(struct db *s, int64_t before_ns, struct err *e)
 {
-	int r =
-	    sql_change(s, "remove old sessions", e,
-		       "DELETE FROM tokens WHERE kind='session' AND expires_ns>0 AND expires_ns<?1",
-		       "i", before_ns);
+	int r = sql_change(s, "remove old sessions", e,
+			   "DELETE FROM tokens WHERE kind='session' AND"
+			   " ((expires_ns>0 AND expires_ns<?1) OR revoked_ns>0)",
+			   "i", before_ns);
+
+	return r < 0 ? r : 0;
+}
+
+int token_drop_more(struct db *s, const char *parent_id, int64_t keep, struct err *e)
+{
+	int r = sql_change(
+	    s, "remove sessions", e,
+	    "DELETE FROM tokens WHERE id IN (SELECT id FROM tokens WHERE parent_id=?1 AND"
+	    " kind='session' ORDER BY created_ns DESC, id DESC LIMIT -1 OFFSET ?2)",
+	    "si", parent_id, keep);
 
 	return r < 0 ? r : 0;
 }

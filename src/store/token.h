@@ -36,7 +36,9 @@ int token_used(struct db *s, const char *id, int64_t now_ns, struct err *e);
 int token_revoke(struct db *s, const char *id, struct err *e);
 int token_each(struct db *s, int (*cb)(void *arg, const struct token_row *t), void *arg,
 	       struct err *e);
-/* Sessions that ended before. */
+/* Sessions that ended before, or were ended. */
 int token_drop_old(struct db *s, int64_t before_ns, struct err *e);
+/* Sessions of a key but for its newest ones. */
+int token_drop_more(struct db *s, const char *parent_id, int64_t keep, struct err *e);
 
 #endif

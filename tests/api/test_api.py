@@ -614,6 +614,14 @@ class Actors(Case):
         # A board key needs none.
         self.assertEqual(f.ask("I", "POST", path, {"name": "by key", "driver": "ssh", "config": SSH}).status, 201)
 
+    def test_sessions_of_a_key_are_few(self):
+        """API_SESSIONS_MAX: a further one ends the oldest; others' keys are none of its business."""
+        key, other = (d.cli("token", "create", "--user", "admin", "--label", f"many {n}") for n in range(2))
+        kept = d.ask("POST", "/api/sessions", {}, other).headers["set-cookie"].split(";")[0]
+        got = [d.ask("POST", "/api/sessions", {}, key).headers["set-cookie"].split(";")[0] for _ in range(18)]
+        ok = [d.ask("GET", "/api/actor", headers={"Cookie": c}).status for c in [kept, *got]]
+        self.assertEqual(ok, [200] + [401] * 2 + [200] * 16)
+
     def test_session_ends_with_its_key(self):
         key = d.cli("token", "create", "--user", "admin", "--label", "parent", "--expires", "1h")
         r = d.ask("POST", "/api/sessions", {}, key)
