@@ -652,6 +652,68 @@ class Hostile(Case):
                     self.bundle("# v2 git bundle\n-%s x\n%s HEAD\n\n" % (self.base, oid("commit", c)), pack(*objects))
                     self.refused(word)
 
+    def test_B01_commits_with_names_that_no_member_may_have(self):
+        blob = oid("blob", b"x\n")
+        entry = lambda mode, name, of: mode + b" " + name + b"\0" + bytes.fromhex(of)
+        rows = {b".paperclip-runtime": "only Airlock may use", b".airlock-x": "only Airlock may use",
+                b".Paperclip-Repositories": "only Airlock may use", b"n" * 300: "longer or deeper"}
+        for name, word in rows.items():
+            with self.subTest(name=name):
+                tree = entry(b"100644", name, blob)
+                c = self.commit(oid("tree", tree))
+                self.bundle("# v2 git bundle\n-%s x\n%s HEAD\n\n" % (self.base, oid("commit", c)),
+                            pack(("blob", b"x\n"), ("tree", tree), ("commit", c)))
+                self.refused(word)
+        objects, tree = [("blob", b"x\n")], entry(b"100644", b"x", blob)
+        for _ in range(130):
+            objects.append(("tree", tree))
+            tree = entry(b"40000", b"d", oid("tree", tree))
+        c = self.commit(oid("tree", tree))
+        self.bundle("# v2 git bundle\n-%s x\n%s HEAD\n\n" % (self.base, oid("commit", c)), pack(*objects, ("tree", tree), ("commit", c)))
+        self.refused("longer or deeper")
+
+    def test_F5_commits_bring_no_orders_of_the_work_tree_to_life(self):
+        """What lies here untracked, which no commit has, makes a repository of what the commits bring."""
+        self.write("x/config", "[core]\n")
+        with open(self.ws + "/.git/info/exclude", "a") as f:
+            f.write("/x/\n")
+        self.sandbox(sh("mkdir -p x/refs x/objects", "echo h >x/HEAD", "echo k >x/refs/k", "echo k >x/objects/k", "git add -Af x/HEAD x/refs x/objects",
+                        "git commit -qm half", "rm -r x"))
+        self.assertIn("its commits make x a repository", self.history("failed")["why"])
+
+    def test_B01_what_the_user_has_may_go_and_come_back(self):
+        """A link that leads out, a fixture with a config: the user's own, also in a merge, which has them over its second parent."""
+        os.symlink("/etc/passwd", self.ws + "/mine")
+        self.write("x/config", "[core]\n")
+        self.write("x/HEAD", "ref: refs/heads/m\n")
+        self.write("x/objects/k", "k")
+        self.write("x/refs/k", "k")
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "fixture")
+        self.base = self.rev("HEAD")
+        self.sandbox(sh("git rm -qr --cached mine x", "git commit -qm away", "git add -A", "git commit -qm back",
+                        "echo 1 >x/refs/heads", "git add -A", "git commit -qm ref", "git checkout -q --orphan o", "git rm -qrf .",
+                        "echo o >o", "git add o", "git commit -qm o", "git checkout -q main",
+                        "git merge -q --allow-unrelated-histories -m m o"))
+        self.history("fast_forwarded", commits=5)
+        self.sandbox(sh("git checkout -qb side", "echo 1 >s", "git add s", "git commit -qm s", "git checkout -q main",
+                        "git merge -q --no-ff --no-commit side", "ln -s /etc bad", "git add bad", "git commit -qm evil"))
+        self.assertIn("the link bad -> /etc", self.imported("imported", 2)["why"])
+        self.sandbox(sh("echo >>x/config", "git add -A", "git commit -qm bad"))
+        self.assertIn("its commits make x a repository", self.history("failed")["why"])
+
+    def test_F9_links_of_commits_over_the_users_own(self):
+        """A link that leads over a link of the user's that leads out, and one whose target no link can have."""
+        os.symlink("/etc", self.ws + "/mine")
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "link")
+        self.base = self.rev("HEAD")
+        self.sandbox(sh("ln -s mine/passwd l", "git add -A", "git commit -qm links"))
+        self.assertIn("the link l -> mine/passwd", self.imported("imported", 1)["why"])
+        self.sandbox(sh("b=$(head -c 5000 /dev/zero | tr '\\0' a | git hash-object -w --stdin)",
+                        "git update-index --add --cacheinfo 120000,$b,long", "git commit -qm long"))
+        self.assertIn("the link long -> (too long)", self.imported("imported", 1)["why"])
+
     def test_F9_few_objects_that_are_millions_of_paths(self):
         """A tree bomb: each directory is the same one, many times. Its checkout would fill the disk, its index the memory."""
         names = [b"%03d" % i for i in range(130)]

@@ -1,0 +1,315 @@
+/* The rules for paths of a sandbox's commits; the policy is in quarantine_paths.h. */
+#include "sync/quarantine_paths.h"
+
+#include <errno.h>
+#include <search.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "os/beneath.h"
+#include "policy/hostexec.h"
+#include "policy/member.h"
+
+#define FLAGGED_MAX 4096 /* distinct ones that are remembered */
+#define FLAGGED_SHOWN 8
+#define FLAGGED_TEXT 480		      /* bytes of them */
+#define NODE_COST (sizeof(struct known) + 64) /* with the tree's own node */
+
+/* Names that make a repository of a directory; folded. The first of them hold orders for git. */
+enum { N_CONFIG, N_WORKTREE, N_HOOKS, N_COMMONDIR, N_HEAD, N_OBJECTS, N_REFS, N_COUNT };
+static const char *const names[] = {"config", "config.worktree", "hooks", "commondir",
+				    "head",   "objects",	 "refs",  NULL};
+#define BIT(n) (1u << (n))
+#define ORDERS (BIT(N_CONFIG) | BIT(N_WORKTREE) | BIT(N_HOOKS) | BIT(N_COMMONDIR))
+
+struct known { /* a directory with such names, or a flagged path */
+	size_t n;
+	unsigned brought, had; /* bits of names: by the commits; by the host */
+	bool asked;	       /* the work tree was looked at */
+	char path[];
+};
+
+struct commit_paths {
+	struct beneath host;
+	void *dirs, *flagged; /* trees of struct known */
+	uint64_t dirs_bytes, flagged_n, steps;
+	size_t shown;
+	struct buf names;
+	char path[PATH_MEMBER_MAX + 32];
+};
+
+static int compare(const void *a, const void *b)
+{
+	const struct known *x = a, *y = b;
+	int r = memcmp(x->path, y->path, x->n < y->n ? x->n : y->n);
+
+	return r ? r : (x->n > y->n) - (x->n < y->n);
+}
+
+/* Finds it, or puts it in; *ret_new says which. NULL: out of memory. */
+static struct known *know(void **tree, const char *path, size_t n, bool *ret_new)
+{
+	struct known *k = calloc(1, sizeof(*k) + n + 1), **at;
+
+	if (!k)
+		return NULL;
+	k->n = n;
+	memcpy(k->path, path, n);
+	at = (struct known **)tsearch(k, tree, compare);
+	*ret_new = at && *at == k;
+	if (!*ret_new)
+		free(k);
+	return at ? *at : NULL;
+}
+
+int commit_paths_new(int host_fd, struct commit_paths **ret)
+{
+	struct commit_paths *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return -ENOMEM;
+	p->host.root = host_fd;
+	p->names = (struct buf)BUF_INIT(1024);
+	*ret = p;
+	return 0;
+}
+
+void commit_paths_free(struct commit_paths *p)
+{
+	if (!p)
+		return;
+	tdestroy(p->dirs, free);
+	tdestroy(p->flagged, free);
+	buf_done(&p->names);
+	free(p);
+}
+
+/* A path that no member could have either: it could not be judged with the rest. */
+static bool too_long(const char *path)
+{
+	size_t depth = 0;
+
+	if (strlen(path) > PATH_MEMBER_MAX)
+		return true;
+	for (const char *s = path;; s++) {
+		size_t n = strcspn(s, "/");
+
+		if (n > PATH_SEGMENT_MAX || ++depth > PATH_DEPTH_MAX)
+			return true;
+		s += n;
+		if (!*s)
+			return false;
+	}
+}
+
+/* On a system for which '\' parts names the same commit would be another path. */
+static const char *name_rule(struct commit_paths *p, const char *path)
+{
+	size_t n = strlen(path);
+	const char *rule = member_name_rule(path, n);
+
+	/* As a file or a link it would end the stream. */
+	if (!rule && !memchr(path, '/', n) && member_is_folded(path, n, ".paperclip-repositories"))
+		return "reserved_kind";
+	if (rule || !memchr(path, '\\', n))
+		return rule;
+	for (size_t i = 0; i <= n; i++)
+		p->path[i] = path[i] == '\\' ? '/' : path[i];
+	return member_name_rule(p->path, n);
+}
+
+static int flag(struct commit_paths *p, const char *path)
+{
+	size_t n = strlen(path);
+	bool is_new = false;
+
+	if (!hostexec_flags(path, n) || p->flagged_n >= FLAGGED_MAX)
+		return 0;
+	if (!know(&p->flagged, path, n, &is_new))
+		return -ENOMEM;
+	p->flagged_n += is_new;
+	if (is_new && p->shown < FLAGGED_SHOWN &&
+	    p->names.len + 4 * (n < 80 ? n : 80) + 2 < FLAGGED_TEXT) {
+		if (p->shown++)
+			(void)buf_puts(&p->names, ", ");
+		(void)str_printable(&p->names, path, n < 80 ? n : 80);
+	}
+	return 0;
+}
+
+static int collect(struct commit_paths *p, const char *path)
+{
+	for (const char *s = path;; s++) {
+		size_t n = strcspn(s, "/");
+		int which = member_is_folded_of(s, n, names);
+
+		if (which >= 0) {
+			bool is_new = false;
+			struct known *k = know(&p->dirs, path, (size_t)(s - path), &is_new);
+
+			if (!k)
+				return -ENOMEM;
+			k->brought |= BIT(which);
+			p->dirs_bytes += is_new ? NODE_COST + k->n : 0;
+			if (p->dirs_bytes > COMMIT_DIRS_BYTES_MAX)
+				return -E2BIG;
+		}
+		s += n;
+		if (!*s)
+			return 0;
+	}
+}
+
+int commit_paths_name(struct commit_paths *p, const char *path, const char **ret_rule)
+{
+	int r;
+
+	*ret_rule = too_long(path) ? "path_limit" : name_rule(p, path);
+	if (*ret_rule)
+		return 0;
+	r = flag(p, path);
+	return r ? r : collect(p, path);
+}
+
+static long host_link(void *arg, const char *path, char *out, size_t max)
+{
+	struct beneath *host = arg;
+	const char *base;
+	_cleanup_fd_ int dir = beneath_parent(host, path, &base);
+	ssize_t n = dir < 0 ? -1 : readlinkat(dir, base, out, max);
+
+	if (dir == -ENOENT || dir == -ENOTDIR)
+		return 0;
+	if (dir < 0)
+		return dir;
+	if (n < 0)
+		return errno == EINVAL || errno == ENOENT || errno == ENOTDIR ? 0 : -errno;
+	return n;
+}
+
+int commit_paths_link(struct commit_paths *p, const char *path, const char *target, size_t n,
+		      const char **ret_rule)
+{
+	struct member_opts o = {.readlink_at = host_link, .arg = &p->host};
+	struct tar_member t = {
+	    .type = TAR_SYMLINK, .path = {path, strlen(path)}, .target = {target, n}};
+	struct members *m = NULL;
+	int r;
+
+	*ret_rule = NULL;
+	/* Each segment is a look at the work tree; a tree may name one such link a million times. */
+	for (size_t i = 0; i < n; i++)
+		p->steps += target[i] == '/';
+	p->steps += 8;
+	if (p->steps > COMMIT_LINK_STEPS_MAX)
+		return -E2BIG;
+	if (n == 0 || n > LINK_TARGET_MAX || memchr(target, '\0', n)) {
+		*ret_rule = "link_escape";
+		return 0;
+	}
+	r = members_new(&o, &m);
+	if (!r)
+		r = members_judge(m, &t, ret_rule);
+	members_free(m);
+	return r < 0 ? r : 0;
+}
+
+int commit_paths_ask(const struct commit_paths *p)
+{
+	return p->dirs != NULL;
+}
+
+static struct known *find(const struct commit_paths *p, const char *path, size_t n)
+{
+	union {
+		struct known k;
+		char room[sizeof(struct known) + PATH_MEMBER_MAX + 1];
+	} key;
+	struct known **at;
+
+	if (n > PATH_MEMBER_MAX)
+		return NULL;
+	key.k.n = n;
+	memcpy(key.room + offsetof(struct known, path), path, n);
+	at = (struct known **)tfind(&key.k, &p->dirs, compare);
+	return at ? *at : NULL;
+}
+
+void commit_paths_had(struct commit_paths *p, const char *path)
+{
+	for (const char *s = path;; s++) {
+		size_t n = strcspn(s, "/");
+		int which = member_is_folded_of(s, n, names);
+		struct known *k = which < 0 ? NULL : find(p, path, (size_t)(s - path));
+
+		if (k)
+			k->had |= BIT(which);
+		s += n;
+		if (!*s)
+			return;
+	}
+}
+
+/* As the file system of the work tree answers. */
+static void look(struct commit_paths *p, struct known *k)
+{
+	struct stat st;
+
+	if (k->asked)
+		return;
+	k->asked = true;
+	memcpy(p->path, k->path, k->n);
+	for (int i = 0; i < N_COUNT; i++) {
+		const char *name = i == N_HEAD ? "HEAD" : names[i];
+
+		memcpy(p->path + k->n, name, strlen(name) + 1);
+		if (beneath_stat(&p->host, p->path, &st) == 0)
+			k->had |= BIT(i);
+	}
+}
+
+static bool is_layout(unsigned bits)
+{
+	const unsigned both = BIT(N_OBJECTS) | BIT(N_REFS);
+
+	return bits & BIT(N_HEAD) && (bits & BIT(N_COMMONDIR) || (bits & both) == both);
+}
+
+void commit_paths_layout(struct commit_paths *p, const char *path, const char **ret_rule,
+			 size_t *ret_dir)
+{
+	*ret_rule = NULL;
+	for (const char *s = path;; s++) {
+		size_t n = strcspn(s, "/");
+		int which = member_is_folded_of(s, n, names);
+		struct known *k = which < 0 ? NULL : find(p, path, (size_t)(s - path));
+
+		if (k)
+			look(p, k);
+		if (k && is_layout(k->brought | k->had) &&
+		    (BIT(which) & ORDERS || (!is_layout(k->had) && k->had & ORDERS))) {
+			*ret_rule = "git_layout";
+			*ret_dir = k->n ? k->n - 1 : 0;
+			return;
+		}
+		s += n;
+		if (!*s)
+			return;
+	}
+}
+
+uint64_t commit_paths_flagged(const struct commit_paths *p, const char **ret_names)
+{
+	*ret_names = buf_text(&p->names);
+	return p->flagged_n;
+}
+
+uint64_t commit_paths_shown(const struct commit_paths *p)
+{
+	return p->shown;
+}

@@ -1,0 +1,50 @@
+/*
+ * quarantine_paths.h: may the paths of a sandbox's commits lie in the user's repository? Part of door 1.
+ *
+ * Policy: what door 1 refuses as a file does not come in as a commit either, because a checkout, a stash or
+ * a reset, which nobody takes for dangerous, would write it. Every path that any of the commits adds or changes is judged, not
+ * those of the last one alone:
+ *
+ *   its name       policy/member.h: .git in any spelling, names that Airlock and Paperclip keep; size and depth as for members
+ *   a symlink      policy/member.h: must stay inside. Each is judged for itself against the links of the work tree: one that
+ *                  climbs first and names afterwards stays inside whatever becomes of the others
+ *   a repository   as sync/unpack_gitdir.c: config, hooks or commondir where HEAD lies beside objects and refs, and a layout
+ *                  that would bring such files of the host to life. All commits count together with the work tree
+ *                  and the commit that was sent: a checkout of one leaves what is untracked in the next
+ *
+ * Host-executable data (policy/hostexec.h) comes in and is named.
+ *
+ * Pure but for looks at the work tree. Not done here: git's own checks of objects (quarantine.c); what other commits of the
+ * host, checked out later, have beside these paths.
+ */
+#ifndef AIRLOCK_SYNC_QUARANTINE_PATHS_H
+#define AIRLOCK_SYNC_QUARANTINE_PATHS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct commit_paths;
+
+/* host_fd: the top of the work tree, borrowed. 0 or -ENOMEM. */
+int commit_paths_new(int host_fd, struct commit_paths **ret);
+void commit_paths_free(struct commit_paths *p);
+
+/*
+ * First each path (NUL-terminated, relative), then commit_paths_had for the paths of the commit that was sent if
+ * commit_paths_ask says so, then each path once more in commit_paths_layout (*ret_dir: bytes of it that name the directory). *ret_rule NULL: it may; else a static
+ * rule. 0, or -ENOMEM, -E2BIG (COMMIT_DIRS_BYTES_MAX).
+ */
+int commit_paths_name(struct commit_paths *p, const char *path, const char **ret_rule);
+/* target of n bytes of the symlink at path; -E2BIG: MEMBER_LINK_STEPS_MAX. */
+int commit_paths_link(struct commit_paths *p, const char *path, const char *target, size_t n,
+		      const char **ret_rule);
+int commit_paths_ask(const struct commit_paths *p);
+void commit_paths_had(struct commit_paths *p, const char *path);
+void commit_paths_layout(struct commit_paths *p, const char *path, const char **ret_rule,
+			 size_t *ret_dir);
+
+/* Paths with host-executable data, each counted once up to some thousand, and a few of them, printable. */
+uint64_t commit_paths_flagged(const struct commit_paths *p, const char **ret_names);
+uint64_t commit_paths_shown(const struct commit_paths *p); /* how many of them */
+
+#endif
