@@ -19,6 +19,7 @@
 #include "base/limits.h"
 #include "engine/images.h"
 
+#define HURRIED 2    /* tries of one lease that are made without waiting */
 #define SWEEP_MAX 20 /* leases of one kind that one sweep ends */
 
 /* Every state from which something can be destroyed. */
@@ -258,12 +259,19 @@ json_t *job_sweep(struct job_ctx *x, const json_t *request)
 	int64_t backoff_ns =
 		    json_integer_value(json_object_get(request, "backoffSeconds")) * NS_PER_S,
 		now = clock_real_ns(), done = 0;
+	const struct envlease_due due = {
+	    .pending_before_ns = now - backoff_ns,
+	    .attempts_max = API_SWEEP_ATTEMPTS,
+	    .at_once = json_is_true(json_object_get(request, "hurry")) ? HURRIED : 0,
+	    .now_ns = now,
+	    .limit = SWEEP_MAX,
+	};
 	struct envlease_filter active = {.status = "active", .limit = API_LEASES_MAX};
 	struct due d = {.st = x->st};
 	struct err e = ERR_INIT;
 
-	if (envlease_due(x->db, now - backoff_ns, now, API_SWEEP_ATTEMPTS, ARRAY_LEN(d.ids),
-			 collect, &d, &e) < 0 ||
+	/* In a hurry: what was tried often already goes on waiting, whoever hurries. */
+	if (envlease_due(x->db, &due, collect, &d, &e) < 0 ||
 	    envlease_each(x->db, &active, collect_dead, &d, &e) < 0)
 		return job_failed(&e);
 	for (size_t i = 0; i < d.n; i++)

@@ -17,6 +17,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "store/environment.h"
 
 json_t *job_failed(const struct err *e)
 {
@@ -186,6 +187,16 @@ int lease_hand_over(struct job_ctx *x, struct envlease_row *l, struct err *e)
 			   : lease_step(x->db, l, EL_ACTIVE, MOVED_ACQUIRED, e);
 }
 
+void lease_begun(struct envlease_row *l)
+{
+	int64_t now = clock_real_ns();
+
+	/* Its time is that of the lease, not of the wait for it. */
+	if (l->expires_ns)
+		l->expires_ns += now - l->acquired_ns;
+	l->acquired_ns = l->used_ns = now;
+}
+
 int lease_make(struct job_ctx *x, struct envlease_row *l, struct err *e)
 {
 	struct envlease_row made = *l;
@@ -199,7 +210,7 @@ int lease_make(struct job_ctx *x, struct envlease_row *l, struct err *e)
 		struct envlease_row from = *l;
 
 		made.reason[0] = made.cleanup[0] = '\0';
-		made.acquired_ns = made.used_ns = clock_real_ns();
+		lease_begun(&made);
 		*l = made;
 		r = lease_hand_over(x, l, e);
 		if (r < 0)
@@ -210,6 +221,20 @@ int lease_make(struct job_ctx *x, struct envlease_row *l, struct err *e)
 	return r;
 }
 
+/* What the operator archived or deleted while this waited gets no sandbox. */
+static int still_active(struct job_ctx *x, const struct envlease_row *l, struct err *e)
+{
+	_cleanup_environment_ struct environment_row env = {0};
+	int r = l->environment_id[0] ? environment_get(x->db, l->environment_id, &env, e) : 0;
+
+	if (r < 0)
+		return r;
+	return r > 0 && strcmp(env.status, "active") == 0
+		   ? 0
+		   : err_set(e, ERR_CONFLICT, "lease %s: its environment is not active any more",
+			     l->id);
+}
+
 json_t *job_acquire(struct job_ctx *x, const json_t *request)
 {
 	static const struct lease_want want = {EL_ACTIVE, MOVED_ACQUIRED};
@@ -218,14 +243,19 @@ json_t *job_acquire(struct job_ctx *x, const json_t *request)
 	int r =
 	    lease_take(x, json_string_value(json_object_get(request, "leaseId")), &want, &l, &e);
 
-	if (r == 0 && strcmp(l.provider, "ssh") == 0) {
+	if (r == 0) {
 		struct err down = ERR_INIT;
+		bool ssh = strcmp(l.provider, "ssh") == 0;
 
-		r = sshenv_lease(x, &l, &e);
-		if (r < 0)
-			(void)lease_tear_down(x, &l, "acquire_rejected_teardown_succeeded", &down);
-	} else if (r == 0) {
-		r = lease_make(x, &l, &e);
+		r = still_active(x, &l, &e);
+		if (r < 0 || ssh) {
+			r = r < 0 ? r : sshenv_lease(x, &l, &e);
+			if (r < 0)
+				(void)lease_tear_down(x, &l, "acquire_rejected_teardown_succeeded",
+						      &down);
+		} else {
+			r = lease_make(x, &l, &e);
+		}
 	}
 	return r < 0 ? job_failed(&e) : json_pack("{s:b}", "ok", 1);
 }
@@ -274,6 +304,8 @@ json_t *job_resume(struct job_ctx *x, const json_t *request)
 	/* The daemon has looked; a job may have waited since. */
 	if (l.expires_ns && l.expires_ns <= clock_real_ns())
 		r = err_set(&e, ERR_CONFLICT, "lease %s: its time is over", l.id);
+	if (r == 0)
+		r = still_active(x, &l, &e);
 	if (r == 0)
 		r = bring_up(x, &l, true, &started, &gone, &e);
 	if (gone)

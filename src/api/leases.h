@@ -72,6 +72,8 @@ int lease_hand_over(struct job_ctx *x, struct envlease_row *l, struct err *e);
 int lease_stop(struct job_ctx *x, struct envlease_row *l, bool storage_too, struct err *e);
 /* The configuration that a lease was made with (owned). */
 json_t *lease_config(const struct envlease_row *l);
+/* The moment at which it is acquired: its time begins then. */
+void lease_begun(struct envlease_row *l);
 /* From a row in work to a running sandbox and an active row; if that fails, to neither. */
 int lease_make(struct job_ctx *x, struct envlease_row *l, struct err *e);
 /* Ends and removes; the row becomes expired, or stays pending_cleanup with one attempt more. */

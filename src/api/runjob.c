@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "store/environment.h"
 #include "wire/jsonmember.h"
 
 static uint64_t number(const json_t *config, const char *name)
@@ -30,14 +31,14 @@ static int go_there(struct job_ctx *x, const struct runvars_use *use, const json
 		    struct runhost_want *w, struct runhost_result *ret, const char **ret_reason,
 		    struct err *e)
 {
-	char consumer[64];
+	char consumer[RUN_CONSUMER_MAX];
 	const struct sshenv_use u = {use->company_id, use->environment_id, consumer, use->actor,
 				     NULL};
 	_cleanup_sshenv_ struct sshenv s = SSHENV_INIT;
 	struct sshenv_ready ready;
 	int r;
 
-	(void)snprintf(consumer, sizeof(consumer), "run:%s", use->run_id);
+	runvars_consumer(use->run_id, consumer);
 	*ret_reason = "secret_unavailable";
 	r = sshenv_open(&s, x, &u, config, e);
 	if (r < 0)
@@ -102,6 +103,29 @@ static int go(struct job_ctx *x, const json_t *j, struct runhost_result *ret,
 	return r;
 }
 
+/*
+ * It may have waited for hours: the environment is what it is now. Archiving it stops what waits, and what it gives (network,
+ * limits, machine, variables) is what it gives now. What was judged for another driver when the run was asked for is not run.
+ */
+static int look_again(struct job_ctx *x, json_t *j, const char **ret_reason, struct err *e)
+{
+	_cleanup_environment_ struct environment_row env = {0};
+	int r = environment_get(x->db, json_member_text(j, "environmentId"), &env, e);
+
+	*ret_reason = "environment_not_found";
+	if (r <= 0)
+		return r < 0 ? r : err_set(e, ERR_NOT_FOUND, "its environment is gone");
+	*ret_reason = "environment_inactive";
+	if (strcmp(env.status, "active") != 0)
+		return err_set(e, ERR_CONFLICT, "its environment is not active any more");
+	*ret_reason = "environment_changed";
+	if (strcmp(env.driver, json_member_text(j, "driver")) != 0)
+		return err_set(e, ERR_CONFLICT, "its environment has another driver now");
+	(void)json_object_set_new(j, "config", json_loads(env.config, 0, NULL));
+	(void)json_object_set_new(j, "envVars", json_loads(env.env_vars, 0, NULL));
+	return 0;
+}
+
 /* How it ended, in the words of the API. The report says the rest, to administrators. */
 static void judge(const struct runhost_result *o, struct envrun_row *r)
 {
@@ -124,8 +148,9 @@ json_t *job_run(struct job_ctx *x, const json_t *request)
 	struct envrun_row row = {
 	    .status = ER_FAILED, .exit_status = -1, .reason = "prepare_failed"};
 	struct runhost_result out;
-	const char *reason;
+	const char *reason = "not_started";
 	struct err e = ERR_INIT;
+	json_t *now;
 	/* Before the row is this process's: from then on it may be told to stop. */
 	int r = runhost_prepare(&e);
 
@@ -137,7 +162,11 @@ json_t *job_run(struct job_ctx *x, const json_t *request)
 	if (r == 0)
 		return json_pack("{s:b}", "ok", 1); /* cancelled before its turn came */
 	row.reason[0] = '\0';
-	r = go(x, request, &out, &reason, &e);
+	now = json_copy((json_t *)(uintptr_t)request);
+	r = now ? look_again(x, now, &reason, &e) : err_set(&e, ERR_NOMEM, "run: out of memory");
+	if (r == 0)
+		r = go(x, now, &out, &reason, &e);
+	json_decref(now);
 	if (r == 0) {
 		judge(&out, &row);
 	} else {

@@ -25,6 +25,7 @@
 
 #define PIECE 16384 /* of a record: bytes of one event */
 #define TEXT_MAX (PIECE * 7)
+#define MARK_LEN 32 /* of an id, in hexadecimal */
 
 struct log_stream {
 	struct call_stream base; /* first */
@@ -87,11 +88,34 @@ static void put_bytes(struct log_stream *s)
 	s->rec.n -= n;
 }
 
+/*
+ * That an id is one of ours. A place in the middle of a record, in bytes that the command chose, would show Airlock's own lines as
+ * output; administrators may read those anyway.
+ */
+static void mark(const struct api *a, const char *run, uint64_t at, char out[MARK_LEN + 1])
+{
+	unsigned char sum[crypto_generichash_BYTES];
+	char text[64];
+	int n = snprintf(text, sizeof(text), "runlog:%s:%" PRIu64, run, at);
+
+	(void)crypto_generichash(sum, sizeof(sum), (unsigned char *)text, (size_t)n,
+				 (const unsigned char *)a->master,
+				 strnlen(a->master, crypto_generichash_KEYBYTES_MAX));
+	(void)sodium_bin2hex(out, MARK_LEN + 1, sum, MARK_LEN / 2);
+}
+
 /* One event of what is left of the record. */
 static void put(struct log_stream *s)
 {
-	(void)buf_putf(&s->base.out, "id: %" PRIu64 "\nevent: %s\ndata: ", s->reader.offset,
-		       kind(s->rec.stream));
+	const struct call *c = s->base.c;
+	char m[MARK_LEN + 1];
+
+	(void)buf_putf(&s->base.out, "id: %" PRIu64, s->reader.offset);
+	if (!actor_is_admin(&c->actor)) {
+		mark(c->api, s->id, s->reader.offset, m);
+		(void)buf_putf(&s->base.out, ".%s", m);
+	}
+	(void)buf_putf(&s->base.out, "\nevent: %s\ndata: ", kind(s->rec.stream));
 	view_time(&s->base.out, "{\"at\":", s->rec.time_ns);
 	if (s->rec.stream == RUNLOG_END)
 		put_number(s, "exitStatus");
@@ -196,6 +220,25 @@ static void done(struct call_stream *base)
 	cleanup_fd(&s->fd);
 }
 
+/* "N" or "N.MARK" */
+static bool parse_after(const struct call *c, const char *run, const char *text, uint64_t *ret)
+{
+	char number[24], m[MARK_LEN + 1];
+	size_t n = strcspn(text, ".");
+
+	*ret = 0;
+	if (n >= sizeof(number))
+		return false;
+	(void)snprintf(number, sizeof(number), "%.*s", (int)n, text);
+	if (str_to_u64(number, INT64_MAX, ret) < 0)
+		return false;
+	if (actor_is_admin(&c->actor) || *ret == 0)
+		return true;
+	mark(c->api, run, *ret, m);
+	return text[n] == '.' && strlen(text + n + 1) == MARK_LEN &&
+	       sodium_memcmp(text + n + 1, m, MARK_LEN) == 0;
+}
+
 int h_run_log(struct call *c)
 {
 	const char *after = call_query(c, "after") ? call_query(c, "after") : c->head.last_event;
@@ -205,7 +248,7 @@ int h_run_log(struct call *c)
 
 	if (run_find_call(c, &r))
 		return 0;
-	if (after && after[0] && str_to_u64(after, INT64_MAX, &from) < 0)
+	if (after && after[0] && !parse_after(c, r.id, after, &from))
 		return reply_error(c, 400, "after is the id of an event of this log");
 	if (c->method == METHOD_HEAD)
 		return reply_json(c, 200, json_object());

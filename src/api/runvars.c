@@ -17,6 +17,11 @@ static bool is_ref(const json_t *v)
 	return strcmp(json_member_text(v, "type"), "secret_ref") == 0;
 }
 
+void runvars_consumer(const char *run_id, char out[RUN_CONSUMER_MAX])
+{
+	(void)snprintf(out, RUN_CONSUMER_MAX, "run:%s", run_id);
+}
+
 static void path_of(const char *name, char out[300])
 {
 	(void)snprintf(out, 300, "env.%s", name);
@@ -48,7 +53,7 @@ int runvars_bound(struct db *db, const struct runvars_use *u, json_t *vars, cons
 static int open_one(struct db *db, const struct seal *keys, const struct runvars_use *u,
 		    const char *name, const json_t *v, char **ret, struct err *e)
 {
-	char path[300], consumer[64];
+	char path[300], consumer[RUN_CONSUMER_MAX];
 	const char *code;
 	const struct secret_use use = {
 	    .company_id = u->company_id,
@@ -61,7 +66,7 @@ static int open_one(struct db *db, const struct seal *keys, const struct runvars
 	};
 
 	path_of(name, path);
-	(void)snprintf(consumer, sizeof(consumer), "run:%s", u->run_id);
+	runvars_consumer(u->run_id, consumer);
 	return secret_resolve(db, keys, &use, ret, &code, e);
 }
 

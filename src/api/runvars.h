@@ -31,4 +31,8 @@ int runvars_make(struct state *st, struct db *db, const struct runvars_use *u, j
 void runvars_free(char ***vars);
 #define _cleanup_runvars_ __attribute__((cleanup(runvars_free)))
 
+/* Who it is that opens a secret, for the log of their uses. */
+#define RUN_CONSUMER_MAX 64
+void runvars_consumer(const char *run_id, char out[RUN_CONSUMER_MAX]);
+
 #endif

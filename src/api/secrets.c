@@ -173,7 +173,8 @@ int h_secret_create(struct call *c)
 		return e.code == ERR_EXISTS
 			   ? reply_error(c, 409, "A secret with this name already exists.")
 			   : reply_failed(c, &e);
-	api_activity(c, cid, "secret.created", "secret", id, json_pack("{s:s}", "name", s.name));
+	/* Without its name: who reads the log of a company may not read the names of its secrets. */
+	api_activity(c, cid, "secret.created", "secret", id, json_object());
 	return show(c, id, 201);
 }
 
@@ -214,7 +215,7 @@ int h_secret_renew(struct call *c)
 	if (r < 0)
 		return reply_failed(c, &e);
 	api_activity(c, row.company_id, "secret.rotated", "secret", row.id,
-		     json_pack("{s:s,s:I}", "name", row.name, "version", (json_int_t)version));
+		     json_pack("{s:I}", "version", (json_int_t)version));
 	return show(c, row.id, 200);
 }
 
@@ -235,8 +236,7 @@ int h_secret_remove(struct call *c)
 		    "wait for the sweep.");
 	if (needed < 0 || secret_remove(c->api->db, row.id, &e) < 0)
 		return reply_failed(c, &e);
-	api_activity(c, row.company_id, "secret.deleted", "secret", row.id,
-		     json_pack("{s:s}", "name", row.name));
+	api_activity(c, row.company_id, "secret.deleted", "secret", row.id, json_object());
 	put(c, &row);
 	return reply_out(c, 200);
 }

@@ -404,7 +404,7 @@ int sshenv_lease(struct job_ctx *x, struct envlease_row *l, struct err *e)
 			       (long long)json_integer_value(json_object_get(config, "port")),
 			       ready.cwd);
 		l->reason[0] = l->cleanup[0] = '\0';
-		l->acquired_ns = l->used_ns = clock_real_ns();
+		lease_begun(l);
 		r = l->metadata ? lease_hand_over(x, l, e) : no_memory(e);
 	}
 	free(ready.cwd);

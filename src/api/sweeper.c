@@ -26,11 +26,11 @@ int64_t sweeper_tick(struct api *a, int64_t now_ns)
 		return INT64_MAX;
 	if (now_ns < a->sweep_at_ns)
 		return a->sweep_at_ns;
-	/* At the start, and when somebody asked for it, without waiting for what was tried just now. */
+	/* At the start, and when somebody asked for it, what was hardly tried yet is tried at once. */
 	a->sweep_at_ns = now_ns + API_SWEEP_MS * NS_PER_MS;
 	if (jobs_start(a, "",
-		       json_pack("{s:s,s:i}", "op", "sweep", "backoffSeconds",
-				 a->swept ? API_SWEEP_BACKOFF_S : 0),
+		       json_pack("{s:s,s:i,s:b}", "op", "sweep", "backoffSeconds",
+				 API_SWEEP_BACKOFF_S, "hurry", !a->swept),
 		       done, NULL, &e) < 0) {
 		(void)fprintf(stderr, "airlockd: sweep: %s\n", e.text);
 		return a->sweep_at_ns;

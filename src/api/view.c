@@ -149,7 +149,9 @@ void view_lease(struct call *c, const struct envlease_row *l)
 	view_text(b, ",\"status\":", envlease_status_name(l->status));
 	view_text(b, ",\"leasePolicy\":", l->policy);
 	view_text_or_null(b, ",\"provider\":", l->provider);
-	view_text_or_null(b, ",\"providerLeaseId\":", l->provider_lease_id);
+	/* Of an SSH lease it is the address and the directory: configuration (CF-05). */
+	view_text_or_null(b, ",\"providerLeaseId\":",
+			  whole || strcmp(l->provider, "ssh") != 0 ? l->provider_lease_id : "");
 	view_time(b, ",\"acquiredAt\":", l->acquired_ns);
 	view_time(b, ",\"lastUsedAt\":", l->used_ns);
 	view_time(b, ",\"expiresAt\":", l->expires_ns);

@@ -406,9 +406,8 @@ static int named(const char *word, struct origin *at, struct err *e)
 
 	if (r < 0)
 		return err_wrap(e, r, "AIRLOCK_DAEMON");
-	if (at->scheme == ORIGIN_HTTPS ||
-	    (at->scheme == ORIGIN_HTTP && strcmp(at->host, "127.0.0.1") != 0 &&
-	     strcmp(at->host, "localhost") != 0 && strcmp(at->host, "::1") != 0))
+	if (at->scheme != ORIGIN_UNIX && strcmp(at->host, "127.0.0.1") != 0 &&
+	    strcmp(at->host, "localhost") != 0 && strcmp(at->host, "::1") != 0)
 		return err_set(
 		    e, ERR_INVALID,
 		    "AIRLOCK_DAEMON %.80s: a daemon is reached at http://127.0.0.1:PORT, "
@@ -431,6 +430,12 @@ int daemon_find(const char *state_dir, struct daemon *ret, struct err *e)
 		r = named(word, &ret->at, e);
 	if (r == 0)
 		r = find_own(state_dir, word, ret, e);
+	if (r == 0 && word && ret->at.scheme == ORIGIN_HTTPS)
+		r = err_set(
+		    e, ERR_UNAVAILABLE,
+		    "AIRLOCK_DAEMON %.80s: that is not the daemon of this state directory, and only such a one is "
+		    "reached without TLS, by its socket there",
+		    word);
 	if (r < 0 || (r == 0 && !word))
 		return r;
 	fd = dial(ret, &none);

@@ -15,8 +15,8 @@
 
 const char *daemonrun_beyond(const struct runopts *o)
 {
-	static const char *const known[] = {"env",   "workspace", "timeout", "review",
-					    "quiet", "json",	  "help",    "no-preset"};
+	static const char *const known[] = {"env",  "workspace", "timeout",   "review", "quiet",
+					    "json", "help",	 "no-preset", "agent"};
 
 	for (size_t i = 0; i < strv_len(o->given); i++) {
 		bool is = false;
@@ -29,23 +29,22 @@ const char *daemonrun_beyond(const struct runopts *o)
 	return NULL;
 }
 
-/* A preset gives a command files, a network list and keys of this host; a run of the daemon has none of that. */
-int daemonrun_no_preset(const struct runopts *o, struct err *e)
+/*
+ * The preset of the command, as without a daemon: --agent, else the one that its first word names. The daemon has it from files
+ * of its own, and its key from the variables of the environment. NULL: none.
+ */
+static const char *preset_of(const struct runopts *o)
 {
 	_cleanup_preset_ struct preset p = {0};
+	const char *word = o->agent ? o->agent : o->req.argv[0];
 
-	if (o->no_preset || strpbrk(o->req.argv[0], " /") ||
-	    preset_load(o->req.argv[0], &p, NULL) < 0)
-		return 0;
-	return err_set(
-	    e, ERR_UNAVAILABLE,
-	    "%.80s has a preset, and a run of the daemon has none yet: give --no-preset, or run "
-	    "without the daemon: AIRLOCK_DAEMON=none",
-	    o->req.argv[0]);
+	if (o->no_preset || (!o->agent && (strpbrk(word, " /") || preset_load(word, &p, NULL) < 0)))
+		return NULL;
+	return word;
 }
 
 /* The words as a line for sh -c: the same program with the same arguments, in the same directory. */
-static void command_line(struct buf *b, const struct request *q)
+static void command_line(struct buf *b, const struct request *q, bool preset)
 {
 	if (q->subdir[0]) {
 		/* Not a word of its own: "-" and what CDPATH finds are other places. */
@@ -53,9 +52,12 @@ static void command_line(struct buf *b, const struct request *q)
 		(void)buf_put_sh(b, q->subdir);
 		(void)buf_puts(b, " || exit 125; ");
 	}
-	(void)buf_puts(b, "exec");
+	/* A preset's CLI is a function of the shell there. */
+	if (!preset)
+		(void)buf_puts(b, "exec ");
 	for (size_t i = 0; q->argv[i]; i++) {
-		(void)buf_putc(b, ' ');
+		if (i)
+			(void)buf_putc(b, ' ');
 		(void)buf_put_sh(b, q->argv[i]);
 	}
 }
@@ -160,12 +162,15 @@ static int find_root(const struct daemon *d, const struct request *q, const char
 int daemonrun_start(struct watch *w, const char *env, struct err *e)
 {
 	const struct request *q = &w->o->req;
+	const char *preset = preset_of(w->o);
 	_cleanup_buf_ struct buf line = BUF_INIT(DAEMONRUN_LINE_MAX);
 	char company[UUID_LEN + 1], path[96];
 	json_t *body = json_object(), *answer = NULL;
 	int status = 0, r = find_company(w->d, company, e);
 
-	command_line(&line, q);
+	command_line(&line, q, preset != NULL);
+	if (preset)
+		(void)json_object_set_new(body, "preset", json_string(preset));
 	(void)json_object_set_new(body, "command", json_string(buf_text(&line)));
 	(void)json_object_set_new(body, "review", json_boolean(q->review));
 	if (q->timeout.v)

@@ -158,7 +158,7 @@ int daemonrun(struct state *st, struct runopts *o, int *ret_status, char **ret_r
 		    "environment %s is the daemon's, and a run there has no --%s: leave it out, or run "
 		    "without the daemon: AIRLOCK_DAEMON=none",
 		    o->env_name, daemonrun_beyond(o));
-	if (r > 0 && (daemonrun_no_preset(o, e) < 0 || runopts_workspace(o, e) < 0))
+	if (r > 0 && runopts_workspace(o, e) < 0)
 		r = -1;
 	if (r < 0)
 		return r;

@@ -25,7 +25,7 @@ struct watch {
 	char id[ID_LEN + 1];
 	struct daemon_stream s;
 	struct buf line, data;	/* of the stream: the line that comes, the event so far */
-	char event[16], at[24]; /* kind of the event; id of the last whole one */
+	char event[16], at[64]; /* kind of the event; id of the last whole one */
 	bool open, ended, cancelled, mute[2];
 	bool crowded;	 /* the daemon has no stream for us now: the run is looked at instead */
 	int64_t over_ns; /* since when the run is over, and its log not to be had; 0 */
@@ -38,8 +38,6 @@ const char *daemonrun_member(const json_t *j, const char *name);
 /* daemonask.c */
 /* Of the command line: what a run of the daemon has no place for. NULL: nothing. */
 const char *daemonrun_beyond(const struct runopts *o);
-/* An error if the command has a preset, which a run of the daemon has none of. */
-int daemonrun_no_preset(const struct runopts *o, struct err *e);
 /* The environment of that name: 1, 0 the daemon has none. */
 int daemonrun_find_env(const struct daemon *d, const char *name, char id[UUID_LEN + 1],
 		       struct err *e);

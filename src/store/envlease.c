@@ -195,18 +195,17 @@ int envlease_each(struct db *s, const struct envlease_filter *f,
 	return walk(&q, r, cb, arg, e);
 }
 
-int envlease_due(struct db *s, int64_t pending_before_ns, int64_t now_ns, int64_t attempts_max,
-		 int64_t limit, int (*cb)(void *arg, const struct envlease_row *l), void *arg,
-		 struct err *e)
+int envlease_due(struct db *s, const struct envlease_due *d,
+		 int (*cb)(void *arg, const struct envlease_row *l), void *arg, struct err *e)
 {
 	_cleanup_sql_ struct sql q = {0};
-	int r = sql_prepare(s, &q, "list leases to clean up", e,
-			    "SELECT " COLUMNS
-			    " FROM env_leases WHERE (status='pending_cleanup' AND attempts<?3"
-			    " AND updated_ns<=?1) OR ((status='active' OR " REUSABLE
-			    ") AND expires_ns>0 AND expires_ns<=?2)"
-			    " ORDER BY updated_ns LIMIT ?4",
-			    "iiii", pending_before_ns, now_ns, attempts_max, limit);
+	int r = sql_prepare(
+	    s, &q, "list leases to clean up", e,
+	    "SELECT " COLUMNS " FROM env_leases WHERE (status='pending_cleanup' AND attempts<?3"
+	    " AND (updated_ns<=?1 OR attempts<?5)) OR ((status='active' OR " REUSABLE
+	    ") AND expires_ns>0 AND expires_ns<=?2)"
+	    " ORDER BY updated_ns LIMIT ?4",
+	    "iiiii", d->pending_before_ns, d->now_ns, d->attempts_max, d->limit, d->at_once);
 
 	return walk(&q, r, cb, arg, e);
 }

@@ -75,9 +75,15 @@ struct envlease_filter {
 int envlease_each(struct db *s, const struct envlease_filter *f,
 		  int (*cb)(void *arg, const struct envlease_row *l), void *arg, struct err *e);
 /* The sweep's: pending_cleanup rows with attempts left, and active or kept ones whose time is over; oldest first. */
-int envlease_due(struct db *s, int64_t pending_before_ns, int64_t now_ns, int64_t attempts_max,
-		 int64_t limit, int (*cb)(void *arg, const struct envlease_row *l), void *arg,
-		 struct err *e);
+struct envlease_due {
+	int64_t
+	    pending_before_ns; /* what waits for a clean-up and was last touched then, or before */
+	int64_t attempts_max;  /* and was tried less often */
+	int64_t at_once;       /* tried less often than this: whenever it was touched */
+	int64_t now_ns, limit;
+};
+int envlease_due(struct db *s, const struct envlease_due *d,
+		 int (*cb)(void *arg, const struct envlease_row *l), void *arg, struct err *e);
 /* How many rows of each status there are; of released ones only those whose storage is kept. */
 int envlease_counts(struct db *s, int64_t ret[EL_STATUS_COUNT], struct err *e);
 

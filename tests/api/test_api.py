@@ -1392,9 +1392,13 @@ class Modes(Case):
                     piece = s.recv(65536)
                     self.assertTrue(piece, got)
                     got += piece
-                # The command line has no TLS: it says so, and does not go on without the daemon.
-                r = box.cli("run", "--env", "n", "--", "true", ok=False)
+                # The command line has no TLS: it comes by the socket of the state directory, and nowhere else.
+                box.env["AIRLOCK_TOKEN"] = g.token["I"]
+                self.assertIn("is the daemon's, and a run there has no --memory", box.cli("run", "--env", "n0", "--memory", "1G", "--", "true", ok=False).stderr)
+                box.env["AIRLOCK_DAEMON"] = f"https://127.0.0.1:{box.port}"
+                r = box.cli("run", "--env", "n0", "--", "true", ok=False)
                 self.assertNotEqual(r.returncode, 0)
+                self.assertIn("not the daemon of this state directory", r.stderr)
                 self.assertEqual(box.stop(), 0)
             for s in idle:
                 s.close()

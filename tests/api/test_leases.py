@@ -317,6 +317,56 @@ class Leases(Case):
         wait_for("its end", lambda: self.state(destroyed)[0::2] == ("expired", "not_found"))
         self.assertEqual(f.ask("I", "DELETE", "/api/environments/" + env["id"]).status, 200)
 
+    def waited(self, env):
+        """A lease that waited for its turn for an hour; what its job says."""
+        con, ident, hour, pid = db(), str(uuid.uuid4()), 3600 * 10**9, d.process.pid
+        with open(f"/proc/{pid}/stat", encoding="ascii") as stat, open("/proc/sys/kernel/random/boot_id", encoding="ascii") as boot:
+            owner = {"owner_pid": pid, "owner_start": int(stat.read().rsplit(")", 1)[1].split()[19]), "owner_boot": boot.read().strip()}
+        row = {"id": ident, "company_id": f.c1, "environment_id": env["id"], "status": "pending_cleanup", "policy": "ephemeral",
+               "provider": "native", "provider_lease_id": uuid.uuid4().hex[:16], "failure_reason": "acquire_in_progress", "cleanup": "pending",
+               "metadata": json.dumps({"driver": "sandbox", "config": NATIVE}), "acquired_ns": time.time_ns() - hour,
+               "expires_ns": time.time_ns() - hour + 60 * 10**9, "used_ns": 1, "created_ns": 1, "updated_ns": time.time_ns(), **owner}
+        con.execute(f"insert into env_leases({','.join(row)}) values({','.join('?' * len(row))})", tuple(row.values()))
+        con.commit()
+        p = d.job({"op": "acquire", "leaseId": ident})
+        got = json.loads(p.stdout.read())
+        p.wait(timeout=DEADLINE)
+        p.stdout.close()
+        return {"id": ident}, got
+
+    def test_a_lease_that_waited(self):
+        """Its time begins when it is acquired; and what was archived meanwhile gives none."""
+        env = f.make("l-waited", "sandbox", NATIVE)
+        lease, got = self.waited(env)
+        self.assertTrue(got["ok"], got)
+        self.assertGreater(rows("id=?", lease["id"])[0]["expires_ns"], time.time_ns())
+        self.assertEqual(self.destroy(lease).status, 200)
+        self.assertEqual(f.ask("I", "PATCH", "/api/environments/" + env["id"], {"status": "archived"}).status, 200)
+        lease, got = self.waited(env)
+        self.assertFalse(got["ok"], got)
+        self.assertEqual(self.state(lease)[0], "expired")
+
+    def test_nobody_hurries_away_the_last_try(self):
+        """A start (and whatever fails) sweeps at once, but what was tried twice waits for its turn: five tries are five turns."""
+        env = f.make("l-hurry", "sandbox", NATIVE)
+        con = db()
+
+        def pending(attempts):
+            ident = str(uuid.uuid4())
+            con.execute("insert into env_leases(id,company_id,environment_id,status,policy,provider,provider_lease_id,acquired_ns,used_ns,created_ns,"
+                        "updated_ns,attempts) values(?,?,?,'pending_cleanup','ephemeral','native',?,1,1,1,?,?)",
+                        (ident, f.c1, env["id"], uuid.uuid4().hex[:16], time.time_ns(), attempts))
+            con.commit()
+            return ident
+
+        tried, fresh = pending(2), pending(0)
+        d.stop()
+        d.start()
+        wait_for("the sweep", lambda: self.state({"id": fresh})[0] == "expired")
+        self.assertEqual(self.state({"id": tried})[0], "pending_cleanup")
+        con.execute("delete from env_leases where id=?", (tried,))
+        con.commit()
+
     def test_many_rows_of_an_environment(self):
         """A history of any length hides no reusable lease from who deletes its environment; kept ones count against the limit."""
         env = f.make("l-many", "sandbox", NATIVE)

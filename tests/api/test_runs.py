@@ -95,7 +95,8 @@ class Runs(unittest.TestCase):
                 if line.startswith(b"event: "):
                     kind = line[7:].strip().decode()
                 elif line.startswith(b"id: "):
-                    at = int(line[4:])
+                    at = line[4:].strip().decode()
+                    at = int(at) if at.isdigit() else at  # a member's ids carry a mark
                 elif line.startswith(b"data: "):
                     v = json.loads(line[6:])
                     got.append((kind, v["text"].encode() if "text" in v else base64.b64decode(v["base64"]) if "base64" in v else v, at))
@@ -345,6 +346,15 @@ class Runs(unittest.TestCase):
         self.assertNotIn(key.encode(), seen)
         self.assertEqual(self.content("told"), b"words: it's --deep a b c\nthought\n")
         os.unlink(f"{top}/all/w/told")
+        # The same from a shell, by its first word.
+        asked.clear()
+        d.env |= {"AIRLOCK_TOKEN": f.token["I"], "AIRLOCK_COMPANY": "C1"}
+        try:
+            r = d.cli("run", "-q", "--env", self.env["name"], "--workspace", f"{top}/all/w", "think", "a", "b c", ok=False)
+        finally:
+            del d.env["AIRLOCK_TOKEN"], d.env["AIRLOCK_COMPANY"]
+        self.assertEqual((r.returncode, r.stdout), (0, "words: it's --deep a b c\nthought\n"), r.stderr)
+        self.assertEqual(asked, [("/v1/messages", key, b"{}")])
         # The network is the environment's.
         preset(allow=["example.com"])
         self.assertEqual(self.end(self.post(body).json["id"])["reason"], "preset_failed")
@@ -635,6 +645,43 @@ class Runs(unittest.TestCase):
         self.assertEqual({self.end(x)["status"] for x in many}, {"cancelled"})
         self.assertEqual(self.log(many[9]), [])
 
+    def test_what_waits_meets_the_environment_of_now(self):
+        """api.md 7.4: archived meanwhile, it does not begin; edited, it gets what there is now; with another driver it was asked for something else."""
+        other = [f.make(f"wait {i}", "sandbox", NATIVE, envVars={"WORD": "then"}) for i in range(3)]
+        busy = [self.start("sleep 31337.3") for _ in range(8)]
+        for run in busy:
+            self.running(run)
+        waits = []
+        for env in other:
+            r = self.post({"command": "printenv WORD >word-of-now"}, env=env)
+            self.assertEqual(r.status, 202, r)
+            waits.append(r.json["id"])
+        path = [f"/api/environments/{env['id']}?companyId={f.c1}" for env in other]
+        self.assertEqual(f.ask("I", "PATCH", path[0], {"status": "archived"}).status, 200)
+        self.assertEqual(f.ask("I", "PATCH", path[1], {"driver": "ssh", "config": {"host": "h", "username": "u", "remoteWorkspacePath": "/w"}}).status, 200)
+        self.assertEqual(f.ask("I", "PATCH", path[2], {"envVars": {"WORD": "now"}}).status, 200)
+        for run in busy:
+            f.ask("I", "POST", f"/api/runs/{run}/cancel")
+        got = [self.end(run) for run in waits]
+        self.assertEqual([(r["status"], r["reason"]) for r in got],
+                         [("failed", "environment_inactive"), ("failed", "environment_changed"), ("succeeded", None)])
+        self.assertEqual(self.content("word-of-now"), b"now\n")
+        for run in busy:
+            self.end(run)
+
+    def test_a_member_comes_back_to_ids_that_were_given(self):
+        """B-08: no place in the middle of what a command printed, whose bytes would be read as records of Airlock's own."""
+        run = self.start("echo one; echo two >&2")
+        self.end(run)
+        for who in "MI":
+            got = self.log(run, who=who)
+            at = [x[0] for x in got].index("stdout")
+            self.assertEqual(self.log(run, f"?after={got[at][2]}", who=who), got[at + 1:])
+        n, mark = str([x[2] for x in self.log(run, who="M")][0]).split(".")
+        for bad in (n, n + ".", f"{n}.{mark[:-1]}", f"{int(n) + 1}.{mark}", f"{n}.{'0' * 32}", "9" * 30):
+            self.assertEqual(self.log(run, "?after=" + bad, who="M"), 400, bad)
+        self.assertEqual(self.log(run, "?after=0", who="M"), self.log(run, who="M"))
+
     def test_a_watcher_who_leaves_the_company(self):
         """Its log ends for him, as the run does not exist for him any more; another company's member he may be."""
         run = self.start("echo rea''dy; sleep 600")
@@ -799,7 +846,7 @@ class CommandLine(unittest.TestCase):
                 (("--env", "cli env", "--memory", "1G", "true"), {}, "has no --memory"),
                 (("--env", "cli env", "--workspace", f"{top}/outside/w", "true"), {}, "below no --workspace-root"),
                 # The copy of the programs for an ordinary user has no presets beside it.
-                *([] if UID else [(("--env", "cli env", "claude", "-p", "x"), {}, "has a preset")]),
+                *([] if UID else [(("--env", "cli env", "--agent", "nobody-has-this", "x"), {}, "refuses")]),
                 (("--env", "nowhere", "true"), {}, "neither the daemon"),
                 (("--env", "cli env", "true"), {"AIRLOCK_COMPANY": "C9"}, "has no company"),
                 (("--env", "cli env", "true"), {"AIRLOCK_DAEMON": "http://127.0.0.1:1"}, "reach the daemon"),

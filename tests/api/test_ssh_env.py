@@ -109,6 +109,31 @@ class SshEnv(unittest.TestCase):
         r = f.ask("I", "POST", f"/api/environments/{env['id']}/probe?companyId={f.c2}")
         self.assertEqual((r.status, r.json["code"]), (403, "environment_company_mismatch"), r)
 
+    def test_where_it_is_is_told_to_administrators_alone_CF_05(self):
+        """CF-05: neither the log that every company reads nor a lease names host, port, user or directory."""
+        env = self.make()
+        self.probe(env)
+        self.draft(privateKey=text(sshd.top + "/id"))
+        secret = f.ask("I", "POST", f"/api/companies/{f.c1}/secrets", {"name": "name-of-a-secret", "value": "v"}).json["id"]
+        f.ask("I", "DELETE", "/api/secrets/" + secret)
+        lease = self.lease(env).json
+        self.assertTrue(lease["providerLeaseId"])
+        for who in "MV":
+            for path in (f"/api/companies/{f.c1}/activity", f"/api/environments/{env['id']}/leases", "/api/environment-leases/" + lease["id"]):
+                r = f.ask(who, "GET", path)
+                self.assertEqual(r.status, 200, r)
+                for word in ("127.0.0.1", f":{sshd.port}", WHO + "@", "there/work", "name-of-a-secret"):
+                    self.assertNotIn(word.encode(), r.body, path)
+        self.assertIn(b"SSH probe passed.", f.ask("V", "GET", f"/api/companies/{f.c1}/activity").body)
+        f.ask("I", "DELETE", "/api/environment-leases/" + lease["id"])
+
+    def test_a_probe_is_of_a_company_that_has_a_secret_of_it_PR_02(self):
+        """Case 47 for a machine: variables alone bind it too, and secrets of two companies open it to no third."""
+        secret = f.ask("I", "POST", f"/api/companies/{f.c1}/secrets", {"name": "v47", "value": "v"}).json["id"]
+        env = f.make("bound by a variable", "ssh", config(port=1), envVars={"A": {"type": "secret_ref", "secretId": secret}})
+        r = f.ask("I", "POST", f"/api/environments/{env['id']}/probe?companyId={f.c2}")
+        self.assertEqual((r.status, r.json["code"]), (403, "environment_company_mismatch"), r)
+
     def test_what_fails_is_ok_false_and_says_why_K2_K3_FR_B101(self):
         other = key(top + "/another") + "\n"
         for more, word in (({"knownHosts": "[127.0.0.1]:%d %s" % (sshd.port, other)}, "NOT the one in known_hosts"),
