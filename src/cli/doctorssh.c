@@ -27,7 +27,7 @@ static const char script[] =
     "set -- $(df -Pi \"$p\" 2>/dev/null | tail -n 1); s inodes \"$4\"; else s path absent; fi; "
     "m() { m=; for c in $*; do command -v $c >/dev/null 2>&1 || m=\"$m $c\"; done; }; "
     "m head wc mkdir mv chmod uname; s programs \"$m\"; "
-    "m tar base64 mkdir rm mv cat sed env grep sleep; s plain \"$m\"; "
+    "m tar base64 mkdir rm mv cat sed env grep sleep ls; s plain \"$m\"; "
     "s git \"$(git --version 2>/dev/null)\"; "
     "m=; for c in claude codex gemini opencode node; do "
     "x=$(command -v $c 2>/dev/null) && m=\"$m $x\"; done; s agents \"$m\"; "

@@ -17,12 +17,14 @@
 
 /*
  * For a machine that is not ours, whose tar may know no --exclude (busybox). Then names at the top are words, and more than the system
- * takes fail, which is told; nothing at all is an archive too.
+ * takes fail, which is told; nothing at all is an archive too. A pattern of the shell's hides that the directory cannot be read, and
+ * then nothing would stand for everything deleted: ls says so, before and after.
  */
 #define ANY_TAR                                                                                              \
 	"x=--exclude=./.git; tar -cf - $x /dev/null >/dev/null 2>&1 && exec tar -C \"$0\" -cf - $x .; "      \
-	"cd \"$0\" || exit 2; set --; for x in * .[!.]* ..?*; do "                                           \
+	"cd \"$0\" || exit 2; ls -a . >/dev/null || exit 2; set --; for x in * .[!.]* ..?*; do "             \
 	"if test -e \"$x\" || test -L \"$x\"; then test \"$x\" = .git || set -- \"$@\" \"./$x\"; fi; done; " \
+	"ls -a . >/dev/null || exit 2; "                                                                     \
 	"test $# -gt 0 || exec head -c 10240 /dev/zero; exec tar -cf - \"$@\""
 
 int tarout_start(struct tarout *t, struct sandbox *sb, int out_fd, struct err *e)

@@ -27,7 +27,8 @@ struct environment_row {
 struct environment_blast {
 	bool instance_default;
 	int64_t pending, reusable, active, agents, projects, bindings, open_runs;
-	int64_t elsewhere; /* not of the rows: leases with something on the other machine (envkeys_owed) */
+	int64_t
+	    elsewhere; /* not of the rows: leases with something on the other machine (envkeys_owed) */
 };
 
 void environment_row_done(struct environment_row *r);

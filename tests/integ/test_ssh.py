@@ -195,6 +195,8 @@ class Ssh(unittest.TestCase):
         self.assertEqual(len(self.r.runs_there()), 1)
         p = self.r.airlock("rm", "--all", "--force")
         self.assertEqual(self.r.runs_there(), [], p.stderr)
+        p = self.r.airlock("env", "clean", *self.r.words)
+        self.assertEqual(os.popen("find %s -name x -prune" % self.r.there).read(), "", p.stderr)
 
     def test_two_runs_at_once_do_not_meet(self):
         first = self.r.start("-q", "--", "echo 1 >one; echo up; read x; ls", stdin=subprocess.PIPE)

@@ -193,6 +193,21 @@ class Plain(unittest.TestCase):
         self.assertEqual(p.returncode, 125)
         self.assertIn(b"no program tar", p.stderr)
 
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("busybox"), "needs root, for another tar in the place of the system's, and busybox")
+    def test_a_place_that_cannot_be_listed_is_no_empty_one_S1_06(self):
+        """A tar without --exclude is given the names that the shell finds; it finds none where it may not look."""
+        self.forced()
+        self.r.sshd.shell("""exec unshare -m sh -c 'mount --bind %s /usr/bin/tar &&
+            exec setpriv --bounding-set=-dac_override,-dac_read_search sh -c "$SSH_ORIGINAL_COMMAND"'""" % shutil.which("busybox"))
+        self.same()
+        before = sorted(os.listdir(self.r.ws))
+        self.assertGreater(len(before), 1)
+        p = self.r.run("--", "chmod 311 .")
+        self.assertEqual((p.returncode, sorted(os.listdir(self.r.ws))), (125, before), p.stderr)
+        self.assertIn(b"no deletion is taken over", p.stderr)
+        p = self.ok("-q", "--", "rm -rf * .[!.]*")
+        self.assertEqual(os.listdir(self.r.ws), [".git"] if ".git" in before else [])
+
 
     CALL = r'''python3 - <<'END'
 import os, urllib.error, urllib.request

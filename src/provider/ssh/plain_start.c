@@ -202,8 +202,10 @@ static int settle(struct plain *p, uint32_t id, int said, const volatile int *ca
 		if (r == 0)
 			(void)poll(&v, 1, LOOK_MS);
 	}
-	n = pread(said, text, sizeof(text), 0);
-	n = n > 0 ? (ssize_t)strnlen(text, (size_t)n) : 0;
+	n = pread(said, text, sizeof(text) - 1, 0);
+	n = n > 0 ? n : 0;
+	text[n] = '\0'; /* a file of zeros is read: it ends where they begin, or here */
+	n = (ssize_t)strlen(text);
 	while (n > 0 && text[n - 1] == '\n')
 		n--;
 	(void)str_printable(&b, text, (size_t)n);

@@ -32,7 +32,7 @@ const char *plain_script_open(void)
 	return FIND KILL
 	    "IFS= read -r d; read -r l; read -r w; umask 077; "
 	    "b() { s fail $*; s done; exit 0; }; "
-	    "for t in tar base64 mkdir rm mv cat sed env grep sleep; do "
+	    "for t in tar base64 mkdir rm mv cat sed env grep sleep ls; do "
 	    "command -v $t >/dev/null 2>&1 || b tool $t; done; "
 	    "cd \"$d\" 2>/dev/null || b absent; test $w = shared || k $l.; p=" RUNTIME "/runs/$l; "
 	    "if test -d $p/workspace && test -e $p/index; then s there; "
