@@ -226,7 +226,9 @@ int members_judge(struct members *m, const struct tar_member *t, const char **re
 	*ret_rule = m->hostile;
 	if (m->hostile)
 		return MEMBER_HOSTILE;
-	if (++m->count > MEMBERS_MAX)
+	/* Here too, not only in the reader of tar: what holds a path below has room for so much. */
+	if (++m->count > MEMBERS_MAX || t->path.n > PATH_MEMBER_MAX ||
+	    t->target.n > PATH_MEMBER_MAX)
 		return hostile(m, "limit", ret_rule);
 	if (t->path.n == 0)
 		return MEMBER_ACCEPT;

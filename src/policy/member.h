@@ -13,7 +13,7 @@
  *           duplicate        the same path again where the last cannot simply win (the same symlink can)
  *           hardlink_target  to anything but an earlier regular file of the same stream
  *           reserved_kind    .paperclip-repositories as something else than a directory
- *           limit            MEMBERS_MAX, MEMBER_PATHS_MAX, MEMBER_LINK_BYTES_MAX, MEMBER_LINK_STEPS_MAX
+ *           limit            PATH_MEMBER_MAX, MEMBERS_MAX, MEMBER_PATHS_MAX, MEMBER_LINK_BYTES_MAX, MEMBER_LINK_STEPS_MAX
  * refuse:   special_file     device, FIFO, socket: never made, not even by root
  *           git_metadata     .git in any spelling, at any depth: code runs from there; a symlink
  *                            that leads there

@@ -482,21 +482,26 @@ static int refuse(const struct finding *f, struct err *e)
 							      : "a name that only Airlock may use");
 }
 
-static int decide(struct judge *j, struct quarantine_seen *ret, struct err *e)
+static int refuse_bad(struct judge *j, struct err *e)
 {
-	_cleanup_buf_ struct buf shown = BUF_INIT(1024);
 	const struct finding *f;
-	const char *names;
-	size_t n;
 	int r = first(j, &j->bad, &f, e);
 
 	if (r < 0)
 		return r;
 	if (f)
 		return refuse(f, e);
-	if (j->bad.more)
-		return too_much(e, j->bad.more);
-	r = first(j, &j->out, &f, e);
+	return j->bad.more ? too_much(e, j->bad.more) : 0;
+}
+
+static int decide(struct judge *j, struct quarantine_seen *ret, struct err *e)
+{
+	_cleanup_buf_ struct buf shown = BUF_INIT(1024);
+	const struct finding *f;
+	const char *names;
+	size_t n;
+	int r = first(j, &j->out, &f, e);
+
 	if (r < 0)
 		return r;
 	if (f) {
@@ -526,6 +531,9 @@ static int judge_all(struct judge *j, struct quarantine_seen *ret, struct err *e
 		r = check_size(j, e);
 	if (r == 0)
 		r = judge_layout(j, e);
+	/* What is refused anyway has no links to follow: their paths may be of any length. */
+	if (r >= 0)
+		r = refuse_bad(j, e);
 	if (r == 0)
 		r = judge_links(j, e);
 	return r < 0 ? r : decide(j, ret, e);

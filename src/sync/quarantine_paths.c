@@ -202,6 +202,11 @@ int commit_paths_link(struct commit_paths *p, const char *path, const char *targ
 	int r;
 
 	*ret_rule = NULL;
+	/* git knows no limit of a whole path, and the rules of members hold one of PATH_MEMBER_MAX at most. */
+	if (too_long(path)) {
+		*ret_rule = "path_limit";
+		return 0;
+	}
 	/* Each segment is a look at the work tree; a tree may name one such link a million times. */
 	for (size_t i = 0; i < n; i++)
 		p->steps += target[i] == '/';

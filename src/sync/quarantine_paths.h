@@ -35,7 +35,7 @@ void commit_paths_free(struct commit_paths *p);
  * rule. 0, or -ENOMEM, -E2BIG (COMMIT_DIRS_BYTES_MAX).
  */
 int commit_paths_name(struct commit_paths *p, const char *path, const char **ret_rule);
-/* target of n bytes of the symlink at path; -E2BIG: MEMBER_LINK_STEPS_MAX. */
+/* target of n bytes of the symlink at path, which may be of any length; -E2BIG: MEMBER_LINK_STEPS_MAX. */
 int commit_paths_link(struct commit_paths *p, const char *path, const char *target, size_t n,
 		      const char **ret_rule);
 int commit_paths_ask(const struct commit_paths *p);

@@ -672,6 +672,15 @@ class Hostile(Case):
         self.bundle("# v2 git bundle\n-%s x\n%s HEAD\n\n" % (self.base, oid("commit", c)), pack(*objects, ("tree", tree), ("commit", c)))
         self.refused("longer or deeper")
 
+        # git takes a link at a path of 23,000 bytes.
+        objects, tree = [("blob", b"x")], entry(b"120000", b"x", oid("blob", b"x"))
+        for _ in range(90):
+            objects.append(("tree", tree))
+            tree = entry(b"40000", b"d" * 255, oid("tree", tree))
+        c = self.commit(oid("tree", tree))
+        self.bundle("# v2 git bundle\n-%s x\n%s HEAD\n\n" % (self.base, oid("commit", c)), pack(*objects, ("tree", tree), ("commit", c)))
+        self.refused("longer or deeper")
+
     def test_F5_commits_bring_no_orders_of_the_work_tree_to_life(self):
         """What lies here untracked, which no commit has, makes a repository of what the commits bring."""
         self.write("x/config", "[core]\n")

@@ -126,6 +126,8 @@ static void test_links(void **state)
 	    {"l", "in/x", 4, NULL},
 	    {"l", "loop/x", 6, "link_hops"},
 	};
+	static const size_t length[] = {25000, 5000, 70000};
+	static char path[70002];
 	char dir[64], far[64];
 	struct commit_paths *p;
 	int fd = tree(dir), r = 0;
@@ -139,6 +141,14 @@ static void test_links(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(t); i++) {
 		assert_int_equal(commit_paths_link(p, t[i].path, t[i].target, t[i].n, &rule), 0);
 		assert_rule(rule, t[i].rule, t[i].target);
+	}
+	/* git takes a path of any length (B-01). */
+	for (size_t i = 0; i < ARRAY_LEN(length); i++) {
+		for (size_t k = 0; k < length[i]; k++)
+			path[k] = k % 250 == 249 ? '/' : 'd';
+		memcpy(path + length[i], "x", 2);
+		assert_int_equal(commit_paths_link(p, path, "y", 1, &rule), 0);
+		assert_rule(rule, "path_limit", "long path of a link");
 	}
 	/* One target, named by a tree bomb a million times. */
 	memset(far, '/', sizeof(far));
