@@ -28,6 +28,7 @@
 #define TIDY_TRIES 20
 #define BASES_MAX 4
 #define BASE_DAYS 14
+#define GOING ".going-"
 
 _Static_assert(sizeof(REMOTE_RUNS) == sizeof(RUNTIME "/" RUNS), "one name for one place");
 
@@ -153,9 +154,47 @@ static void tidy(int root, int runtime)
 	(void)unlinkat(root, RUNTIME, AT_REMOVEDIR);
 }
 
+/*
+ * A tree is removed under a name that nobody takes, and gets it by one rename: who starts now has all of it, and then it is not ours, or
+ * does not see it. What cannot be removed (another account's, left by a container there) stays under that name and is in nobody's way. 0
+ * when the name is free.
+ */
+static int retire(int at, const char *name, int bases)
+{
+	char id[ID_LEN + 1], to[sizeof(GOING) + ID_LEN];
+	int r = id_new(id);
+
+	if (r < 0)
+		return r;
+	(void)snprintf(to, sizeof(to), GOING "%s", id);
+	if (renameat(at, name, bases, to) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	(void)land_remove(bases, to);
+	return 0;
+}
+
+/* What other removals left: one that was cut, or that now can be done. 0, or why the last one cannot. */
+static int remove_going(int bases)
+{
+	int r = 0;
+	int fd = openat(bases, ".", DIR_FLAGS);
+	_cleanup_dir_ DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *ent;
+
+	while (d && (ent = readdir(d)))
+		if (str_starts(ent->d_name, GOING)) {
+			int k = land_remove(bases, ent->d_name);
+
+			/* Another one that cleans up may have been faster. */
+			r = k < 0 && k != -ENOENT ? k : r;
+		}
+	return r;
+}
+
 /* What is too old, or one too many. left: how many may stay. */
 static void thin_bases(int bases, size_t left)
 {
+	(void)remove_going(bases);
 	for (;;) {
 		_cleanup_dir_ DIR *d = NULL;
 		char oldest[NAME_MAX + 1] = "";
@@ -168,6 +207,7 @@ static void thin_bases(int bases, size_t left)
 		d = fd < 0 ? NULL : fdopendir(fd);
 		while (d && (ent = readdir(d))) {
 			if (strcmp(ent->d_name, ".") == 0 || strcmp(ent->d_name, "..") == 0 ||
+			    str_starts(ent->d_name, GOING) ||
 			    fstatat(bases, ent->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 				continue;
 			n++;
@@ -179,7 +219,7 @@ static void thin_bases(int bases, size_t left)
 		if (!oldest[0] ||
 		    (n <= left && when >= clock_real_ns() / NS_PER_S - BASE_DAYS * 86400))
 			return;
-		if (land_remove(bases, oldest) < 0)
+		if (retire(bases, oldest, bases) < 0)
 			return;
 	}
 }
@@ -190,6 +230,7 @@ static void thin_bases(int bases, size_t left)
  */
 static bool keep_base(struct front_place *p, int runtime, int runs, const struct rm_open *m)
 {
+	static const char *const aside[] = {LAND_ASIDE, "from"};
 	bool made;
 	struct stat st;
 	_cleanup_fd_ int bases = -1;
@@ -197,7 +238,13 @@ static bool keep_base(struct front_place *p, int runtime, int runs, const struct
 	if (!m->base[0] || fstatat(p->run, "workspace", &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return false;
 	bases = own_dir(runtime, REMOTE_BASES, true, &made);
-	if (bases < 0 || land_remove(bases, m->base) < 0)
+	if (bases < 0)
+		return false;
+	/* One that could not be cleaned (land.c) is no part of what the next run takes. */
+	for (size_t i = 0; i < ARRAY_LEN(aside); i++)
+		if (retire(p->run, aside[i], bases) < 0)
+			return false;
+	if (retire(bases, m->base, bases) < 0)
 		return false;
 	thin_bases(bases, BASES_MAX - 1);
 	(void)unlinkat(p->run, "sent", 0);
@@ -209,13 +256,14 @@ static void take_base(int run, int bases, const char *base)
 {
 	_cleanup_fd_ int from = -1;
 
-	/* Whole, into the run's own directory: nobody else can have it from then on. */
+	/* Whole, into the run's own directory: nobody else can have it from then on, and who removes one has renamed it before (retire). */
 	if (renameat(bases, base, run, "from") < 0)
 		return;
 	from = openat(run, "from", DIR_FLAGS);
-	if (from >= 0 && renameat(from, "workspace", run, "workspace") == 0)
+	/* Where the machine started anew before it was on the disk, only its bytes count. */
+	if (from >= 0 && renameat(from, "workspace", run, "workspace") == 0 && !land_lost(from))
 		(void)renameat(from, "base", run, "base");
-	(void)land_remove(run, "from");
+	(void)retire(run, "from", bases);
 }
 
 void front_place_take(struct front_place *p, const char *base)
@@ -368,7 +416,7 @@ int front_place_clean(struct front_place *p, const char *root, struct rm_cleaned
 	_cleanup_fd_ int at = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC), runtime = -1;
 	_cleanup_dir_ DIR *d = NULL;
 	struct dirent *ent;
-	int runs;
+	int runs, stuck = 0;
 
 	*ret = (struct rm_cleaned){0};
 	if (at < 0 && errno != ENOENT)
@@ -385,8 +433,10 @@ int front_place_clean(struct front_place *p, const char *root, struct rm_cleaned
 		bool made;
 		_cleanup_fd_ int bases = own_dir(runtime, REMOTE_BASES, false, &made);
 
-		if (bases >= 0)
+		if (bases >= 0) {
 			thin_bases(bases, 0);
+			stuck = remove_going(bases);
+		}
 	}
 	while (d && (ent = readdir(d)))
 		if (strlen(ent->d_name) == ID_LEN && id_is_prefix(ent->d_name))
@@ -398,5 +448,7 @@ int front_place_clean(struct front_place *p, const char *root, struct rm_cleaned
 		remove_programs(TAKE_FD(p->programs), ret);
 	else if (!ret->busy)
 		ret->busy = 1;
-	return 0;
+	return stuck < 0 ? failed(what, -stuck, "remove all of the trees of earlier runs in",
+				  RUNTIME "/" REMOTE_BASES)
+			 : 0;
 }

@@ -7,7 +7,8 @@
  *   index      what it looked like when it had landed (delta.h): there only when all of it had
  *
  * Beside the runs, bases/<name>: the directory of a run that is over, from which the next one with the same workspace starts. It is
- * taken and put by one rename, so two runs never meet in one. At most BASES_MAX stay, and each for BASE_DAYS without use.
+ * taken and put by one rename, so two runs never meet in one. At most BASES_MAX stay, and each for BASE_DAYS without use. One that goes is
+ * renamed first to bases/.going-ID, which nobody takes; what cannot be removed stays there until it can.
  */
 #ifndef AIRLOCK_GUEST_FRONT_PLACE_H
 #define AIRLOCK_GUEST_FRONT_PLACE_H

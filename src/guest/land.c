@@ -345,6 +345,9 @@ static int new_tree(struct lander *l, int run, struct err *e)
 {
 	int r = land_remove(run, "workspace");
 
+	/* Somebody else's things are in it (a container's there, as a rule): no reason for this run, or any later one, to fail. */
+	if (r < 0 && renameat(run, "workspace", run, LAND_ASIDE) == 0)
+		r = 0;
 	if (r < 0 || mkdirat(run, "workspace", 0755) < 0)
 		return err_sys(e, r < 0 ? -r : errno, "create the workspace");
 	l->tree = openat(run, "workspace", DIR_FLAGS);
@@ -437,10 +440,14 @@ static int empty_dir(struct removal *w, int fd, unsigned depth)
 			w->again = false;
 			rewinddir(d);
 		}
-		while (r == 0 && (ent = readdir(d)))
-			if (strcmp(ent->d_name, ".") != 0 && strcmp(ent->d_name, "..") != 0)
-				r = remove_at(w, dirfd(d), ent->d_name, depth);
-	} while (r == 0 && depth == 1 && w->again);
+		while ((ent = readdir(d))) {
+			int k = strcmp(ent->d_name, ".") != 0 && strcmp(ent->d_name, "..") != 0
+				    ? remove_at(w, dirfd(d), ent->d_name, depth)
+				    : 0;
+
+			r = r < 0 ? r : k;
+		}
+	} while (depth == 1 && w->again);
 	return r;
 }
 

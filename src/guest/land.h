@@ -12,10 +12,14 @@
 
 #include "base/err.h"
 
+/* run/LAND_ASIDE: a tree that was there and could be neither used nor removed. */
+#define LAND_ASIDE "aside"
+
 /*
  * Reads the whole stream from in (blocking) into run/workspace, and says into want, which is taken over, what it is to hold (struct
  * rm_want). A tree that is there is made use of, run/base is its index if there is one. run/index (delta.h) appears last, so that a landing that was cut
- * can be told. 0, or negative errno with text.
+ * can be told. One that can be neither used nor
+ * removed is set aside. 0, or negative errno with text.
  */
 int land(int in, int want, int run, struct err *e);
 /*
@@ -26,7 +30,8 @@ bool land_lost(int run);
 void land_flush(int run);
 /*
  * Removes dir/name with everything below it, through descriptors and never through a link; directories that deny it
- * are opened up first, and however deep they are. 0 (also when it is not there), negative errno.
+ * are opened up first, and however deep they are. 0 (also when it is not there), negative errno
+ * of the first that stays; the others go.
  */
 int land_remove(int dir, const char *name);
 

@@ -181,7 +181,8 @@ static int judge_file(struct reuser *u, uint64_t entry, bool met, const struct s
 					  {.tv_sec = u->m.mtime_ns / NS_PER_S,
 					   .tv_nsec = u->m.mtime_ns % NS_PER_S}};
 	/* Another name of it may be anywhere. */
-	int same = st->st_nlink == 1 ? judge_bytes(u, entry, met, st) : -1;
+	int same =
+	    st->st_nlink == 1 && st->st_uid == geteuid() ? judge_bytes(u, entry, met, st) : -1;
 
 	if (same <= 0)
 		want(u, entry);
@@ -213,6 +214,9 @@ static int judge_dir(struct reuser *u, uint64_t entry, const struct stat *st)
 {
 	mode_t mode = u->m.mode & 0777;
 
+	/* Another account's (a container's there) is none that files can be written into. */
+	if (st->st_uid != geteuid())
+		return -EPERM;
 	/* One that denies us something is opened, and shut again when all is in it (the lander does that for what is sent). */
 	if ((mode & 0700) != 0700) {
 		mode = 0700;

@@ -193,6 +193,8 @@ class Ssh(unittest.TestCase):
         # Deeper than a path can name, so it does not come back either, and stays until it is given up.
         self.r.run("-q", "--", "exec python3 -c 'import os\nfor i in range(1500): os.mkdir(\"x\"); os.chdir(\"x\")'")
         self.assertEqual(len(self.r.runs_there()), 1)
+        # Not kept for the next run, but removed.
+        self.r.block_bases()
         p = self.r.airlock("rm", "--all", "--force")
         self.assertEqual(self.r.runs_there(), [], p.stderr)
         p = self.r.airlock("env", "clean", *self.r.words)
@@ -248,6 +250,64 @@ class Ssh(unittest.TestCase):
         self.assertEqual(len(os.listdir(self.r.there + "/.airlock-runtime/bases")), 4)
         # No name that says where it comes from.
         self.assertTrue(all(len(n) == 32 for n in os.listdir(self.r.there + "/.airlock-runtime/bases")))
+
+    def base(self):
+        top = self.r.there + "/.airlock-runtime/bases"
+        names = [n for n in os.listdir(top) if not n.startswith(".")]
+        self.assertEqual(len(names), 1)
+        return top + "/" + names[0]
+
+    def stuck(self, place):
+        """What no account can remove."""
+        os.mkdir(place)
+        subprocess.run(["mount", "-t", "tmpfs", "none", place], check=True)
+        return place
+
+    def test_a_tree_that_is_being_removed_is_nobodys_to_take(self):
+        self.ok("-q", "--", "true")
+        a = self.r.start("-q", "--", "echo up; read x", stdin=subprocess.PIPE)
+        self.assertEqual(a.stdout.readline(), b"up\n")
+        self.ok("-q", "--", "true")
+        base = self.base()
+        self.stuck(base + "/workspace/busy")
+        top = os.path.dirname(base)
+        try:
+            # Its removal does not come to an end.
+            a.communicate(b"\n", timeout=DEADLINE)
+            self.assertEqual(a.returncode, 0)
+            self.assertFalse(os.path.exists(base + "/workspace/busy"))
+            self.assertEqual(len(os.listdir(top)), 2)
+            p = self.ok("-q", "--", "cat a; ls; rm a")
+            self.assertEqual(p.stdout, b"one\na\nd\n" + b"odd\xff \n name\nrun.sh\n")
+            self.assertFalse(os.path.exists(self.r.ws + "/a"))
+            self.assertEqual(sorted(os.listdir(self.r.ws + "/d")), ["b"])
+            # Who asks for nothing to be left is told what is.
+            p = self.r.airlock("env", "clean", *self.r.words)
+            self.assertIn(b"remove all of the trees of earlier runs in .airlock-runtime/bases", p.stderr)
+        finally:
+            for n in os.listdir(top):
+                subprocess.run(["umount", "%s/%s/workspace/busy" % (top, n)], check=False, stderr=subprocess.DEVNULL)
+        self.r.airlock("env", "clean", *self.r.words)
+        self.assertFalse(os.path.exists(self.r.there + "/.airlock-runtime"))
+
+    def test_a_tree_that_can_not_be_removed_fails_no_later_run(self):
+        self.ok("-q", "--", "true")
+        self.stuck(self.base() + "/workspace/busy")
+        top = os.path.dirname(self.base())
+        try:
+            for i in range(3):
+                p = self.ok("-q", "--", "cat a; ls; echo %d >n" % i)
+                self.assertEqual(p.stdout, b"one\na\nd\n" + (b"n\n" if i else b"") + b"odd\xff \n name\nrun.sh\n")
+                self.assertEqual(self.r.read("n"), b"%d\n" % i)
+            # Of a directory that another account has taken over nothing is used: no file could be written into it.
+            os.chown(self.base() + "/workspace/d", 12345, -1)
+            self.assertEqual(self.ok("-q", "--", "stat -c %u d; cat d/b").stdout, b"%d\ntwo\n" % os.geteuid())
+            self.assertEqual(self.r.runs_there(), [])
+        finally:
+            for n in os.listdir(top):
+                subprocess.run(["umount", "%s/%s/busy" % (top, n)], check=False, stderr=subprocess.DEVNULL)
+        self.r.airlock("env", "clean", *self.r.words)
+        self.assertFalse(os.path.exists(self.r.there + "/.airlock-runtime"))
 
     def test_a_way_in_that_is_cut_goes_on_where_it_was_K5(self):
         with open(self.r.ws + "/big", "wb") as f:
