@@ -124,13 +124,14 @@ class Remote(Host):
             if look(q, "cmdline").startswith(b"sshd: ") and parent_is(q, self.sshd.proc.pid):
                 os.kill(q, signal.SIGKILL)
 
-    def left_there(self):
+    def left_there(self, there=None):
         """What lies in the directory there beside the tree that the next run starts from."""
-        left = [n for n in os.listdir(self.there) if n != ".airlock-runtime"]
-        try:
-            return left + [n for n in os.listdir(self.there + "/.airlock-runtime") if n not in ("bases", "runs", ".gitignore")] + self.runs_there()
-        except FileNotFoundError:
-            return left
+        there = there or self.there
+        left = [n for n in os.listdir(there) if n != ".airlock-runtime"]
+        for place, known in ("/.airlock-runtime", ("bases", "runs", ".gitignore")), ("/.airlock-runtime/runs", ()):
+            if os.path.isdir(there + place):
+                left += [n for n in os.listdir(there + place) if n not in known]
+        return left
 
     def block_bases(self):
         with open(self.there + "/.airlock-runtime/bases", "wb"):

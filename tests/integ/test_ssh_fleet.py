@@ -53,7 +53,7 @@ class Fleet(unittest.TestCase):
             self.assertEqual([n for n in out.split() if n.startswith(b"made")], [b"made.%d.%d" % (i, k)])
             self.assertEqual(self.r.read("made.%d.%d" % (i, k)), b"%d.%d\n" % (i, k))
         for i in range(3):
-            self.assertEqual(os.listdir(self.there(i)), [])
+            self.assertEqual(self.r.left_there(self.there(i)), [])
 
     def ps(self):
         return {row["remote"]["target"]: row for row in self.r.rows() if row["remote"]}
