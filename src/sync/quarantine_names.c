@@ -7,7 +7,8 @@
  * (policy/hostexec.h) is taken and named in the report. Paths of every new commit count, also one that a later commit takes
  * back: it can be checked out. What is exactly so in the commit that was sent is the user's own and
  * passes (a commit that puts it back brings nothing). Of a merge only what none of its parents has counts: the
- * rest came with a parent, which is judged itself or is the host's. Bounded: paths of the last commit, symlinks and what is
+ * rest came with a parent, which is judged itself or is the host's. With what older commits of the host have, on which these
+ * build, it makes a whole all the same: their trees count for layouts, and what they bring back is flagged. Bounded: paths of the last commit, symlinks and what is
  * walked for them, memory of the rules.
  */
 #include <errno.h>
@@ -23,6 +24,7 @@
 #include "sync/quarantine_inside.h"
 #include "sync/quarantine_paths.h"
 
+#define EDGES_MAX 64	/* older commits of the host that new ones build on */
 #define FINDINGS_MAX 32 /* looked up in the commit that was sent; more are refused unseen */
 #define LINK_STEPS 8	/* what a symlink costs at least */
 #define MODE_LINK "120000"
@@ -50,7 +52,9 @@ struct judge {
 	FILE *raw;		    /* owned: what diff-tree said */
 	FILE *ids, *targets;	    /* owned: of the symlinks, in the order of raw */
 	uint64_t names, links;
-	bool too_long; /* a target that no link can have */
+	char edges[EDGES_MAX][BUNDLE_OID_MAX + 1];
+	size_t edges_n; /* EDGES_MAX + 1: more */
+	bool too_long;	/* a target that no link can have */
 	struct findings {
 		struct finding v[FINDINGS_MAX];
 		size_t n;
@@ -142,6 +146,46 @@ static int list_raw(struct judge *j, struct err *e)
 		r = through(j, diff, commits, j->raw, e);
 	if (commits)
 		(void)fclose(commits);
+	return r;
+}
+
+/* Commits of the host that are parents of new ones, but for the one that was sent. */
+static int list_edges(struct judge *j, struct err *e)
+{
+	static const char *const walk[] = {"rev-list", "--boundary", "--stdin", NULL};
+	_cleanup_buf_ struct buf in = BUF_INIT(256);
+	struct process_opts io = PROCESS_OPTS_INIT;
+	char line[BUNDLE_OID_MAX + 3]; /* "-oid\n" */
+	FILE *f;
+	int r;
+
+	if (!j->base[0])
+		return 0;
+	if (put_range(j, &in) < 0)
+		return err_sys(e, ENOMEM, "%s", j->q->dir);
+	f = scratch(j, "edges", e);
+	if (!f)
+		return -EIO;
+	io.in = buf_text(&in);
+	io.in_len = in.len;
+	io.out_fd = fileno(f);
+	r = quarantine_git(j->q, walk, &io, e);
+	rewind(f);
+	while (r == 0 && j->edges_n <= EDGES_MAX && fgets(line, sizeof(line), f)) {
+		line[strcspn(line, "\n")] = '\0';
+		if (line[0] != '-' || strcmp(line + 1, j->base) == 0)
+			continue;
+		if (strlen(line + 1) > BUNDLE_OID_MAX) {
+			r = bad(e, "with a list that cannot be read");
+			break;
+		}
+		if (j->edges_n < EDGES_MAX)
+			memcpy(j->edges[j->edges_n], line + 1, strlen(line));
+		j->edges_n++;
+	}
+	if (r == 0 && ferror(f))
+		r = err_set(e, ERR_IO, "%s/edges cannot be read", j->q->dir);
+	(void)fclose(f);
 	return r;
 }
 
@@ -363,6 +407,25 @@ static int on_had(void *arg, const char *p, size_t n)
 	return 0;
 }
 
+struct old {
+	struct commit_paths *rules;
+	size_t nr;
+};
+
+static int on_came(void *arg, const char *p, size_t n)
+{
+	const struct old *o = arg;
+
+	(void)n;
+	return commit_paths_came(o->rules, p, o->nr);
+}
+
+static int on_differs(void *arg, const char *p, size_t n)
+{
+	(void)n;
+	return commit_paths_flag(arg, p);
+}
+
 static int count_path(void *arg, const char *p, size_t n)
 {
 	uint64_t *left = arg;
@@ -372,10 +435,9 @@ static int count_path(void *arg, const char *p, size_t n)
 	return (*left)-- ? 0 : -E2BIG;
 }
 
-static int list_tree(const struct judge *j, const char *tree,
+static int each_path(const struct judge *j, const char *const *words,
 		     int (*fn)(void *arg, const char *p, size_t n), void *arg, struct err *e)
 {
-	const char *const words[] = {"ls-tree", "-r", "-z", "--name-only", tree, NULL};
 	struct process_records rec = {
 	    .on_record = fn, .arg = arg, .rest = BUF_INIT(2 * PATH_MEMBER_MAX)};
 	struct process_opts io = PROCESS_OPTS_INIT;
@@ -388,15 +450,71 @@ static int list_tree(const struct judge *j, const char *tree,
 	return r;
 }
 
+static int list_tree(const struct judge *j, const char *tree,
+		     int (*fn)(void *arg, const char *p, size_t n), void *arg, struct err *e)
+{
+	const char *const words[] = {"ls-tree", "-r", "-z", "--name-only", tree, NULL};
+
+	return each_path(j, words, fn, arg, e);
+}
+
+static int refuse_layout(const char *dir, size_t n, struct err *e)
+{
+	_cleanup_buf_ struct buf shown = BUF_INIT(1024);
+
+	(void)str_printable(&shown, dir, n < 200 ? n : 200);
+	return err_set(
+	    e, ERR_HOSTILE,
+	    "its commits make %s a repository whose config or hooks git on this host would "
+	    "obey: rewrite them without it",
+	    n ? buf_text(&shown) : ".");
+}
+
+/* What a merge takes from an older commit is in no list of new paths. */
+static int flag_old(struct judge *j, struct err *e)
+{
+	const char *const words[] = {"diff-tree",
+				     "-r",
+				     "-z",
+				     "--name-only",
+				     "--no-renames",
+				     "--diff-filter=d",
+				     "--no-ext-diff",
+				     "--no-textconv",
+				     "--ignore-submodules=none",
+				     j->base,
+				     j->head,
+				     NULL};
+
+	return j->edges_n ? each_path(j, words, on_differs, j->rules, e) : 0;
+}
+
 static int judge_layout(struct judge *j, struct err *e)
 {
+	struct old o = {.rules = j->rules};
+	const char *dir;
+	size_t n = 0;
 	int r = 0;
 
-	if (!commit_paths_ask(j->rules))
+	if (!commit_paths_ask(j->rules) && !j->edges_n)
 		return 0;
-	if (j->base[0])
+	if (j->edges_n > EDGES_MAX)
+		return too_much(e, "old commits that they build on");
+	while (r == 0 && o.nr < j->edges_n) {
+		const char *tree = j->edges[o.nr++];
+
+		r = list_tree(j, tree, on_came, &o, e);
+	}
+	if (r == -E2BIG)
+		return too_much(e, "directories with names of git's own layout");
+	if (r == 0 && j->base[0])
 		r = list_tree(j, j->base, on_had, j->rules, e);
-	return r ? r : each(j, on_layout, e);
+	if (r == 0)
+		r = each(j, on_layout, e);
+	if (r != 0)
+		return r;
+	dir = commit_paths_united(j->rules, &n);
+	return dir ? refuse_layout(dir, n, e) : 0;
 }
 
 /* A few objects can name each other to a tree of any number of paths (a tree bomb), for a checkout to write. */
@@ -464,16 +582,11 @@ static int first(const struct judge *j, struct findings *all, const struct findi
 static int refuse(const struct finding *f, struct err *e)
 {
 	_cleanup_buf_ struct buf shown = BUF_INIT(1024);
-	bool layout = strcmp(f->rule, "git_layout") == 0;
-	size_t n = layout ? f->dir_n : strlen(f->path);
+	size_t n = strlen(f->path);
 
+	if (strcmp(f->rule, "git_layout") == 0)
+		return refuse_layout(f->path, f->dir_n, e);
 	(void)str_printable(&shown, f->path, n < 200 ? n : 200);
-	if (layout)
-		return err_set(
-		    e, ERR_HOSTILE,
-		    "its commits make %s a repository whose config or hooks git on this host would "
-		    "obey: rewrite them without it",
-		    n ? buf_text(&shown) : ".");
 	return err_set(e, ERR_HOSTILE, "its commits have %s, %s: rewrite them without it",
 		       buf_text(&shown),
 		       strcmp(f->rule, "path_limit") == 0
@@ -529,6 +642,10 @@ static int judge_all(struct judge *j, struct quarantine_seen *ret, struct err *e
 	/* In many commits they may be the same ones. */
 	if (r == 0 && j->names > MEMBERS_MAX)
 		r = check_size(j, e);
+	if (r == 0)
+		r = list_edges(j, e);
+	if (r == 0)
+		r = flag_old(j, e);
 	if (r == 0)
 		r = judge_layout(j, e);
 	/* What is refused anyway has no links to follow: their paths may be of any length. */

@@ -29,8 +29,13 @@ static const char *const names[] = {"config", "config.worktree", "hooks", "commo
 
 struct known { /* a directory with such names, or a flagged path */
 	size_t n;
-	unsigned brought, had; /* bits of names: by the commits; by the host */
-	bool asked;	       /* the work tree was looked at */
+	unsigned brought;    /* bits of names: by the commits */
+	unsigned base, host; /* in the commit that was sent; in the work tree */
+	unsigned came;	     /* in any of the host's older commits that the commits build on */
+	unsigned old;	     /* of it: in the one that is numbered next to it */
+	size_t old_nr;
+	bool alive; /* one of them has a whole repository here: the host's own */
+	bool asked; /* the work tree was looked at */
 	char path[];
 };
 
@@ -123,12 +128,12 @@ static const char *name_rule(struct commit_paths *p, const char *path)
 	return member_name_rule(p->path, n);
 }
 
-static int flag(struct commit_paths *p, const char *path)
+int commit_paths_flag(struct commit_paths *p, const char *path)
 {
 	size_t n = strlen(path);
 	bool is_new = false;
 
-	if (!hostexec_flags(path, n) || p->flagged_n >= FLAGGED_MAX)
+	if (too_long(path) || !hostexec_flags(path, n) || p->flagged_n >= FLAGGED_MAX)
 		return 0;
 	if (!know(&p->flagged, path, n, &is_new))
 		return -ENOMEM;
@@ -142,7 +147,34 @@ static int flag(struct commit_paths *p, const char *path)
 	return 0;
 }
 
-static int collect(struct commit_paths *p, const char *path)
+static bool is_layout(unsigned bits)
+{
+	const unsigned both = BIT(N_OBJECTS) | BIT(N_REFS);
+
+	return bits & BIT(N_HEAD) && (bits & BIT(N_COMMONDIR) || (bits & both) == both);
+}
+
+static bool alive(unsigned bits)
+{
+	return is_layout(bits) && bits & ORDERS;
+}
+
+static void bring(struct known *k, unsigned bit, size_t old_nr)
+{
+	if (!old_nr) {
+		k->brought |= bit;
+		return;
+	}
+	if (k->old_nr != old_nr)
+		k->old = 0;
+	k->old_nr = old_nr;
+	k->old |= bit;
+	k->came |= bit;
+	k->alive |= alive(k->old);
+}
+
+/* old_nr 0: by the new commits. */
+static int collect(struct commit_paths *p, const char *path, size_t old_nr)
 {
 	for (const char *s = path;; s++) {
 		size_t n = strcspn(s, "/");
@@ -154,7 +186,7 @@ static int collect(struct commit_paths *p, const char *path)
 
 			if (!k)
 				return -ENOMEM;
-			k->brought |= BIT(which);
+			bring(k, BIT(which), old_nr);
 			p->dirs_bytes += is_new ? NODE_COST + k->n : 0;
 			if (p->dirs_bytes > COMMIT_DIRS_BYTES_MAX)
 				return -E2BIG;
@@ -172,8 +204,8 @@ int commit_paths_name(struct commit_paths *p, const char *path, const char **ret
 	*ret_rule = too_long(path) ? "path_limit" : name_rule(p, path);
 	if (*ret_rule)
 		return 0;
-	r = flag(p, path);
-	return r ? r : collect(p, path);
+	r = commit_paths_flag(p, path);
+	return r ? r : collect(p, path, 0);
 }
 
 static long host_link(void *arg, const char *path, char *out, size_t max)
@@ -253,11 +285,16 @@ void commit_paths_had(struct commit_paths *p, const char *path)
 		struct known *k = which < 0 ? NULL : find(p, path, (size_t)(s - path));
 
 		if (k)
-			k->had |= BIT(which);
+			k->base |= BIT(which);
 		s += n;
 		if (!*s)
 			return;
 	}
+}
+
+int commit_paths_came(struct commit_paths *p, const char *path, size_t nr)
+{
+	return too_long(path) ? 0 : collect(p, path, nr);
 }
 
 /* As the file system of the work tree answers. */
@@ -274,15 +311,17 @@ static void look(struct commit_paths *p, struct known *k)
 
 		memcpy(p->path + k->n, name, strlen(name) + 1);
 		if (beneath_stat(&p->host, p->path, &st) == 0)
-			k->had |= BIT(i);
+			k->host |= BIT(i);
 	}
 }
 
-static bool is_layout(unsigned bits)
+/* Does what they bring give life to orders that the host has in one place or another, but in no place beside a layout? */
+static bool unites(const struct known *k)
 {
-	const unsigned both = BIT(N_OBJECTS) | BIT(N_REFS);
+	unsigned had = k->base | k->host | k->came;
 
-	return bits & BIT(N_HEAD) && (bits & BIT(N_COMMONDIR) || (bits & both) == both);
+	return is_layout(k->brought | had) && had & ORDERS && !alive(k->base) && !alive(k->host) &&
+	       !k->alive;
 }
 
 void commit_paths_layout(struct commit_paths *p, const char *path, const char **ret_rule,
@@ -296,8 +335,8 @@ void commit_paths_layout(struct commit_paths *p, const char *path, const char **
 
 		if (k)
 			look(p, k);
-		if (k && is_layout(k->brought | k->had) &&
-		    (BIT(which) & ORDERS || (!is_layout(k->had) && k->had & ORDERS))) {
+		if (k && (unites(k) || (BIT(which) & ORDERS &&
+					is_layout(k->brought | k->base | k->host | k->came)))) {
 			*ret_rule = "git_layout";
 			*ret_dir = k->n ? k->n - 1 : 0;
 			return;
@@ -306,6 +345,34 @@ void commit_paths_layout(struct commit_paths *p, const char *path, const char **
 		if (!*s)
 			return;
 	}
+}
+
+struct search {
+	struct commit_paths *p;
+	const struct known *found;
+};
+
+static void on_known(const void *node, VISIT visit, void *arg)
+{
+	struct search *s = arg;
+	struct known *k = *(struct known *const *)node;
+
+	if ((visit != postorder && visit != leaf) || s->found || !(k->came & ~k->base))
+		return;
+	look(s->p, k);
+	if (unites(k))
+		s->found = k;
+}
+
+const char *commit_paths_united(struct commit_paths *p, size_t *ret_n)
+{
+	struct search s = {.p = p};
+
+	twalk_r(p->dirs, on_known, &s);
+	if (!s.found)
+		return NULL;
+	*ret_n = s.found->n ? s.found->n - 1 : 0;
+	return s.found->path;
 }
 
 uint64_t commit_paths_flagged(const struct commit_paths *p, const char **ret_names)

@@ -9,8 +9,9 @@
  *   a symlink      policy/member.h: must stay inside. Each is judged for itself against the links of the work tree: one that
  *                  climbs first and names afterwards stays inside whatever becomes of the others
  *   a repository   as sync/unpack_gitdir.c: config, hooks or commondir where HEAD lies beside objects and refs, and a layout
- *                  that would bring such files of the host to life. All commits count together with the work tree
- *                  and the commit that was sent: a checkout of one leaves what is untracked in the next
+ *                  that would bring such files of the host to life. All commits count together with the work tree,
+ *                  the commit that was sent and older ones that they build on: a checkout of one leaves what is untracked
+ *                  in the next, and a merge unites what two commits have
  *
  * Host-executable data (policy/hostexec.h) comes in and is named.
  *
@@ -30,9 +31,10 @@ int commit_paths_new(int host_fd, struct commit_paths **ret);
 void commit_paths_free(struct commit_paths *p);
 
 /*
- * First each path (NUL-terminated, relative), then commit_paths_had for the paths of the commit that was sent if
- * commit_paths_ask says so, then each path once more in commit_paths_layout (*ret_dir: bytes of it that name the directory). *ret_rule NULL: it may; else a static
- * rule. 0, or -ENOMEM, -E2BIG (COMMIT_DIRS_BYTES_MAX).
+ * First each path (NUL-terminated, relative). Then, if commit_paths_ask says so or there are older commits of the host that
+ * these build on, commit_paths_came for the paths of each of those (nr: 1, 2, ...), and after them commit_paths_had for those
+ * of the commit that was sent. Then each path once more in commit_paths_layout (*ret_dir: bytes of it that name the directory).
+ * *ret_rule NULL: it may; else a static rule. 0, or -ENOMEM, -E2BIG (COMMIT_DIRS_BYTES_MAX).
  */
 int commit_paths_name(struct commit_paths *p, const char *path, const char **ret_rule);
 /* target of n bytes of the symlink at path, which may be of any length; -E2BIG: MEMBER_LINK_STEPS_MAX. */
@@ -40,9 +42,18 @@ int commit_paths_link(struct commit_paths *p, const char *path, const char *targ
 		      const char **ret_rule);
 int commit_paths_ask(const struct commit_paths *p);
 void commit_paths_had(struct commit_paths *p, const char *path);
+int commit_paths_came(struct commit_paths *p, const char *path, size_t nr);
 void commit_paths_layout(struct commit_paths *p, const char *path, const char **ret_rule,
 			 size_t *ret_dir);
 
+/*
+ * At last: a directory of which older commits make a repository with orders together with the rest, though no path of it is new
+ * (a merge). Its *ret_n bytes, or NULL: none.
+ */
+const char *commit_paths_united(struct commit_paths *p, size_t *ret_n);
+
+/* Flags a path that has host-executable data, as commit_paths_name does. 0, -ENOMEM. */
+int commit_paths_flag(struct commit_paths *p, const char *path);
 /* Paths with host-executable data, each counted once up to some thousand, and a few of them, printable. */
 uint64_t commit_paths_flagged(const struct commit_paths *p, const char **ret_names);
 uint64_t commit_paths_shown(const struct commit_paths *p); /* how many of them */

@@ -690,6 +690,24 @@ class Hostile(Case):
                         "git commit -qm half", "rm -r x"))
         self.assertIn("its commits make x a repository", self.history("failed")["why"])
 
+    def test_F5_a_merge_with_an_old_commit_brings_no_orders_to_life(self):
+        """What the merge takes from there none of the new commits brings, and the commit that was sent has it no more."""
+        self.sandbox(sh("mkdir x", "echo '[core]' >x/config", "echo evil >.envrc", "git add -A", "git commit -qm one", "git rm -qr x .envrc",
+                        "git commit -qm two"))
+        self.history("fast_forwarded", commits=2)
+        sent, full = self.rev("main"), ["--git", "full"]
+        half = "mkdir -p x/refs x/objects; echo h >x/HEAD; echo k >x/refs/k; echo k >x/objects/k; git add -A; git commit -qm half"
+        self.sandbox(sh(half, "git checkout -q HEAD~2 -- x/config", "m=$(git commit-tree -p HEAD -p HEAD~2 -m m $(git write-tree))",
+                        "git reset -q --hard $m"), opts=full)
+        self.assertIn("its commits make x a repository", self.history("failed")["why"])
+        # Without a merge: the second parent of a later one stands on the old commit.
+        self.sandbox(sh("git checkout -q --detach HEAD~1", half, "git checkout -q main", "git merge -q -s ours -m m HEAD@{1}"), opts=full)
+        self.assertIn("its commits make x a repository", self.history("failed")["why"])
+        self.assertEqual(self.rev("main"), sent)
+        self.sandbox(sh("echo 1 >one", "git add -A", "git commit -qm side", "git checkout -q HEAD~2 -- .envrc",
+                        "m=$(git commit-tree -p HEAD -p HEAD~2 -m m $(git write-tree))", "git reset -q --hard $m"), opts=full)
+        self.assertEqual(self.history("fast_forwarded", commits=2)["flagged"], ".envrc")
+
     def test_B01_what_the_user_has_may_go_and_come_back(self):
         """A link that leads out, a fixture with a config: the user's own, also in a merge, which has them over its second parent."""
         os.symlink("/etc/passwd", self.ws + "/mine")

@@ -159,89 +159,116 @@ static void test_links(void **state)
 	gone(fd, dir);
 }
 
-/* brought: paths of the commits; had: of the commit that was sent; host: of the work tree. */
+/* brought: paths of the commits; had: of the commit that was sent; host: of the work tree; came: of older ones. */
 static void test_layout(void **state)
 {
 	static const struct {
 		const char *what;
 		const char *brought[PATHS], *had[PATHS], *host[PATHS];
 		const char *asked, *rule;
+		const char *came[PATHS];
 	} t[] = {
 	    {"config",
 	     {"x/HEAD", "x/objects/k", "x/refs/k", "x/config"},
 	     {0},
 	     {0},
 	     "x/config",
-	     "git_layout"},
+	     "git_layout",
+	     {0}},
 	    {"below hooks",
 	     {"x/HEAD", "x/objects/k", "x/refs/k", "x/hooks/a"},
 	     {0},
 	     {0},
 	     "x/hooks/a",
-	     "git_layout"},
+	     "git_layout",
+	     {0}},
 	    {"the rest of it",
 	     {"x/HEAD", "x/objects/k", "x/refs/k", "x/config"},
 	     {0},
 	     {0},
 	     "x/HEAD",
-	     NULL},
+	     NULL,
+	     {0}},
 	    {"spelling",
 	     {"x/head", "x/Objects/k", "x/REFS", "x/conFig"},
 	     {0},
 	     {0},
 	     "x/conFig",
-	     "git_layout"},
-	    {"commondir", {"x/HEAD", "x/commondir"}, {0}, {0}, "x/commondir", "git_layout"},
+	     "git_layout",
+	     {0}},
+	    {"commondir", {"x/HEAD", "x/commondir"}, {0}, {0}, "x/commondir", "git_layout", {0}},
 	    {"at the top",
 	     {"HEAD", "objects/k", "refs/k", "config"},
 	     {0},
 	     {0},
 	     "config",
-	     "git_layout"},
-	    {"no HEAD", {"x/objects/k", "x/refs/k", "x/hooks/a"}, {0}, {0}, "x/hooks/a", NULL},
-	    {"no refs", {"x/HEAD", "x/objects/k", "x/hooks/a"}, {0}, {0}, "x/hooks/a", NULL},
+	     "git_layout",
+	     {0}},
+	    {"no HEAD", {"x/objects/k", "x/refs/k", "x/hooks/a"}, {0}, {0}, "x/hooks/a", NULL, {0}},
+	    {"no refs", {"x/HEAD", "x/objects/k", "x/hooks/a"}, {0}, {0}, "x/hooks/a", NULL, {0}},
 	    {"another directory",
 	     {"x/HEAD", "x/objects/k", "x/refs/k", "y/config"},
 	     {0},
 	     {0},
 	     "y/config",
-	     NULL},
+	     NULL,
+	     {0}},
 	    {"layout was sent",
 	     {"x/config"},
 	     {"x/HEAD", "x/objects/k", "x/refs/k"},
 	     {0},
 	     "x/config",
-	     "git_layout"},
+	     "git_layout",
+	     {0}},
 	    {"layout is here",
 	     {"x/config"},
 	     {0},
 	     {"x/HEAD", "x/objects/k", "x/refs/k"},
 	     "x/config",
-	     "git_layout"},
+	     "git_layout",
+	     {0}},
 	    {"half each",
 	     {"x/config", "x/HEAD"},
 	     {"x/objects/k"},
 	     {"x/refs/k"},
 	     "x/config",
-	     "git_layout"},
+	     "git_layout",
+	     {0}},
 	    {"brings orders to life",
 	     {"x/HEAD", "x/objects/k", "x/refs/k"},
 	     {0},
 	     {"x/config"},
 	     "x/refs/k",
-	     "git_layout"},
+	     "git_layout",
+	     {0}},
 	    {"of what was sent too",
 	     {"x/HEAD", "x/objects/k", "x/refs/k"},
 	     {"x/hooks/a"},
 	     {0},
 	     "x/HEAD",
-	     "git_layout"},
+	     "git_layout",
+	     {0}},
+	    {"of what a merge takes from an older commit",
+	     {"x/HEAD", "x/objects/k", "x/refs/k"},
+	     {0},
+	     {0},
+	     "x/HEAD",
+	     "git_layout",
+	     {"x/config"}},
+	    {"to what a merge takes from an older commit",
+	     {"x/config"},
+	     {0},
+	     {0},
+	     "x/config",
+	     "git_layout",
+	     {"x/HEAD", "x/objects/k", "x/refs/k"}},
 	    {"alive already",
 	     {"x/refs/k"},
 	     {"x/HEAD", "x/objects/k", "x/refs/k", "x/config"},
 	     {0},
 	     "x/refs/k",
-	     NULL},
+	     NULL,
+	     {0}},
 	};
 
 	(void)state;
@@ -260,10 +287,54 @@ static void test_layout(void **state)
 			assert_null(rule);
 		}
 		assert_true(commit_paths_ask(p));
+		for (size_t k = 0; t[i].came[k]; k++)
+			assert_int_equal(commit_paths_came(p, t[i].came[k], 1), 0);
 		for (size_t k = 0; t[i].had[k]; k++)
 			commit_paths_had(p, t[i].had[k]);
 		commit_paths_layout(p, t[i].asked, &rule, &dir_n);
 		assert_rule(rule, t[i].rule, t[i].what);
+		commit_paths_free(p);
+		gone(fd, dir);
+	}
+}
+
+/* A merge of commits of the host brings no path, and may unite what they have all the same (F5). */
+static void test_united(void **state)
+{
+	static const struct {
+		const char *came[2][PATHS], *had[PATHS], *host[PATHS];
+		bool refused;
+	} t[] = {
+	    {{{"x/config"}}, {"x/HEAD", "x/objects/k", "x/refs/k"}, {0}, true},
+	    {{{"x/HEAD", "x/objects/k"}, {"x/config", "x/refs/k"}}, {0}, {0}, true},
+	    {{{"x/config"}}, {0}, {"x/HEAD", "x/objects/k", "x/refs/k"}, true},
+	    {{{"x/config"}}, {"x/HEAD", "x/refs/k"}, {0}, false},
+	    /* The host's own repository, in one of its commits. */
+	    {{{"x/HEAD", "x/config", "x/objects/k", "x/refs/k"}, {"x/HEAD"}}, {0}, {0}, false},
+	    {{{"x/hooks/a"}}, {"x/HEAD", "x/config", "x/objects/k", "x/refs/k"}, {0}, false},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(t); i++) {
+		struct commit_paths *p;
+		char dir[64];
+		int fd = tree(dir);
+		const char *found;
+		size_t n = 0;
+
+		for (size_t k = 0; t[i].host[k]; k++)
+			put(fd, t[i].host[k]);
+		assert_int_equal(commit_paths_new(fd, &p), 0);
+		for (size_t o = 0; o < 2; o++)
+			for (size_t k = 0; t[i].came[o][k]; k++)
+				assert_int_equal(commit_paths_came(p, t[i].came[o][k], o + 1), 0);
+		for (size_t k = 0; t[i].had[k]; k++)
+			commit_paths_had(p, t[i].had[k]);
+		found = commit_paths_united(p, &n);
+		if ((found != NULL) != t[i].refused)
+			fail_msg("row %zu: %s", i, found ? "refused" : "accepted");
+		if (found)
+			assert_true(n == 1 && found[0] == 'x');
 		commit_paths_free(p);
 		gone(fd, dir);
 	}
@@ -298,9 +369,8 @@ static void test_limit_and_flags(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_names),
-	    cmocka_unit_test(test_links),
-	    cmocka_unit_test(test_layout),
+	    cmocka_unit_test(test_names),	    cmocka_unit_test(test_links),
+	    cmocka_unit_test(test_layout),	    cmocka_unit_test(test_united),
 	    cmocka_unit_test(test_limit_and_flags),
 	};
 
