@@ -151,6 +151,7 @@ static void forget(void *arg)
 	struct host *h = arg;
 
 	chan_forget(&h->ctl);
+	pace_forget(&h->bridge.pace);
 	if (!h->own)
 		(void)munmap(h->shared, sizeof(*h->shared));
 }

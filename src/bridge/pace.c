@@ -68,6 +68,13 @@ void pace_init(struct pace *p, int fd, struct view run_id)
 		p->board = m;
 }
 
+void pace_forget(struct pace *p)
+{
+	if (p->board)
+		(void)munmap(p->board, sizeof(*p->board));
+	p->board = NULL;
+}
+
 /* Another run was at work at that time. What stands there is any number: one from the future is nobody's. */
 static void see(struct pace *p, const struct pace_slot *s, int64_t now)
 {

@@ -44,6 +44,8 @@ struct pace {
 int pace_board_open(void);
 /* In the helper, before confinement. fd (may be -1) stays the caller's. */
 void pace_init(struct pace *p, int fd, struct view run_id);
+/* In a process that is to have no part in it: the board is not mapped there any more. */
+void pace_forget(struct pace *p);
 /*
  * One request more: when it may begin, in the time of now. rate: requests a second. only: the run has no other in hand, under
  * way or held back, and none came together with it; then it is not held: whoever asks one at a time keeps one processor busy at

@@ -5,10 +5,12 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -33,6 +35,22 @@ static struct pace run(const char *id)
 	(void)close(fd);
 	assert_non_null(p.board);
 	return p;
+}
+
+/* What the second process does with it (lastword.h): other runs' numbers are not in its memory. */
+static void forgotten_is_not_mapped(void **state)
+{
+	struct pace a = run("a");
+	void *board = a.board;
+	unsigned char in;
+
+	(void)state;
+	assert_int_equal(mincore(board, sizeof(struct pace_board), &in), 0);
+	pace_forget(&a);
+	assert_null(a.board);
+	assert_int_equal(mincore(board, sizeof(struct pace_board), &in), -1);
+	assert_int_equal(errno, ENOMEM);
+	pace_forget(&a);
 }
 
 /* A new board for each test. */
@@ -197,6 +215,7 @@ int main(void)
 	    cmocka_unit_test_setup(odd_boards, setup),
 	    cmocka_unit_test_setup(a_shared_slot, setup),
 	    cmocka_unit_test_setup(somebody_elses_file_is_not_taken, setup),
+	    cmocka_unit_test_setup(forgotten_is_not_mapped, setup),
 	};
 	int r;
 
