@@ -41,6 +41,18 @@ static int lease_of(struct job_ctx *x, const json_t *j, struct lease_row *l, str
 	return r;
 }
 
+/* Nothing of it waits any more: somebody brought it back at a shell, or a recovery was cut behind that. */
+static bool waits_no_more(struct job_ctx *x, const struct lease_row *was)
+{
+	struct lease_row now = {0};
+	struct err e = ERR_INIT;
+	bool over = was->id[0] && lease_get(x->st->store, was->id, &now, &e) == 0 &&
+		    (now.state == LEASE_RELEASED || now.state == LEASE_CLEANUP);
+
+	lease_row_done(&now);
+	return over;
+}
+
 json_t *job_recover(struct job_ctx *x, const json_t *request)
 {
 	const char *id = json_member_text(request, "runId");
@@ -64,6 +76,8 @@ json_t *job_recover(struct job_ctx *x, const json_t *request)
 	}
 	if (r >= 0)
 		r = envrun_recovered(x->db, id, &e);
+	else if (waits_no_more(x, &l))
+		(void)envrun_recovered(x->db, id, NULL); /* the answer stays what it is */
 	answer = r < 0 ? json_pack("{s:b,s:i,s:s}", "ok", 0, "code", (int)e.code, "error", e.text)
 		       : json_pack("{s:b,s:b}", "ok", 1, "done", 1);
 	transfer_done(&t);

@@ -776,6 +776,9 @@ class Runs(unittest.TestCase):
         self.assertEqual(self.get(run).json["status"], "running")
         d.cli("recover", lost)
         self.assertEqual(self.content("found"), b"rescued\n")
+        # The daemon hears of that when it is asked for the same.
+        self.assertEqual(f.ask("I", "POST", f"/api/runs/{lost}/recover", {}).status, 404)
+        self.assertFalse(self.get(lost).json["workKept"])
         self.assertTrue(any(lost in line and "airlock recover" in line for line in d.log), d.log)
         self.assertEqual(f.ask("I", "POST", f"/api/runs/{run}/cancel", {}).status, 200)
         self.assertEqual(self.end(run)["status"], "cancelled")
