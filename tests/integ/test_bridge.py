@@ -754,6 +754,12 @@ def below(top):
     return found
 
 
+def named(top, name):
+    """Those of that name, without a second process of theirs."""
+    found = [c for c in below(top) if look(c, "cmdline").split(b"\0")[0].endswith(name)]
+    return [c for c in found if parent(c) not in found]
+
+
 def memory_has(pid, word):
     """True if the word lies in the process's memory; None if it cannot be read."""
     try:
@@ -881,7 +887,7 @@ class Runs:
                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.host.ws,
                                      env=self.host.env)
                 self.assertEqual(p.stdout.readline().strip(), b"up")
-                (v,) = [c for c in below(p.pid) if look(c, "cmdline").split(b"\0")[0].endswith(victim)]
+                (v,) = named(p.pid, victim)
                 os.kill(v, signal.SIGKILL)
                 line = p.stderr.readline()
                 while said not in line:
@@ -899,7 +905,7 @@ class Runs:
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.host.ws, env=self.host.env)
         self.addCleanup(p.kill)
         self.assertEqual(p.stdout.readline(), b"up\n")
-        (v,) = [c for c in below(p.pid) if look(c, "cmdline").split(b"\0")[0].endswith(b"airlock-bridge")]
+        (v,) = named(p.pid, b"airlock-bridge")
         for _ in range(3):
             p.stdin.write(b"/api/agents/me\n")
             p.stdin.flush()
