@@ -177,6 +177,18 @@ static int add_variables(const struct preset *a, struct request *q, struct err *
 	return 0;
 }
 
+/* The command becomes these words, and behind them its own but for the first. r: of what made them. */
+static int take_words(struct request *q, char ***words, int r, struct err *e)
+{
+	for (size_t i = 1; r == 0 && i < strv_len(q->argv); i++)
+		r = strv_add(words, q->argv[i]);
+	if (r < 0)
+		return err_set(e, ERR_NOMEM, "agent: out of memory");
+	strv_free(q->argv);
+	q->argv = TAKE_PTR(*words);
+	return 0;
+}
+
 /* prepare runs first, in the same shell; then the program with the preset's words and the person's. */
 static int wrap(const struct preset *a, struct request *q, const char *inside, struct err *e)
 {
@@ -195,13 +207,7 @@ static int wrap(const struct preset *a, struct request *q, const char *inside, s
 		r = strv_add(&v, inside);
 	for (char *const *w = a->args; r == 0 && w && *w; w++)
 		r = strv_add(&v, *w);
-	for (size_t i = 1; r == 0 && i < strv_len(q->argv); i++)
-		r = strv_add(&v, q->argv[i]);
-	if (r < 0)
-		return err_set(e, ERR_NOMEM, "agent: out of memory");
-	strv_free(q->argv);
-	q->argv = TAKE_PTR(v);
-	return 0;
+	return take_words(q, &v, r, e);
 }
 
 static int add_word(struct buf *b, const char *place)
@@ -235,13 +241,7 @@ static int wrap_remote(const struct preset *a, struct request *q, struct err *e)
 	if (r == 0 && (r = strv_add(&v, "sh")) == 0 && (r = strv_add(&v, "-c")) == 0 &&
 	    (r = strv_add(&v, buf_text(&b))) == 0)
 		r = strv_add(&v, a->program);
-	for (size_t i = 1; r == 0 && i < strv_len(q->argv); i++)
-		r = strv_add(&v, q->argv[i]);
-	if (r < 0)
-		return err_set(e, ERR_NOMEM, "agent: out of memory");
-	strv_free(q->argv);
-	q->argv = TAKE_PTR(v);
-	return 0;
+	return take_words(q, &v, r, e);
 }
 
 /* What the bridge stands for now is not told to the command as well. */

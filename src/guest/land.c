@@ -49,24 +49,13 @@ static int full_read(int fd, void *to, size_t n)
 	return 0;
 }
 
+/* At -1: where the file, or the pipe, is. */
 static int full_write(int fd, const void *from, size_t n, off_t at)
 {
 	for (size_t put = 0; put < n;) {
-		ssize_t k = pwrite(fd, (const char *)from + put, n - put, at + (off_t)put);
-
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k < 0)
-			return -errno;
-		put += (size_t)k;
-	}
-	return 0;
-}
-
-static int full_write_to(int fd, const void *from, size_t n)
-{
-	for (size_t put = 0; put < n;) {
-		ssize_t k = write(fd, (const char *)from + put, n - put);
+		const char *p = (const char *)from + put;
+		ssize_t k =
+		    at < 0 ? write(fd, p, n - put) : pwrite(fd, p, n - put, at + (off_t)put);
 
 		if (k < 0 && errno == EINTR)
 			continue;
@@ -312,15 +301,15 @@ static int say_want(struct lander *l)
 
 	(void)buf_u8(&b, w->bits ? 1 : 0);
 	if (!w->bits)
-		return b.err ? b.err : full_write_to(l->want, b.data, b.len);
+		return b.err ? b.err : full_write(l->want, b.data, b.len, -1);
 	(void)buf_u64(&b, w->count);
-	r = b.err ? b.err : full_write_to(l->want, b.data, b.len);
+	r = b.err ? b.err : full_write(l->want, b.data, b.len, -1);
 	if (r == 0)
-		r = full_write_to(l->want, w->bits, bytes);
+		r = full_write(l->want, w->bits, bytes, -1);
 	buf_reset(&b);
 	(void)rm_parts_put(&b, w);
 	if (r == 0)
-		r = b.err ? b.err : full_write_to(l->want, b.data, b.len);
+		r = b.err ? b.err : full_write(l->want, b.data, b.len, -1);
 	return r == 0 ? full_read(l->in, l->part, w->parts) : r;
 }
 
