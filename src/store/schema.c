@@ -173,8 +173,8 @@ static const char *const server_steps[] = {
     " INSERT INTO events(at_ns,company_id,kind,entity_id,environment_id,status)"
     " VALUES(max(new.started_ns,new.ended_ns),new.company_id,'run',new.id,new.environment_id,new.status); END;",
     /* Sessions are few, and old ones are found without a walk over every key; whose a run is, is known to the next daemon too. */
-    "CREATE INDEX tokens_sessions ON tokens(kind) WHERE kind='session';"
-    "ALTER TABLE env_runs ADD COLUMN user_id TEXT NOT NULL DEFAULT '';",
+    ("CREATE INDEX tokens_sessions ON tokens(kind) WHERE kind='session';"
+     "ALTER TABLE env_runs ADD COLUMN user_id TEXT NOT NULL DEFAULT '';"),
 };
 
 static const struct {
