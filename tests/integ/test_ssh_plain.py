@@ -124,6 +124,19 @@ class Plain(unittest.TestCase):
         self.ok("--", "setsid sleep 31338.2 >/dev/null 2>&1 &")
         until("what was left has ended", lambda: not marked("31338.2"))
 
+    def test_where_no_process_is_found_none_is_started_J11(self):
+        self.forced()
+        # As on a machine whose /proc, if it has one, tells no variables.
+        self.path_with(grep="exit 1")
+        p = self.r.run("--", "touch ran; sleep 31338.9")
+        self.assertEqual(p.returncode, 125)
+        self.assertIn(b"a command could not be ended", p.stderr)
+        self.assertEqual((os.path.exists(self.r.ws + "/ran"), self.r.runs_there()), (False, []))
+        # It is told by trying, and what was tried with is gone.
+        self.path_with(grep='exec %s "$@"' % shutil.which("grep"))
+        self.ok("--", "true")
+        self.assertEqual([q for q in pids() if b"AIRLOCK_SSH_RUN=proof." in look(q, "environ")], [])
+
     def test_kill_9_of_airlock_leaves_no_process_and_loses_nothing(self):
         self.forced()
         p = self.r.start("--", "echo w >work; echo up; setsid sleep 31338.3 & sleep 31338.3")
@@ -186,6 +199,9 @@ class Plain(unittest.TestCase):
             os.symlink(box, d + "/" + n)
         self.r.sshd.shell("export PATH=%s; exec %s/sh -c \"$(echo \"$SSH_ORIGINAL_COMMAND\" | sed s,/bin/sh,%s/sh,)\"" % (d, d, d))
         self.same()
+        # Its grep finds what is to be ended, too.
+        self.ok("--timeout", "2s", "--", "A=1 sleep 31338.8 & A=1 sleep 31338.8", status=124)
+        until("the tree has ended", lambda: not marked("31338.8"))
         # That shell takes its own tar for one of the system's.
         os.unlink(d + "/tar")
         self.r.sshd.shell('export PATH=%s; exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"' % d)

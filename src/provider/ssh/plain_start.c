@@ -135,6 +135,12 @@ static int failed(const struct ssh_target *t, const char *why, struct err *e)
 		    e, ERR_NOT_FOUND,
 		    "the directory %s is not there on %s: make it there first; nothing was made here or there",
 		    t->path, t->label);
+	if (str_eq(why, "ends"))
+		return err_set(
+		    e, ERR_UNAVAILABLE,
+		    "on %s a command could not be ended: without a guest program its processes are found by /proc/PID/environ, as Linux has "
+		    "it, and there they are not; nothing was started: mount /proc there, or use a machine with Linux",
+		    t->label);
 	if (str_starts(why, "place "))
 		return err_set(
 		    e, ERR_NO_SPACE,

@@ -20,12 +20,29 @@ const char *plain_boot(void)
 	       "S=$(echo \"$h\" | base64 $d) || exit 97; unset h d; eval \"$S\"'";
 }
 
-/* $1: a begin of the mark. Under Linux whatever carries it, wherever it has forked to. */
-#define FIND                                                                                 \
-	"f() { set -- $(grep -lsF \"" PLAIN_MARK "=$1\" /proc/[0-9]*/environ 2>/dev/null); " \
-	"for x; do x=${x#/proc/}; echo ${x%/environ}; done; }; "
+/*
+ * $1: a begin of the mark. Under Linux whatever carries it, wherever it has forked to. A busybox's grep sees of such a file only what is before
+ * the first NUL, unless it is told (-z); one that cannot be told gets lines.
+ */
+#define FIND                                                                                     \
+	"f() { if echo x | grep -qz x 2>/dev/null; then "                                        \
+	"set -- $(grep -lszF \"" PLAIN_MARK "=$1\" /proc/[0-9]*/environ 2>/dev/null); "          \
+	"for x; do x=${x#/proc/}; echo ${x%/environ}; done; else "                               \
+	"for x in /proc/[0-9]*; do if { tr \"\\0\" \"\\n\" <$x/environ | grep -qF \"" PLAIN_MARK \
+	"=$1\"; } 2>/dev/null; then echo ${x#/proc/}; fi; done; fi; }; "
 #define KILL \
 	"k() { for i in 1 2 3 4 5 6 7 8 9; do set -- \"$1\" $(f \"$1\"); test -n \"$2\" || return 0; y=$1; shift; kill -9 $* 2>/dev/null; set -- \"$y\"; sleep 0.1 2>/dev/null || sleep 1; done; }; "
+
+/*
+ * Whether a process there is found by its mark, tried on one that has it: where it is not (no /proc, or one of another make), nothing
+ * could be ended, by nobody. By a path, since busybox starts its own programs without exec. The loop is for a machine so slow that its
+ * child is not yet what it will be.
+ */
+#define PROVE                                                                       \
+	"test -r /proc/$$/environ || b ends; y=proof.$l.$$; " PLAIN_MARK            \
+	"=$y /bin/sh -c \"exec sleep 99\" </dev/null >/dev/null 2>&1 & z=$!; i=0; " \
+	"until x=$(f $y); test -n \"$x\" || test $i -gt 9; do "                     \
+	"sleep 0.$i 2>/dev/null || sleep 1; i=$((i+1)); done; kill -9 $z; test -n \"$x\" || b ends; "
 
 const char *plain_script_open(void)
 {
@@ -34,7 +51,8 @@ const char *plain_script_open(void)
 	    "b() { s fail $*; s done; exit 0; }; "
 	    "for t in tar base64 mkdir rm mv cat sed env grep sleep ls; do "
 	    "command -v $t >/dev/null 2>&1 || b tool $t; done; "
-	    "cd \"$d\" 2>/dev/null || b absent; test $w = shared || k $l.; p=" RUNTIME "/runs/$l; "
+	    "cd \"$d\" 2>/dev/null || b absent; " PROVE "test $w = shared || k $l.; p=" RUNTIME
+	    "/runs/$l; "
 	    "if test -d $p/workspace && test -e $p/index; then s there; "
 	    "elif test $w = new; then "
 	    "for x in " RUNTIME " " RUNTIME "/runs $p $p/workspace; do "
