@@ -34,7 +34,7 @@ _Static_assert(sizeof(REMOTE_RUNS) == sizeof(RUNTIME "/" RUNS), "one name for on
 
 static int failed(char *what, int error, const char *step, const char *name)
 {
-	(void)snprintf(what, RM_WHAT_MAX + 1, "%s %.300s", step, name);
+	(void)snprintf(what, RM_WHAT_MAX + 1, "%s %.200s", step, name);
 	return -error;
 }
 
