@@ -233,26 +233,25 @@ int h_run_apply(struct call *c)
 	return later(c, w, "apply", request);
 }
 
-int h_run_discard(struct call *c)
+/* What is asked of the run as a whole, without words in the body. */
+static int whole(struct call *c, bool place, const char *verb, const char *action)
 {
-	struct wait w = {.call = c, .action = "environment.run_changes_discarded"};
+	struct wait w = {.call = c, .action = action};
 	json_t *request;
 
-	if (find(c, false, &w.run, &request)) {
+	if (find(c, place, &w.run, &request)) {
 		envrun_row_done(&w.run);
 		return 0;
 	}
-	return later(c, w, "discard", request);
+	return later(c, w, verb, request);
+}
+
+int h_run_discard(struct call *c)
+{
+	return whole(c, false, "discard", "environment.run_changes_discarded");
 }
 
 int h_run_recover(struct call *c)
 {
-	struct wait w = {.call = c, .action = "environment.run_recovered"};
-	json_t *request;
-
-	if (find(c, true, &w.run, &request)) {
-		envrun_row_done(&w.run);
-		return 0;
-	}
-	return later(c, w, "recover", request);
+	return whole(c, true, "recover", "environment.run_recovered");
 }

@@ -15,6 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "bench_common.h"
+
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/path.h"
@@ -25,21 +27,6 @@
 #define ROUNDS_MAX 2000
 #define W(s) ((char *)(uintptr_t)(s))
 
-static char *sh_true[] = {W("sh"), W("-c"), W("true"), NULL};
-
-static _Noreturn void die(const char *what, const struct err *e)
-{
-	(void)fprintf(stderr, "bench_ssh: %s: %s\n", what, e ? e->text : strerror(errno));
-	exit(1);
-}
-
-static int compare(const void *a, const void *b)
-{
-	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
 static void empty_manifest(const char *path)
 {
 	static struct manifest_writer w;
@@ -47,34 +34,8 @@ static void empty_manifest(const char *path)
 	struct err e = ERR_INIT;
 
 	if (fd < 0 || manifest_writer_init(&w, fd, &e) < 0 || manifest_writer_finish(&w, &e) < 0)
-		die(path, fd < 0 ? NULL : &e);
+		bench_die(path, fd < 0 ? NULL : &e);
 	manifest_writer_done(&w);
-}
-
-static void run_true(struct sandbox *sb, const char *cwd, int null)
-{
-	char *env[] = {NULL};
-	const struct exec_spec x = {
-	    .argv = sh_true, .env = env, .cwd = cwd, .in = null, .out = null, .err = null};
-	struct sandbox_event ev = {0};
-	struct err e = ERR_INIT;
-	uint32_t id;
-
-	if (provider_ssh.exec(sb, &x, &id, &e) < 0)
-		die("exec", &e);
-	for (;;) {
-		struct pollfd p = {.fd = provider_ssh.event_fd(sb), .events = POLLIN};
-		int r = provider_ssh.next_event(sb, &ev, &e);
-
-		if (r < 0)
-			die("event", &e);
-		if (r == 0)
-			(void)poll(&p, 1, -1);
-		else if (ev.type == SE_EXITED && ev.code == 0 && ev.signo == 0)
-			return;
-		else if (ev.type != SE_STARTED)
-			die("the command failed", NULL);
-	}
 }
 
 static void spawn_true(void)
@@ -83,16 +44,17 @@ static void spawn_true(void)
 	int status = 1;
 	pid_t pid;
 
-	if (posix_spawnp(&pid, sh_true[0], NULL, NULL, sh_true, environ) != 0)
-		die("sh", NULL);
+	if (posix_spawnp(&pid, bench_true[0], NULL, NULL, bench_true, environ) != 0)
+		bench_die("sh", NULL);
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	if (status)
-		die("sh", NULL);
+		bench_die("sh", NULL);
 }
 
 int main(int argc, char **argv)
 {
+	static char *none[] = {NULL};
 	static int64_t live[ROUNDS_MAX], plain[ROUNDS_MAX];
 	struct sandbox_spec s = {.lease_id = "bench", .hostname = "airlock", .net = NET_HOST};
 	_cleanup_free_ char *manifest = NULL, *lease = NULL;
@@ -102,32 +64,32 @@ int main(int argc, char **argv)
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
 	if (argc < 4 || str_to_u64(argv[2], ROUNDS_MAX, &rounds) < 0 || rounds == 0)
-		die("usage: bench_ssh DIR ROUNDS WORD...", NULL);
+		bench_die("usage: bench_ssh DIR ROUNDS WORD...", NULL);
 	manifest = path_join(argv[1], "manifest");
 	lease = path_join(argv[1], "lease");
 	if (!manifest || !lease || mkdir(lease, 0700) < 0)
-		die(argv[1], NULL);
+		bench_die(argv[1], NULL);
 	empty_manifest(manifest);
 	s.manifest = manifest;
 	s.lease_dir = lease;
 	s.workspace = argv[1];
 	s.remote = argv + 3;
 	if (provider_ssh.acquire(&s, &sb, &e) < 0)
-		die("acquire", &e);
-	run_true(sb, sb->inside, null);
+		bench_die("acquire", &e);
+	bench_run_true(sb, sb->inside, none, null);
 	for (size_t i = 0; i < rounds; i++) {
 		int64_t t = clock_mono_ns();
 
-		run_true(sb, sb->inside, null);
+		bench_run_true(sb, sb->inside, none, null);
 		live[i] = clock_mono_ns() - t;
 		t = clock_mono_ns();
 		spawn_true();
 		plain[i] = clock_mono_ns() - t;
 	}
 	if (provider_ssh.release(sb, &e) < 0 || provider_ssh.forget(&s, false, &e) < 0)
-		die("release", &e);
-	qsort(live, rounds, sizeof(*live), compare);
-	qsort(plain, rounds, sizeof(*plain), compare);
+		bench_die("release", &e);
+	qsort(live, rounds, sizeof(*live), bench_compare);
+	qsort(plain, rounds, sizeof(*plain), bench_compare);
 	(void)printf("{\"rounds\":%" PRIu64 ",\"live_ns\":%" PRId64 ",\"sh_ns\":%" PRId64 "}\n",
 		     rounds, live[rounds / 2], plain[rounds / 2]);
 	return 0;

@@ -23,6 +23,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "bench_common.h"
+
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -44,25 +46,11 @@ struct bench {
 	char *layers[2];
 };
 
-static char *sh_true[] = {W("sh"), W("-c"), W("true"), NULL};
 static char *env[] = {W("PATH=/usr/bin:/bin"), W("HOME=/home/agent"), NULL};
-
-static _Noreturn void die(const char *what, const struct err *e)
-{
-	(void)fprintf(stderr, "bench_start: %s: %s\n", what, e ? e->text : strerror(errno));
-	exit(1);
-}
-
-static int compare(const void *a, const void *b)
-{
-	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-	return (x > y) - (x < y);
-}
 
 static int64_t median(int64_t *v, size_t n)
 {
-	qsort(v, n, sizeof(*v), compare);
+	qsort(v, n, sizeof(*v), bench_compare);
 	return v[n / 2];
 }
 
@@ -77,7 +65,7 @@ static int64_t cpu_ns(void)
 	struct rusage self, kids;
 
 	if (getrusage(RUSAGE_SELF, &self) < 0 || getrusage(RUSAGE_CHILDREN, &kids) < 0)
-		die("getrusage", NULL);
+		bench_die("getrusage", NULL);
 	return of_timeval(self.ru_utime) + of_timeval(self.ru_stime) + of_timeval(kids.ru_utime) +
 	       of_timeval(kids.ru_stime);
 }
@@ -87,7 +75,7 @@ static char *make_dir(const char *parent, const char *name)
 	char *p = path_join(parent, name);
 
 	if (!p || (mkdir(p, 0755) < 0 && errno != EEXIST))
-		die(name, NULL);
+		bench_die(name, NULL);
 	return p;
 }
 
@@ -98,17 +86,17 @@ static void make_bench(struct bench *b)
 
 	(void)snprintf(b->dir, sizeof(b->dir), "/tmp/airlock-bench-XXXXXX");
 	if (!mkdtemp(b->dir))
-		die("temporary directory", NULL);
+		bench_die("temporary directory", NULL);
 	provider_native.owner(&uid, &gid);
 	b->state = make_dir(b->dir, "state");
 	/* As engine/state.c does. */
 	spread_below(b->state);
 	b->base = make_dir(b->state, "base");
 	if (uid != (uid_t)-1 && chown(b->base, uid, gid) < 0)
-		die("chown", NULL);
+		bench_die("chown", NULL);
 	b->layers[0] = b->base;
 	if (spread_mkdir(b->state, "leases") < 0 || spread_mkdir(b->state, "trash") < 0)
-		die("state directory", NULL);
+		bench_die("state directory", NULL);
 }
 
 static void drop_bench(const struct bench *b)
@@ -139,33 +127,8 @@ static struct sandbox *acquire(struct bench *b, unsigned n)
 	s.lease_dir = lease;
 	s.workspace = work;
 	if (provider_native.acquire(&s, &sb, &e) < 0)
-		die("acquire", &e);
+		bench_die("acquire", &e);
 	return sb;
-}
-
-static void run_true(struct sandbox *sb, int null)
-{
-	struct exec_spec x = {
-	    .argv = sh_true, .env = env, .cwd = "/workspace", .in = null, .out = null, .err = null};
-	struct sandbox_event ev = {0};
-	struct err e = ERR_INIT;
-	uint32_t id;
-
-	if (provider_native.exec(sb, &x, &id, &e) < 0)
-		die("exec", &e);
-	for (;;) {
-		struct pollfd p = {.fd = provider_native.event_fd(sb), .events = POLLIN};
-		int r = provider_native.next_event(sb, &ev, &e);
-
-		if (r < 0)
-			die("event", &e);
-		if (r == 0)
-			(void)poll(&p, 1, -1);
-		else if (ev.type == SE_EXITED && ev.code == 0 && ev.signo == 0)
-			return;
-		else if (ev.type != SE_STARTED)
-			die("the command failed", NULL);
-	}
 }
 
 static void release(struct sandbox *sb)
@@ -173,7 +136,7 @@ static void release(struct sandbox *sb)
 	struct err e = ERR_INIT;
 
 	if (provider_native.release(sb, &e) < 0)
-		die("release", &e);
+		bench_die("release", &e);
 }
 
 static int64_t time_spawn(char *const *argv)
@@ -184,7 +147,7 @@ static int64_t time_spawn(char *const *argv)
 	pid_t pid;
 
 	if (posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ) != 0)
-		die(argv[0], NULL);
+		bench_die(argv[0], NULL);
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	t = clock_mono_ns() - t;
@@ -254,18 +217,18 @@ int main(int argc, char **argv)
 
 	if ((argc > 1 && (str_to_u64(argv[1], ROUNDS_MAX, &rounds) < 0 || rounds < 1)) ||
 	    (argc > 2 && str_to_u64(argv[2], ALIVE, &alive) < 0))
-		die("usage: bench_start [ROUNDS [ALIVE]]", NULL);
+		bench_die("usage: bench_start [ROUNDS [ALIVE]]", NULL);
 	(void)prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 	make_bench(&b);
 	steady = acquire(&b, next++);
-	run_true(steady, null);
+	bench_run_true(steady, "/workspace", env, null);
 	for (size_t i = 0; i < rounds; i++) {
 		struct sandbox *sb;
 		int64_t t = clock_mono_ns(), cpu = cpu_ns();
 
 		sb = acquire(&b, next++);
 		acq[i] = clock_mono_ns() - t;
-		run_true(sb, null);
+		bench_run_true(sb, "/workspace", env, null);
 		ours[i] = clock_mono_ns() - t;
 		t = clock_mono_ns();
 		release(sb);
@@ -275,16 +238,16 @@ int main(int argc, char **argv)
 		theirs[i] = time_spawn(bwrap);
 		cpu_theirs += cpu_ns() - cpu;
 		t = clock_mono_ns();
-		run_true(steady, null);
+		bench_run_true(steady, "/workspace", env, null);
 		live[i] = clock_mono_ns() - t;
-		plain[i] = time_spawn(sh_true);
+		plain[i] = time_spawn(bench_true);
 		if (theirs[i] < 0 || plain[i] < 0)
-			die("bwrap or sh failed", NULL);
+			bench_die("bwrap or sh failed", NULL);
 	}
 	release(steady);
 	for (size_t i = 0; i < alive; i++) {
 		many[i] = acquire(&b, next++);
-		run_true(many[i], null);
+		bench_run_true(many[i], "/workspace", env, null);
 	}
 	for (size_t i = 0; i < alive; i++)
 		pss += pss_of_sandbox(many[i]);

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 
+import api_box
 from run_box import DEADLINE, Host, look, parent, pids, until
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/sbin:/usr/bin") or ""
@@ -111,6 +112,16 @@ class Remote(Host):
         kw = {"cwd": self.ws, "env": self.env, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE,
               "stderr": subprocess.PIPE, **kw}
         return subprocess.Popen([self.bin + "/airlock", "run", *self.words, *words], **kw)
+
+    def with_api(self, case):
+        """An API server for that test: it, and the words of a run that may call it."""
+        api = api_box.Server()
+        case.addCleanup(api.server_close)
+        case.addCleanup(api.shutdown)
+        with open(self.top + "/key", "w", encoding="ascii") as f:
+            f.write(api_box.KEY + "\n")
+        os.chmod(self.top + "/key", 0o600)
+        return api, ["--api", api.url, "--api-key-file", self.top + "/key"]
 
     def disconnect(self):
         """Ends shared connections, so that the next session logs in."""

@@ -644,17 +644,8 @@ def call(path, method="GET", key=os.environ["PAPERCLIP_API_KEY"], data=None):
 %s
 END'''
 
-    def with_api(self):
-        api = api_box.Server()
-        self.addCleanup(api.server_close)
-        self.addCleanup(api.shutdown)
-        with open(self.r.top + "/key", "w", encoding="ascii") as f:
-            f.write(api_box.KEY + "\n")
-        os.chmod(self.r.top + "/key", 0o600)
-        return api, ["--api", api.url, "--api-key-file", self.r.top + "/key"]
-
     def test_the_bridge_carries_calls_and_its_key_stays_here_S2_01_S2_04(self):
-        api, words = self.with_api()
+        api, words = self.r.with_api(self)
         code = '''print(call("/api/agents/me")[0], call("/api/agents/me", key="other")[0], call("/api/agents/me/../../x")[0],
 call("/api/companies/c1/secrets", "DELETE")[0], call("/api/issues/i1/comments", "POST", data=b"[1]" * 900000)[0])
 print(os.environ["PAPERCLIP_API_BRIDGE_MODE"], os.environ["PAPERCLIP_RUN_ID"]); sys.stdout.flush(); sys.stdin = open(0); print(len(open("/dev/fd/3").readline()))'''
@@ -679,7 +670,7 @@ print(os.environ["PAPERCLIP_API_BRIDGE_MODE"], os.environ["PAPERCLIP_RUN_ID"]); 
             self.assertEqual(len(f.read().splitlines()), 5)
 
     def test_the_bridge_comes_back_when_either_end_of_it_is_killed_S2(self):
-        _, words = self.with_api()
+        _, words = self.r.with_api(self)
         code = '''import time
 def until_up():
     end = time.time() + 60

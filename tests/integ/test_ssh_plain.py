@@ -238,18 +238,9 @@ print(call("/api/agents/me"), call("/api/agents/me", key="other"), call("/api/ag
 print(os.environ["PAPERCLIP_API_URL"])
 END'''
 
-    def with_api(self):
-        api = api_box.Server()
-        self.addCleanup(api.server_close)
-        self.addCleanup(api.shutdown)
-        with open(self.r.top + "/key", "w", encoding="ascii") as f:
-            f.write(api_box.KEY + "\n")
-        os.chmod(self.r.top + "/key", 0o600)
-        return api, ["--api", api.url, "--api-key-file", self.r.top + "/key"]
-
     def test_the_bridge_is_met_through_a_forwarded_port_S2_01_S2_04(self):
         self.forced()
-        api, words = self.with_api()
+        api, words = self.r.with_api(self)
         p = self.ok("-q", *words, "--", self.CALL)
         said = p.stdout.split()
         self.assertEqual(said[:4], [b"200", b"401", b"400", b"403"])
@@ -266,7 +257,7 @@ END'''
             f.write("AllowTcpForwarding no\n")
         s.stop()
         s.start()
-        p = self.r.run(*self.with_api()[1], "--", "touch ran")
+        p = self.r.run(*self.r.with_api(self)[1], "--", "touch ran")
         self.assertEqual(p.returncode, 125)
         self.assertIn(b"AllowTcpForwarding", p.stderr)
         self.assertFalse(os.path.exists(self.r.ws + "/ran"))
