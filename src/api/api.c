@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/access.h"
+#include "api/reseal.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/path.h"
@@ -74,6 +75,8 @@ int api_open(struct api *a, const struct api_config *cfg, struct err *e)
 		       : err_set(e, ERR_NOMEM, "state directory: out of memory");
 	if (r == 0)
 		r = seal_open(&a->seal, a->st.dir, e);
+	if (r == 0)
+		reseal_start(&a->seal, a->db, a->st.dir);
 	if (r == 0)
 		r = api_token_key(a->st.dir, a->db, &a->master, a->instance_id, e);
 	if (r == 0)

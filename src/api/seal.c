@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sodium.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +15,6 @@
 #include "base/id.h"
 #include "base/path.h"
 
-#define CREDENTIAL "airlock-seal-key"
 #define LEAF "seal.key"
 #define LOCK "seal.lock"
 #define KEYFILE_MAX 4096
@@ -85,21 +83,45 @@ static int keyfile_write(const char *dir, const char *leaf, const char *text, bo
 	return r == -EEXIST || r == 0 ? r : err_sys(e, -r, "write %s", path);
 }
 
+/* A credential of systemd's. -ENOENT without a word: it gives none. */
+static int credential_read(const char *name, char **ret, struct err *e)
+{
+	const char *dir = getenv("CREDENTIALS_DIRECTORY");
+	_cleanup_free_ char *path = dir && dir[0] == '/' ? path_join(dir, name) : NULL;
+
+	if (!dir || dir[0] != '/')
+		return -ENOENT;
+	return path ? open_checked(path, false, ret, e)
+		    : err_set(e, ERR_NOMEM, "read a key: out of memory");
+}
+
+bool seal_of_systemd(void)
+{
+	char *text = NULL;
+	bool there = credential_read(SEAL_CREDENTIAL, &text, NULL) != -ENOENT;
+
+	seal_wipe(&text);
+	return there;
+}
+
+bool seal_has_file(const char *dir)
+{
+	_cleanup_free_ char *path = path_join(dir, LEAF);
+	struct stat st;
+
+	return path && lstat(path, &st) == 0;
+}
+
 int keyfile_read(const char *dir, const char *name, const char *leaf, char **ret, struct err *e)
 {
-	const char *credentials = getenv("CREDENTIALS_DIRECTORY");
 	_cleanup_free_ char *path = NULL;
 	unsigned char fresh[32];
 	char hex[KEY_HEX + 1];
 	int r;
 
-	if (credentials && credentials[0] == '/') {
-		path = path_join(credentials, name);
-		r = path ? open_checked(path, false, ret, e) : -ENOMEM;
-		if (r != -ENOENT)
-			return r;
-		free(path);
-	}
+	r = credential_read(name, ret, e);
+	if (r != -ENOENT)
+		return r;
 	path = path_join(dir, leaf);
 	if (!path)
 		return err_set(e, ERR_NOMEM, "read a key: out of memory");
@@ -154,7 +176,7 @@ static int take_lock(struct seal *s, const char *dir, struct err *e)
 	return r < 0 ? err_sys(e, errno, "lock %s", path) : 0;
 }
 
-static int lock_out_others(const struct seal *s, const char *dir, struct err *e)
+int seal_alone(const struct seal *s, const char *dir, struct err *e)
 {
 	if (flock(s->lock, LOCK_EX | LOCK_NB) == 0)
 		return 0;
@@ -168,6 +190,35 @@ static int lock_out_others(const struct seal *s, const char *dir, struct err *e)
 	return -EBUSY;
 }
 
+void seal_shared(const struct seal *s)
+{
+	(void)flock(s->lock, LOCK_SH);
+}
+
+static int add_lines(struct seal *s, const char *text, struct err *e)
+{
+	int r = 0;
+
+	for (const char *p = text; r == 0 && *p;) {
+		size_t n = strcspn(p, "\n");
+
+		r = add_key(s, p, n, e);
+		p += n + (p[n] == '\n');
+	}
+	return r;
+}
+
+/* What a rotation leaves behind it: opens, and never seals. */
+static int add_old(struct seal *s, struct err *e)
+{
+	_cleanup_secret_ char *text = NULL;
+	int r = credential_read(SEAL_CREDENTIAL_OLD, &text, e);
+
+	if (r == -ENOENT)
+		return 0;
+	return r < 0 ? r : err_wrap(e, add_lines(s, text, e), SEAL_CREDENTIAL_OLD);
+}
+
 int seal_open(struct seal *s, const char *dir, struct err *e)
 {
 	char *text = NULL;
@@ -178,7 +229,7 @@ int seal_open(struct seal *s, const char *dir, struct err *e)
 		return err_set(e, ERR_INTERNAL, "libsodium does not start");
 	r = take_lock(s, dir, e);
 	if (r == 0)
-		r = keyfile_read(dir, CREDENTIAL, LEAF, &text, e);
+		r = keyfile_read(dir, SEAL_CREDENTIAL, LEAF, &text, e);
 	if (r < 0) {
 		seal_done(s);
 		return r;
@@ -187,14 +238,12 @@ int seal_open(struct seal *s, const char *dir, struct err *e)
 	s->v = sodium_allocarray(SEAL_KEYS_MAX, sizeof(*s->v));
 	if (!s->v)
 		r = err_set(e, ERR_NOMEM, "sealing key: out of memory");
-	for (const char *p = text; r == 0 && *p;) {
-		size_t n = strcspn(p, "\n");
-
-		r = add_key(s, p, n, e);
-		p += n + (p[n] == '\n');
-	}
+	if (r == 0)
+		r = add_lines(s, text, e);
 	if (r == 0 && s->n == 0)
 		r = err_set(e, ERR_INVALID, "the file of the sealing key is empty");
+	if (r == 0)
+		r = add_old(s, e);
 	seal_wipe(&text);
 	if (r < 0)
 		seal_done(s);
@@ -228,17 +277,10 @@ static int save(const struct seal *s, const char *dir, size_t n, struct err *e)
 
 int seal_add_key(struct seal *s, const char *dir, struct err *e)
 {
-	const char *credentials = getenv("CREDENTIALS_DIRECTORY");
 	unsigned char fresh[32];
 	char hex[KEY_HEX + 1];
-	int r;
+	int r = seal_alone(s, dir, e);
 
-	if (credentials)
-		return err_set(
-		    e, ERR_UNAVAILABLE,
-		    "the sealing key is a systemd credential: put a new line in front there, restart, "
-		    "and run this again outside the service");
-	r = lock_out_others(s, dir, e);
 	if (r < 0)
 		return r;
 	randombytes_buf(fresh, sizeof(fresh));
@@ -259,7 +301,7 @@ int seal_add_key(struct seal *s, const char *dir, struct err *e)
 
 int seal_drop_old(struct seal *s, const char *dir, struct err *e)
 {
-	int r = lock_out_others(s, dir, e);
+	int r = seal_alone(s, dir, e);
 
 	if (r == 0)
 		r = save(s, dir, 1, e);

@@ -2,15 +2,17 @@
  * seal.h: secrets at rest (libsodium secretbox: XSalsa20-Poly1305).
  *
  * Keys: 32 bytes each, as hexadecimal lines of a file; the first line seals, every line opens. The file is
- * $CREDENTIALS_DIRECTORY/airlock-seal-key where systemd gives one, else STATE/seal.key, mode 0600, made at the first
- * start. Rotation: `airlock token rotate-seal` puts a new line in front, seals every version anew in one
- * transaction, and drops the old lines after the commit. The id of a key is the start of its BLAKE2b hash.
+ * $CREDENTIALS_DIRECTORY/airlock-seal-key where systemd gives one (the lines of airlock-seal-key-old there open as well), else
+ * STATE/seal.key, mode 0600, made at the first start. Rotation: `airlock token rotate-seal` puts a new line in front, seals
+ * every version anew in one transaction, and drops the old lines after the commit; of a credential see reseal.h. The id of a key
+ * is the start of its BLAKE2b hash.
  * Who has keys open holds a lock on the file seal.lock: no key is dropped under it.
  * A sealed value carries the secret's id and version, so that one row's value cannot be put into another's.
  */
 #ifndef AIRLOCK_API_SEAL_H
 #define AIRLOCK_API_SEAL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,6 +20,8 @@
 #include "store/vault.h"
 
 #define SEAL_KEYS_MAX 8
+#define SEAL_CREDENTIAL "airlock-seal-key"
+#define SEAL_CREDENTIAL_OLD "airlock-seal-key-old"
 #define SECRET_VALUE_MAX 65536
 
 struct seal_key {
@@ -34,10 +38,13 @@ struct seal {
 /* path NULL: the credential or the state file below dir. Makes the state file if there is none. */
 int seal_open(struct seal *s, const char *dir, struct err *e);
 void seal_done(struct seal *s);
-/*
- * A fresh key in front, written to the file before it is used. -EOPNOTSUPP: the keys are systemd's. -EBUSY: somebody has them open,
- * a daemon for instance, and would seal with one that is about to go.
- */
+/* Whether the keys are a credential of systemd's; whether the state directory has some. */
+bool seal_of_systemd(void);
+bool seal_has_file(const char *dir);
+/* Nobody else has keys of this state open, until seal_shared. -EBUSY: somebody has, and would seal with one that is about to go. */
+int seal_alone(const struct seal *s, const char *dir, struct err *e);
+void seal_shared(const struct seal *s);
+/* A fresh key in front, written to the file of the state directory before it is used. -EBUSY as of seal_alone. */
 int seal_add_key(struct seal *s, const char *dir, struct err *e);
 /* Only the first key stays, in the file too. */
 int seal_drop_old(struct seal *s, const char *dir, struct err *e);

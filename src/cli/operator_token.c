@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "api/reseal.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "cli/operator_internal.h"
@@ -136,32 +137,21 @@ static int token_rm(struct operator_place *p, char **names, const struct operato
 	return r < 0 ? r : 0;
 }
 
-static int reseal_one(void *arg, const char *id, int64_t version, const char *sealed, char **ret,
-		      struct err *e)
-{
-	_cleanup_secret_ char *plain = NULL;
-	int r = seal_get(arg, id, version, sealed, &plain, e);
-
-	return r < 0 ? r : seal_put(arg, id, version, plain, ret, e);
-}
-
 static int token_rotate(struct operator_place *p, char **names, const struct operator_opts *o,
 			struct err *e)
 {
-	struct secret_reseal how = {.cb = reseal_one};
 	struct seal s = {0};
 	int64_t n = 0;
-	int r = seal_open(&s, p->st.dir, e);
+	int r = reseal_may_rotate(p->db, p->st.dir, e);
 
 	(void)names;
 	(void)o;
 	if (r == 0)
+		r = seal_open(&s, p->st.dir, e);
+	if (r == 0)
 		r = seal_add_key(&s, p->st.dir, e);
-	if (r == 0) {
-		how.arg = &s;
-		how.key_id = s.v[0].id;
-		r = secret_reseal(p->db, &how, &n, e);
-	}
+	if (r == 0)
+		r = reseal_all(&s, p->db, &n, e);
 	if (r == 0)
 		r = seal_drop_old(&s, p->st.dir, e);
 	if (r == 0)

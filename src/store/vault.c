@@ -131,6 +131,18 @@ int secret_sealed(struct db *s, const char *id, int64_t version, char key_id[SEC
 	return oom ? err_set(e, ERR_NOMEM, "read secret: out of memory") : 1;
 }
 
+int secret_keys(struct db *s, int (*cb)(void *arg, const char *key_id, int64_t n), void *arg,
+		struct err *e)
+{
+	_cleanup_sql_ struct sql q = {0};
+	int r = sql_prepare(s, &q, "read keys of secrets", e,
+			    "SELECT key_id, count(*) FROM secret_versions GROUP BY key_id", "");
+
+	while (r >= 0 && (r = sql_step(&q, e)) > 0)
+		r = cb(arg, sql_text(&q, 0), sql_i64(&q, 1));
+	return r;
+}
+
 static int reseal_one(struct db *s, const struct secret_reseal *how, struct sql *q, struct err *e)
 {
 	_cleanup_free_ char *sealed = NULL;

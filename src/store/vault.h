@@ -45,6 +45,9 @@ struct secret_reseal {
 	void *arg;
 	const char *key_id; /* the new one */
 };
+/* Each key that versions are sealed with, and how many of them. */
+int secret_keys(struct db *s, int (*cb)(void *arg, const char *key_id, int64_t n), void *arg,
+		struct err *e);
 int secret_reseal(struct db *s, const struct secret_reseal *how, int64_t *ret_n, struct err *e);
 
 /* Bindings: target_type is "environment" here, target_id its id. */

@@ -4,6 +4,7 @@
 usage: test_api.py DIRECTORY_OF_PROGRAMS
 """
 import base64
+import fcntl
 import hashlib
 import hmac
 import http.client
@@ -1083,6 +1084,84 @@ class Secrets(Case):
         self.assertEqual(f.ask("I", "DELETE", "/api/secrets/" + s.json["id"]).status, 200)
         self.refused(f.ask("I", "DELETE", "/api/secrets/" + s.json["id"]), 404, "Secret not found")
         self.assertEqual(con.execute("select count(*) from secret_versions where secret_id=?", (s.json["id"],)).fetchone(), (0,))
+
+
+    def test_a_credential_is_rotated_by_the_daemon(self):
+        """api.md 4.3: keys that only systemd has are changed all the same, with the old one beside the new one."""
+        box = Daemon(PROGRAMS, mode="local_trusted", start=False)
+        self.addCleanup(box.close)
+        given = box.dir + "/credentials"
+        os.mkdir(given)
+
+        def give(new, old=None):
+            for name, value in (("airlock-seal-key", new), ("airlock-seal-key-old", old)):
+                if value:
+                    with open(f"{given}/{name}", "w", encoding="ascii") as file:
+                        file.write(value + "\n")
+                elif os.path.exists(f"{given}/{name}"):
+                    os.unlink(f"{given}/{name}")
+
+        def versions():
+            con = sqlite3.connect(f"{box.dir}/airlock/server.db", timeout=DEADLINE)
+            try:
+                return con.execute("select sealed, key_id from secret_versions").fetchall()
+            finally:
+                con.close()
+
+        def restart():
+            box.stop()
+            box.log.clear()
+            box.start()
+            return "".join(box.log)
+
+        outside = dict(box.env)
+        box.env["CREDENTIALS_DIRECTORY"] = given
+        give("11" * 32)
+        box.start()
+        company = box.cli("company", "add", "C")
+        path = f"/api/companies/{company}/secrets"
+        for name in "ab":
+            self.assertEqual(box.ask("POST", path, {"name": name, "value": name * 9}).status, 201)
+        first = versions()
+        # The command says how, inside the service and outside, and makes no key that nobody asked for.
+        box.stop()
+        for env in (box.env, outside):
+            box.env, was = env, box.env
+            r = box.cli("token", "rotate-seal", ok=False)
+            box.env = was
+            self.assertIn("airlock-seal-key-old", r.stderr)
+            self.assertNotEqual(r.returncode, 0)
+        self.assertFalse(os.path.exists(box.dir + "/airlock/seal.key"))
+        self.assertEqual(versions(), first)
+        # Without the old one nothing is lost, and it is said.
+        give("22" * 32)
+        box.start()
+        self.assertIn("2 values of secrets are sealed with a key", restart())
+        self.assertEqual(versions(), first)
+        give("22" * 32, "11" * 32)
+        self.assertIn("2 values of secrets are sealed with the new key", restart())
+        second = versions()
+        self.assertEqual(len({k for _, k in first + second}), 2)
+        self.assertTrue(all(a != b for a, b in zip(first, second)))
+        give("22" * 32)
+        self.assertNotIn("values of secrets", restart())
+        # And so does an old line below the new one, as in the file of a state directory.
+        give("33" * 32 + "\n" + "22" * 32)
+        self.assertIn("2 values of secrets are sealed with the new key", restart())
+        give("33" * 32)
+        self.assertNotIn("values of secrets", restart())
+        # A job of an earlier daemon that has the old key open is not left with what it cannot open.
+        give("44" * 32, "33" * 32)
+        with open(box.dir + "/airlock/seal.lock", "ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            before = versions()
+            self.assertIn("stay sealed with the older key", restart())
+            self.assertEqual(versions(), before)
+        self.assertIn("2 values of secrets are sealed with the new key", restart())
+        give("55" * 32, "not a key")
+        box.stop()
+        with self.assertRaisesRegex(AssertionError, "airlock-seal-key-old"):
+            box.start()
 
 
 class Modes(Case):

@@ -1,0 +1,23 @@
+/*
+ * reseal.h: the values of a database, sealed anew with the first key.
+ *
+ * Rotation where the keys are files of the state directory is `airlock token rotate-seal`. Where they are systemd's credentials nobody
+ * but the operator writes them, so the daemon does it at its start: with a new key as the first line of airlock-seal-key, and the
+ * old one in a line below it or as airlock-seal-key-old, every value that another key sealed gets the new one, in one transaction.
+ */
+#ifndef AIRLOCK_API_RESEAL_H
+#define AIRLOCK_API_RESEAL_H
+
+#include "api/seal.h"
+
+/* Every version that is not sealed with the first key: how many. All or none. */
+int reseal_all(const struct seal *s, struct db *db, int64_t *ret_n, struct err *e);
+/* At the daemon's start; what was done, or cannot be, is told in its log, and is no reason not to start. */
+void reseal_start(struct seal *s, struct db *db, const char *dir);
+/*
+ * `airlock token rotate-seal`: refused, with what to do instead, where the keys are a credential (here, or, as the database says, of the
+ * service). Nothing is made by asking.
+ */
+int reseal_may_rotate(struct db *db, const char *dir, struct err *e);
+
+#endif
