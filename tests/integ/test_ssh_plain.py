@@ -250,6 +250,30 @@ END'''
         with socket.socket() as s:
             self.assertNotEqual(s.connect_ex(("127.0.0.1", int(said[4].rsplit(b":", 1)[1]))), 0)
 
+    def test_kill_9_of_airlock_closes_the_bridges_port_although_others_keep_the_connection_FR_B093_S2_04(self):
+        self.forced()
+        other = self.r.start("-q", "--", "echo up; read x; true", stdin=subprocess.PIPE)
+        self.assertEqual(other.stdout.readline(), b"up\n")
+        p = self.r.start("-q", *self.r.with_api(self)[1], "--", 'echo "$PAPERCLIP_API_URL"; sleep 31338.5')
+        port = int(p.stdout.readline().rsplit(b":", 1)[1])
+
+        def listens():
+            with socket.socket() as s:
+                return s.connect_ex(("127.0.0.1", port)) == 0
+        self.assertTrue(listens())
+        # Nobody can ask that connection for another port: there is one socket, the shared one.
+        self.assertEqual(len(self.sockets()), 1)
+        p.kill()
+        p.communicate(timeout=DEADLINE)
+        until("the port is closed", lambda: not listens())
+        self.assertIsNone(other.poll())
+        self.assertEqual([q for q in pids() if b"\0-oControlPersist=no\0" in look(q, "cmdline") and self.r.sshd.top.encode() in look(q, "cmdline")], [])
+        other.communicate(b"\n", timeout=DEADLINE)
+        self.assertEqual(other.returncode, 0)
+
+    def sockets(self):
+        return [n for _, _, names in os.walk(self.r.state + "/ssh") for n in names]
+
     def test_a_server_that_forwards_nothing_is_told(self):
         self.forced()
         s = self.r.sshd

@@ -38,9 +38,10 @@ struct plain {
 	size_t said_len;
 	unsigned number;
 	struct plain_command *commands;
-	atomic_bool *seen;	    /* shared with the relays: [0] of the session that stays */
-	uint16_t port[PLAIN_PORTS]; /* ours that are met from there */
-	unsigned ports;
+	atomic_bool *seen; /* shared with the relays: [0] of the session that stays */
+	struct sandbox
+	    *way[PLAIN_PORTS]; /* a connection each, by which a port of ours is met there */
+	unsigned ways_len;
 	bool ended;
 	bool opened; /* that machine was asked for the run's directory */
 	bool gone;   /* the run's directory is not there any more: that machine said so */

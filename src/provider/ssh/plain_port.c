@@ -1,24 +1,45 @@
 /*
- * The way of a bridge to a machine without a guest: ssh's own remote forwarding, over the connection that is there.
+ * The way of a bridge to a machine without a guest: ssh's own remote forwarding, over a connection of its own.
  *
  * Policy: one port of that machine's loopback, which its server chooses, leads to one of ours, where airlock-bridge listens; nothing else
- * is opened, and it is closed at the end. Safe because: who connects, there or here, has to show the run's token, as to a gateway.
- * Not done: files (queue) where the server forwards nothing; that is told.
+ * is opened. Safe because: who connects, there or here, has to show the run's token, as to a gateway; and the connection is no
+ * shared one, which others would keep alive: its ssh has a life line to us (provider/local.c), so however we end, both ports end too.
+ * Nobody else can ask it for more: its socket has a random name, and none once the port is there.
+ * Not done: files (queue) where the server forwards nothing, a second connection when this one is cut alone; the first is told.
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/path.h"
 #include "base/str.h"
 #include "os/listen.h"
 #include "provider/ssh/plain_internal.h"
+#include "provider/ssh/tool.h"
 
 #define FORWARD_MS 15000
+#define UP_MS (REMOTE_CONNECT_S * 1000 + REMOTE_SHELL_MS)
+#define LOOK_MS 20
+#define NAME_BYTES 8 /* as long as the shared socket's name: what fits for that fits for this */
 
-/* Asks the shared connection. The user's configuration has no say in it, and could ask for more. 0: done. */
-static int control(const struct plain *p, const char *what, uint16_t port, struct buf *out,
-		   char *tail)
+/* A connection and its port. */
+struct way {
+	struct sandbox *ssh; /* owned: one ssh */
+	char *control;	     /* owned: its socket while it is asked */
+	int said;	     /* its stderr */
+};
+
+/* Asks the connection. The user's configuration has no say in it, and could ask for more. 0: done. */
+static int ask(const struct plain *p, const struct way *w, uint16_t port, struct buf *out,
+	       char *tail)
 {
 	_cleanup_free_ char *spec = NULL;
 	_cleanup_strv_ char **env = NULL;
@@ -34,7 +55,7 @@ static int control(const struct plain *p, const char *what, uint16_t port, struc
 		return -ENOMEM;
 	{
 		const char *const argv[] = {"ssh", "-F",       "/dev/null", "-oLogLevel=ERROR",
-					    "-S",  p->control, "-O",	    what,
+					    "-S",  w->control, "-O",	    "forward",
 					    "-R",  spec,       "--",	    p->target.host,
 					    NULL};
 
@@ -48,10 +69,111 @@ static int control(const struct plain *p, const char *what, uint16_t port, struc
 	return status == 0 ? 0 : -EIO;
 }
 
+static char *new_control(const struct plain *p)
+{
+	_cleanup_free_ char *dir =
+	    strndup(p->control, (size_t)(path_base(p->control) - p->control - 1));
+	unsigned char raw[NAME_BYTES];
+	char hex[2 * NAME_BYTES + 1];
+
+	randombytes_buf(raw, sizeof(raw));
+	(void)sodium_bin2hex(hex, sizeof(hex), raw, sizeof(raw));
+	return dir ? path_join(dir, hex) : NULL;
+}
+
+/* ssh takes the first value that it gets. No session and no command: the connection alone. */
+static int words(const struct plain *p, const struct way *w, char ***ret, struct err *e)
+{
+	static const char *const more[] = {"-N", "-oControlMaster=yes", "-oControlPersist=no"};
+	_cleanup_strv_ char **all = NULL;
+	int r = ssh_target_argv(&p->target, w->control, "true", &all, e);
+
+	if (r < 0)
+		return r;
+	r = strv_add(ret, all[0]);
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(more); i++)
+		r = strv_add(ret, more[i]);
+	for (size_t i = 1; r == 0 && all[i + 1]; i++)
+		r = strv_add(ret, all[i]);
+	return r < 0 ? err_set(e, ERR_NOMEM, "ssh: out of memory") : 0;
+}
+
+/* True: it is over with. */
+static bool ended(struct way *w)
+{
+	struct err e = ERR_INIT;
+	struct sandbox_event ev;
+	int r;
+
+	while ((r = w->ssh->ops->next_event(w->ssh, &ev, &e)) > 0)
+		if (ev.type != SE_STARTED)
+			return true;
+	return r < 0;
+}
+
+static int start(const struct plain *p, struct way *w, struct err *e)
+{
+	_cleanup_fd_ int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	_cleanup_strv_ char **argv = NULL, **env = NULL;
+	int64_t until = clock_mono_ns() + UP_MS * NS_PER_MS;
+	struct stat st;
+	uint32_t id;
+	int r;
+
+	w->control = new_control(p);
+	w->said = ssh_tool_said();
+	if (null < 0 || w->said < 0 || !w->control)
+		return err_sys(e, errno, "ssh: open the bridge's connection");
+	r = words(p, w, &argv, e);
+	if (r == 0)
+		r = ssh_target_env(&env, e);
+	if (r == 0)
+		r = provider_local.acquire(
+		    &(struct sandbox_spec){.workspace = "/", .net = NET_HOST}, &w->ssh, e);
+	if (r == 0)
+		r = w->ssh->ops->exec(w->ssh,
+				      &(struct exec_spec){.argv = argv,
+							  .env = env,
+							  .cwd = "/",
+							  .in = null,
+							  .out = null,
+							  .err = w->said},
+				      &id, e);
+	while (r == 0 && lstat(w->control, &st) < 0) {
+		if (ended(w))
+			return -ECONNREFUSED;
+		if (clock_mono_ns() > until)
+			return -ETIMEDOUT;
+		(void)poll(NULL, 0, LOOK_MS);
+	}
+	return r;
+}
+
+static void way_end(struct way *w)
+{
+	if (w->ssh)
+		(void)w->ssh->ops->release(w->ssh, NULL);
+	if (w->control)
+		(void)unlink(w->control);
+	free(w->control);
+	cleanup_fd(&w->said);
+	*w = (struct way){.said = -1};
+}
+
+/* What ssh itself said of it, or who asked it: printable. */
+static void why(const struct way *w, const char *tail, struct buf *b)
+{
+	char said[200];
+	ssize_t n = tail[0] || w->said < 0 ? 0 : pread(w->said, said, sizeof(said), 0);
+	const char *text = n > 0 ? said : tail;
+
+	(void)str_printable(b, text, strnlen(text, n > 0 ? (size_t)n : 200));
+}
+
 int plain_socket(struct sandbox *sb)
 {
 	const struct plain *p = (struct plain *)sb;
-	int fd = p->control && p->ports < PLAIN_PORTS ? listen_socket() : -1;
+	int fd = p->control && p->ways_len < PLAIN_PORTS ? listen_socket() : -1;
 
 	return fd < 0 ? -1 : fd;
 }
@@ -61,23 +183,36 @@ int plain_publish(struct sandbox *sb, uint16_t port, uint16_t *ret_port, struct 
 	struct plain *p = (struct plain *)sb;
 	char tail[PROCESS_TAIL_MAX + 1] = "";
 	_cleanup_buf_ struct buf b = BUF_INIT(4096), out = BUF_INIT(256);
+	struct way w = {.said = -1};
 	char digits[8] = "";
-	uint64_t n;
+	uint64_t n = 0;
+	bool up;
 
-	if (p->ports == PLAIN_PORTS)
+	if (p->ways_len == PLAIN_PORTS)
 		return err_set(e, ERR_LIMIT, "%s: %d bridges are there already", p->target.label,
 			       PLAIN_PORTS);
-	if (control(p, "forward", port, &out, tail) == 0) {
-		p->port[p->ports++] = port;
+	up = start(p, &w, e) == 0;
+	if (up && ask(p, &w, port, &out, tail) == 0)
 		/* ssh says which port the server took. */
 		(void)snprintf(digits, sizeof(digits), "%.*s",
 			       (int)strspn(buf_text(&out), "0123456789"), buf_text(&out));
-		if (str_to_u64(digits, UINT16_MAX, &n) == 0 && n) {
-			*ret_port = (uint16_t)n;
-			return 0;
-		}
+	if (w.control)
+		(void)unlink(w.control);
+	if (digits[0] && str_to_u64(digits, UINT16_MAX, &n) == 0 && n) {
+		*ret_port = (uint16_t)n;
+		p->way[p->ways_len++] = w.ssh;
+		w.ssh = NULL;
+		way_end(&w);
+		return 0;
 	}
-	(void)str_printable(&b, tail, strnlen(tail, 200));
+	why(&w, tail, &b);
+	way_end(&w);
+	if (!up)
+		return err_set(
+		    e, ERR_UNAVAILABLE,
+		    "%s: a second connection, for the bridge's port, could not be made: the "
+		    "machine limits them (MaxStartups), or the way there failed%s%s",
+		    p->target.label, b.len ? ": " : "", buf_text(&b));
 	return err_set(e, ERR_UNAVAILABLE,
 		       "%s: its ssh server opens no port for the bridge: forwarding is off there "
 		       "(AllowTcpForwarding)%s%s",
@@ -86,8 +221,9 @@ int plain_publish(struct sandbox *sb, uint16_t port, uint16_t *ret_port, struct 
 
 void plain_unpublish(struct plain *p)
 {
-	char tail[PROCESS_TAIL_MAX + 1];
+	while (p->ways_len) {
+		struct sandbox *ssh = p->way[--p->ways_len];
 
-	while (p->ports)
-		(void)control(p, "cancel", p->port[--p->ports], NULL, tail);
+		(void)ssh->ops->release(ssh, NULL);
+	}
 }
