@@ -87,6 +87,7 @@
 #define REMOTE_SAY_MS 10000	  /* between two signs of life of ours */
 #define REMOTE_TAKE_MS 15000	  /* who connects again waits for the end of the one before; in the middle of that it is killed */
 #define REMOTE_TREE_MS 1800000	  /* writing what arrived of a workspace, or removing a run's directory; longer: given up */
+#define REMOTE_PLAIN_ALIVE_S 180  /* a run's directory there that a session without a guest has renewed so lately is no left-over: 'env clean' leaves it */
 #define REMOTE_PERSIST_S 60	  /* an idle connection is kept so long for the next session */
 #define REMOTE_NOISE_MAX (64 << 10) /* bytes that a login shell may print before our script speaks: given up */
 

@@ -24,6 +24,9 @@
 /* Beside them, trees that the next run with the same workspace starts from: nobody works in them. */
 #define REMOTE_BASES "bases"
 
+/* In a run's directory, while a session without a guest lives there: as old as its last sign of life. */
+#define REMOTE_PLAIN_ALIVE "alive"
+
 enum remote_msg {
 	RM_HELLO = 96,	/* guest: u32 protocol, u32 uid, string name of the machine */
 	RM_OPEN = 97,	/* struct rm_open: which run's directory */

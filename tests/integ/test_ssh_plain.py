@@ -153,6 +153,45 @@ class Plain(unittest.TestCase):
         self.assertEqual((q.returncode, self.r.read("work")), (0, b"w\n"), q.stderr)
         self.assertEqual(self.r.runs_there(), [])
 
+    def arriving(self, *words):
+        """A run whose workspace is on its way until the file `go` is there."""
+        go = self.r.sshd.top + "/go"
+        self.path_with(tar='case $1 in -x*) echo >%s.in; until test -e %s; do sleep 0.1; done;; esac; exec %s "$@"'
+                       % (go, go, shutil.which("tar")))
+        p = self.r.start(*words, "--", "echo more >>a")
+        until("it arrives", lambda: os.path.exists(go + ".in"))
+        return p, go
+
+    def test_who_cleans_up_beside_an_arriving_run_leaves_it_K9(self):
+        guest = self.r.words
+        self.r.words = guest + ["--ssh-guest", "never"]
+        p, go = self.arriving()
+        q = self.r.airlock("env", "clean", *guest)
+        self.assertIn(b"1 runs are going on there", q.stdout, q.stderr)
+        with open(go, "wb"):
+            pass
+        _, err = p.communicate(timeout=DEADLINE)
+        self.assertEqual((p.returncode, self.r.read("a")), (0, b"one\nmore\n"), err)
+        # One that nobody comes back for is no run.
+        os.unlink(go)
+        os.unlink(go + ".in")
+        p, go = self.arriving()
+        p.kill()
+        p.communicate(timeout=DEADLINE)
+        until("nothing works there", lambda: not [q for q in pids() if b"AIRLOCK_SSH_RUN=" in look(q, "environ") and alive(q)])
+        run, = self.r.runs_there()
+        for n in "", "/alive":
+            os.utime("%s/.airlock-runtime/runs/%s%s" % (self.r.there, run, n), (0, 0))
+        q = self.r.airlock("env", "clean", *guest)
+        self.assertEqual((q.returncode, self.r.runs_there()), (0, []), q.stdout + q.stderr)
+
+    def test_another_runs_end_takes_no_directory_from_one_that_begins_K9(self):
+        self.forced()
+        mkdir, once = shutil.which("mkdir"), self.r.sshd.top + "/once"
+        self.path_with(mkdir='%s "$@" || exit 1; case $1 in */runs) test -e %s || { echo >%s; rmdir "$1"; };; esac' % (mkdir, once, once))
+        self.ok("--", "echo more >>a")
+        self.assertEqual((os.path.exists(once), self.r.read("a")), (True, b"one\nmore\n"))
+
     def test_a_cut_leaves_no_process_and_loses_nothing_FR_B093(self):
         self.forced()
         p = self.r.start("--", "echo w >work; echo up; sleep 31338.4")

@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "wire/remote.h"
 
 #define SCRIPT_MAX ((size_t)8 << 20)
 #define RUNTIME ".airlock-runtime"
@@ -44,6 +45,14 @@ const char *plain_boot(void)
 	"until x=$(f $y); test -n \"$x\" || test $i -gt 9; do "                     \
 	"sleep 0.$i 2>/dev/null || sleep 1; i=$((i+1)); done; kill -9 $z; test -n \"$x\" || b ends; "
 
+/* Another run's end may take the directory of all runs away between the steps: who fails tries again. */
+#define MAKE                                                               \
+	"m() { for x in " RUNTIME " " RUNTIME "/runs $p $p/workspace; do " \
+	"if mkdir $x 2>/dev/null && test $x = " RUNTIME "; then "          \
+	"{ echo \"*\" >$x/.gitignore; } 2>/dev/null; fi; "                 \
+	"test -L $x && return 1; "                                         \
+	"test -d $x && test -O $x && test -w $x || return 1; done; }; "
+
 const char *plain_script_open(void)
 {
 	return FIND KILL
@@ -51,13 +60,11 @@ const char *plain_script_open(void)
 	    "b() { s fail $*; s done; exit 0; }; "
 	    "for t in tar base64 mkdir rm mv cat sed env grep sleep ls; do "
 	    "command -v $t >/dev/null 2>&1 || b tool $t; done; "
-	    "cd \"$d\" 2>/dev/null || b absent; " PROVE "test $w = shared || k $l.; p=" RUNTIME
+	    "cd \"$d\" 2>/dev/null || b absent; " MAKE PROVE "test $w = shared || k $l.; p=" RUNTIME
 	    "/runs/$l; "
 	    "if test -d $p/workspace && test -e $p/index; then s there; "
-	    "elif test $w = new; then "
-	    "for x in " RUNTIME " " RUNTIME "/runs $p $p/workspace; do "
-	    "if mkdir $x 2>/dev/null && test $x = " RUNTIME "; then echo \"*\" >$x/.gitignore; fi; "
-	    "test -L $x && b place $x; test -d $x && test -O $x && test -w $x || b place $x; done; "
+	    "elif test $w = new; then i=0; until m; do i=$((i+1)); test $i -lt 5 || b place $x; "
+	    "sleep 0.1 2>/dev/null || sleep 1; done; echo >$p/" REMOTE_PLAIN_ALIVE "; "
 	    "s new; else s gone; fi";
 }
 
@@ -177,11 +184,13 @@ int plain_put_watch(struct buf *b, const struct plain_place *p)
 	_cleanup_buf_ struct buf s = BUF_INIT(SCRIPT_MAX);
 
 	begin(&s, p);
+	(void)buf_puts(&s, "v=");
+	quoted(&s, p->run);
 	(void)buf_putf(
 	    &s,
-	    KILL
-	    "\nm=%s\n"
-	    "(n=0; trap 'n=0' USR1; trap 'kill $z; exit' TERM; while test $n -lt %d; do sleep 5 & z=$!; wait $z; kill $z; "
+	    "\n" KILL "\nm=%s\n"
+	    "(n=0; trap 'n=0' USR1; trap 'kill $z; exit' TERM; while test $n -lt %d; do echo >\"$v/" REMOTE_PLAIN_ALIVE
+	    "\"; sleep 5 & z=$!; wait $z; kill $z; "
 	    "n=$((n+1)); done; k $m) </dev/null >/dev/null 2>&1 &\nw=$!\n"
 	    "while read -r a b c; do kill -USR1 $w; case $a in "
 	    "k) l=$(f $m$b); test -z \"$l\" || kill -$c $l;; p) echo pong $b;; q) break;; esac; done 2>/dev/null\n"
