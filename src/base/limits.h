@@ -76,6 +76,7 @@
 #define STREAM_SLOW_BYTES (64 << 10) /* bytes of an outbound stream in each STREAM_SLOW_MS */
 #define STREAM_TAIL_MAX (1u << 20) /* bytes after the end mark of an outbound stream; tar pads to 10 KiB */
 #define LOCK_WAIT_MS 600000	  /* another run's publish to the same workspace */
+#define INDEX_LOCK_WAIT_MS 5000	  /* another git that holds index.lock: no branch moves */
 
 /* Another machine (ssh) */
 #define REMOTE_CONNECT_S 15	  /* connecting and authenticating; longer: given up (ssh's ConnectTimeout) */

@@ -9,11 +9,13 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/limits.h"
 #include "base/path.h"
 #include "base/str.h"
 #include "sync/git.h"
 #include "sync/git_find.h"
 #include "sync/gitindex.h"
+#include "sync/indexlock.h"
 #include "sync/quarantine.h"
 
 #define RACES_MAX 5
@@ -27,85 +29,6 @@ struct back {
 	int fd;		       /* owned: the bundle */
 	struct quarantine_seen seen;
 };
-
-const char *history_outcome_name(enum history_outcome o)
-{
-	static const char *const names[HISTORY_OUTCOME_COUNT] = {
-	    "none", "fast_forwarded", "merged", "imported", "conflict", "failed", "held"};
-
-	return names[o];
-}
-
-void history_done(struct history *h)
-{
-	free(h->branch);
-	*h = (struct history){0};
-}
-
-static void put_branch(const struct history *h, struct buf *b)
-{
-	const char *name = h->branch ? h->branch : "the branch";
-
-	if (str_starts(name, "refs/heads/"))
-		name += strlen("refs/heads/");
-	(void)str_printable(b, name, strlen(name));
-}
-
-static void put_commits(const struct history *h, struct buf *b)
-{
-	(void)buf_putf(b, "%llu commit%s", (unsigned long long)h->commits,
-		       h->commits == 1 ? "" : "s");
-}
-
-static void put_outcome(const struct history *h, struct buf *b)
-{
-	switch (h->outcome) {
-	case HISTORY_NONE:
-		(void)buf_putf(b, "none%s%s", h->why[0] ? ": " : "", h->why);
-		return;
-	case HISTORY_FORWARD:
-		(void)buf_puts(b, "fast-forwarded ");
-		put_commits(h, b);
-		(void)buf_puts(b, " on ");
-		put_branch(h, b);
-		return;
-	case HISTORY_MERGED:
-		(void)buf_puts(b, "merged ");
-		put_commits(h, b);
-		(void)buf_puts(b, " into ");
-		put_branch(h, b);
-		return;
-	case HISTORY_IMPORTED:
-	case HISTORY_CONFLICT:
-		(void)buf_puts(b, h->outcome == HISTORY_CONFLICT ? "CONFLICT: " : "imported ");
-		if (h->outcome == HISTORY_IMPORTED)
-			put_commits(h, b);
-		else
-			put_branch(h, b);
-		(void)buf_putf(b, "%s (%s); look: git log %s; take: git merge %s",
-			       h->outcome == HISTORY_CONFLICT ? " was left as it is"
-							      : ", no branch moved",
-			       h->why, h->ref, h->ref);
-		return;
-	case HISTORY_HELD:
-		put_commits(h, b);
-		(void)buf_puts(b, " for ");
-		put_branch(h, b);
-		(void)buf_puts(b, " wait for 'airlock apply'");
-		return;
-	default:
-		(void)buf_putf(b, "FAILED: %s; files do not depend on it", h->why);
-	}
-}
-
-void history_text(const struct history *h, struct buf *b)
-{
-	put_outcome(h, b);
-	if (h->flagged[0])
-		(void)buf_putf(
-		    b, "; CHECK, a program on the host runs or obeys what the commits have in: %s",
-		    h->flagged);
-}
 
 static int done(struct back *k, enum history_outcome o, const char *why)
 {
@@ -215,6 +138,7 @@ static int open_host(struct back *k, struct err *e)
 		return err_set(e, ERR_NOT_FOUND, "%s %s", k->o->workspace,
 			       found == GIT_FOUND_NO_GIT ? "needs git on this host"
 							 : "is no git repository any more");
+	indexlock_sweep(k->git);
 	if (k->git->head[0])
 		return 0; /* its length has told the format */
 	io.out = &out;
@@ -361,25 +285,61 @@ static int make_tip(struct back *k, const char *here, char tip[BUNDLE_OID_MAX + 
 	return quarantine_give(k->q, tip, have, e);
 }
 
+/* Is the branch the one that is checked out here? As it is now: a person may leave it at any time. */
+static int is_here(const struct back *k, struct err *e)
+{
+	const char *const words[] = {"symbolic-ref", "-q", "HEAD", NULL};
+	_cleanup_buf_ struct buf out = BUF_INIT(PATH_MEMBER_MAX + 64);
+	struct process_opts io = PROCESS_OPTS_INIT;
+	size_t n = strlen(k->o->branch);
+	int status = 0, r;
+
+	io.out = &out;
+	r = git_try(k->git, words, NULL, &io, &status, e);
+	return r < 0 ? r : !status && out.len == n + 1 && memcmp(out.data, k->o->branch, n) == 0;
+}
+
+/* 1: moved. 0: somebody else moved it at the same time, and the index is as it was. */
+static int swap_both(struct back *k, const struct indexlock *l, const char *here, const char *tip,
+		     const char *message, struct err *e)
+{
+	struct err why = ERR_INIT;
+	int r;
+
+	/* The index first: see gitback.h on a kill in between. */
+	if (gitindex_follow(k->git, l, here, tip, &why) < 0)
+		return done(k, HISTORY_CONFLICT, why.text);
+	r = set_ref(k, k->o->branch, tip, here, message, e);
+	if (r != 1 && indexlock_restore(l, &why) < 0)
+		return done(k, HISTORY_CONFLICT, why.text);
+	return r;
+}
+
 /* 1: moved or decided. 0: somebody else moved it at the same time. */
 static int swap(struct back *k, const char *here, struct err *e)
 {
-	bool mine = str_eq(k->git->branch, k->o->branch);
 	char tip[BUNDLE_OID_MAX + 1], message[128];
 	struct err why = ERR_INIT;
+	struct indexlock lock;
 	int r = make_tip(k, here, tip, e);
 
 	if (r)
 		return r;
-	/* The index first: see gitback.h on a kill in between. */
-	if (mine && gitindex_follow(k->git, here, tip, &why) < 0) {
-		(void)gitindex_follow(k->git, tip, here, NULL);
-		return done(k, HISTORY_CONFLICT, why.text);
-	}
 	(void)snprintf(message, sizeof(message), "airlock: run %s", k->o->run_id);
-	r = set_ref(k, k->o->branch, tip, here, message, e);
-	if (r != 1 && mine)
-		(void)gitindex_follow(k->git, tip, here, NULL);
+	r = is_here(k, e);
+	if (r < 0)
+		return r;
+	if (!r)
+		return set_ref(k, k->o->branch, tip, here, message, e);
+	if (indexlock_take(k->git, &lock, &why) < 0)
+		return done(k, HISTORY_CONFLICT, why.text);
+	/* A checkout of another branch holds the lock too. */
+	r = is_here(k, e);
+	if (r == 1)
+		r = swap_both(k, &lock, here, tip, message, e);
+	else if (r == 0)
+		r = set_ref(k, k->o->branch, tip, here, message, e);
+	indexlock_release(&lock);
 	return r;
 }
 

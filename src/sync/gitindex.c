@@ -31,6 +31,7 @@ struct touched {
 
 struct follow {
 	const struct git_repo *g;
+	char *file; /* owned: GIT_INDEX_FILE= and the copy */
 	int top_fd;
 	struct buf names;
 	struct touched *v; /* owned; in the order of paths */
@@ -47,7 +48,7 @@ static const char *name_of(const struct follow *f, size_t i)
 static int run(const struct follow *f, const char *const *words, struct process_records *rec,
 	       const struct buf *in, struct err *e)
 {
-	const char *const extra[] = {"GIT_OPTIONAL_LOCKS=1", NULL};
+	const char *const extra[] = {f->file, NULL};
 	struct process_opts io = PROCESS_OPTS_INIT;
 
 	io.cwd_fd = f->top_fd;
@@ -212,7 +213,7 @@ static bool moves(const struct touched *t)
 	return !t->keep && (t->entry || !t->from.text[0]);
 }
 
-static int apply(struct follow *f, struct err *e)
+static int apply(struct follow *f, bool *ret_changed, struct err *e)
 {
 	static const char zeros[] =
 	    "0000000000000000000000000000000000000000000000000000000000000000";
@@ -241,6 +242,7 @@ static int apply(struct follow *f, struct err *e)
 	if (in.err || skip.err)
 		return err_set(e, ERR_LIMIT, "more than %d bytes of names changed in history",
 			       GITBACK_PATHS_BYTES_MAX);
+	*ret_changed = in.len > 0;
 	if (in.len)
 		r = run(f, info, NULL, &in, e);
 	/* F20: what a sparse checkout leaves out must not look deleted. */
@@ -249,19 +251,31 @@ static int apply(struct follow *f, struct err *e)
 	return r;
 }
 
-int gitindex_follow(const struct git_repo *g, const char *from, const char *to, struct err *e)
+int gitindex_follow(const struct git_repo *g, const struct indexlock *l, const char *from,
+		    const char *to, struct err *e)
 {
 	struct follow f = {.g = g, .names = BUF_INIT(GITBACK_PATHS_BYTES_MAX)};
+	bool changed = false;
 	int r;
 
 	f.top_fd = open(g->top, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (f.top_fd < 0)
 		return err_sys(e, errno, "%s", g->top);
-	r = list(&f, from, to, e);
+	if (asprintf(&f.file, "GIT_INDEX_FILE=%s", l->copy) < 0) {
+		f.file = NULL;
+		r = err_sys(e, ENOMEM, "%s", g->top);
+	} else {
+		r = indexlock_copy(l, e);
+	}
 	if (!r)
-		r = apply(&f, e);
+		r = list(&f, from, to, e);
+	if (!r)
+		r = apply(&f, &changed, e);
+	if (!r && changed)
+		r = indexlock_put(l, e);
 	(void)close(f.top_fd);
 	buf_done(&f.names);
+	free(f.file);
 	free(f.v);
 	return r;
 }

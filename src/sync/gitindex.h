@@ -8,15 +8,18 @@
  * git's own: an entry as young as the index is read again when the index is written, through the
  * filter that the user's own configuration names for it, as every git command of the user does.
  *
- * Plumbing of the hardened wrapper only (git.h); takes git's own index.lock.
+ * Plumbing of the hardened wrapper only (git.h), on a copy while the caller holds git's own index.lock (indexlock.h): what
+ * somebody stages meanwhile is not lost, because it cannot be staged meanwhile.
  */
 #ifndef AIRLOCK_SYNC_GITINDEX_H
 #define AIRLOCK_SYNC_GITINDEX_H
 
 #include "base/err.h"
 #include "sync/git.h"
+#include "sync/indexlock.h"
 
-/* Ids of commits; "" is the empty tree. Called the other way round it undoes itself. */
-int gitindex_follow(const struct git_repo *g, const char *from, const char *to, struct err *e);
+/* Ids of commits; "" is the empty tree. l: held; indexlock_restore undoes it. Failed: the index is as it was. */
+int gitindex_follow(const struct git_repo *g, const struct indexlock *l, const char *from,
+		    const char *to, struct err *e);
 
 #endif

@@ -5,7 +5,7 @@ usage: test_gitback.py AIRLOCK [unittest arguments]
 
 Names carry the case ids. Where the host must act while the command runs, the command waits for a line.
 """
-import glob, hashlib, json, os, shutil, signal, struct, subprocess, sys, tempfile, unittest, zlib
+import glob, hashlib, json, os, shutil, signal, struct, subprocess, sys, tempfile, threading, unittest, zlib
 
 AIRLOCK = os.path.abspath(sys.argv[1])
 DEADLINE = 120
@@ -490,10 +490,39 @@ class HostMovedOn(Case):
         self.assertEqual(self.git("show", "main:sidefile"), "side")
 
     def test_index_in_use_moves_nothing(self):
-        self.sandbox(WAIT + "echo 1 >>file; git commit -qam inside",
-                     host=lambda: open(self.ws + "/.git/index.lock", "w").close())
-        self.assertIn("index.lock", self.imported("conflict", 1)["why"])
-        self.assertEqual(self.rev("main"), self.base)
+        for text in "", "air":
+            with open(self.ws + "/.git/index.lock", "w") as f:
+                f.write(text)
+            self.sandbox("echo 1 >>file; git commit -qam inside")
+            why = self.imported("conflict", 1)["why"]
+            self.assertIn(".git/index.lock is held by another git", why)
+            self.assertIn("within 5 s", why)
+            self.assertEqual(self.rev("main"), self.base)
+            with open(self.ws + "/.git/index.lock") as f:
+                self.assertEqual(f.read(), text)
+            self.git("checkout", "-q", "--", "file", ok=False)
+
+    def test_index_in_use_for_a_moment_is_waited_for(self):
+        lock = self.ws + "/.git/index.lock"
+
+        def host():
+            open(lock, "w").close()
+            late = threading.Timer(2, os.unlink, [lock])
+            late.start()
+            self.addCleanup(late.join)
+        self.sandbox(WAIT + "echo 1 >>file; git commit -qam inside", host=host)
+        self.history("fast_forwarded", commits=1)
+        self.assertEqual(self.status(), "")
+        self.nothing_left()
+
+    def test_index_that_is_a_link_is_locked_where_it_lies(self):
+        os.rename(self.ws + "/.git/index", self.top + "/index")
+        os.symlink(self.top + "/index", self.ws + "/.git/index")
+        self.sandbox("echo 1 >>file; git commit -qam inside")
+        self.history("fast_forwarded", commits=1)
+        self.assertEqual(self.status(), "")
+        self.assertTrue(os.path.islink(self.ws + "/.git/index"))
+        self.assertFalse(glob.glob(self.top + "/index.*"))
 
     def test_branch_deleted_here_stays_deleted(self):
         def host():
@@ -931,8 +960,64 @@ fi
                 self.assertEqual(self.status(), "")
                 self.assertEqual(self.read("file"), text)
                 self.assertEqual(set(self.refs()), {"refs/heads/main"})
+                self.assertEqual(glob.glob(self.ws + "/.git/index*"), [self.ws + "/.git/index"])
                 self.git("fsck", "--strict")
         self.assertGreater(at, 12, "fewer calls than steps: the wrapper was not used")
+
+    ADDS = """if ls %s/airlock/runs/*/commits.bundle >/dev/null 2>&1; then
+	echo "$*" >>%s; if [ "$(wc -l <%s)" = %d ]; then
+		(cd %s; unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_CONFIG_COUNT; %s) && >%s
+	fi
+fi
+"""
+
+    def at_every_git_call(self, script, act):
+        """The user acts before the first, second, ... git of ours after the bundle has come. True: it was done."""
+        at, calls = 0, []
+        did, count = self.top + "/did", self.top + "/count"
+        while len(calls) >= at:
+            at += 1
+            for p in (self.ws, count, did, self.env["XDG_STATE_HOME"]):
+                shutil.rmtree(p, ignore_errors=True)
+                if os.path.exists(p):
+                    os.unlink(p)
+            os.mkdir(self.ws)
+            self.repo()
+            env = self.wrapper(self.ADDS % (self.env["XDG_STATE_HOME"], count, count, at, self.ws, act, did))
+            self.sandbox(script, env=env)
+            with open(count) as f:
+                calls = f.readlines()
+            with self.subTest(at=at, git=calls[at - 1:at]):
+                yield os.path.exists(did)
+        self.assertGreater(at, 12, "fewer calls than steps: the wrapper was not used")
+
+    def test_F23_what_is_staged_meanwhile_is_never_lost(self):
+        """git add of the user before each of our calls: it succeeds and its result stays, or it is told that it must wait."""
+        done = 0
+        for did in self.at_every_git_call(
+                "echo inside >d/deep; echo new >added; rm other; git add -A; git commit -qm inside",
+                "b=$(echo mine | /usr/bin/git hash-object -w --stdin); for f in d/deep added other own; do "
+                "/usr/bin/git update-index --add --cacheinfo 100644,$b,$f || exit; done 2>/dev/null"):
+            done += did
+            self.history("fast_forwarded", commits=1)
+            if did:
+                mine = self.git("hash-object", "--stdin", input=b"mine\n")
+                staged = {l.split("\t")[1]: l.split()[1] for l in self.git("ls-files", "-s").split("\n")}
+                self.assertEqual({f: staged.get(f) for f in ("d/deep", "added", "other", "own")},
+                                 dict.fromkeys(("d/deep", "added", "other", "own"), mine))
+            else:
+                self.assertEqual(self.status(), "")
+            self.nothing_left()
+        self.assertGreater(done, 6)
+
+    def test_F23_a_branch_that_is_left_meanwhile_takes_its_index_along(self):
+        for did in self.at_every_git_call("echo inside >d/deep; git commit -qam inside",
+                                          "/usr/bin/git checkout -q -b work 2>/dev/null"):
+            self.history("fast_forwarded", commits=1)
+            self.assertEqual(self.git("symbolic-ref", "HEAD"), "refs/heads/work" if did else "refs/heads/main")
+            here = self.rev("HEAD:d/deep")
+            if not did or self.rev("HEAD") == self.base:
+                self.assertEqual(self.git("ls-files", "-s", "d/deep").split()[1], here)
 
     def test_killed_while_the_sandbox_packs_commits(self):
         script = ("mkdir -p ~/.local/bin; printf '#!/bin/sh\\nif [ ! -e /home/agent/once ]; then "
@@ -954,16 +1039,21 @@ fi
         self.assertEqual(self.status(), "")
 
     def test_branch_that_moves_under_the_swap_is_merged(self):
+        """Not by git commit, which needs the lock of the index that we hold, but by a push or a fetch."""
         once = self.top + "/once"
         env = self.wrapper("""case "$*" in *update-ref*refs/heads/main*) if [ ! -e %s ]; then
-\t>%s; (cd %s; unset GIT_DIR GIT_WORK_TREE GIT_CONFIG_COUNT; echo h >hostfile; /usr/bin/git add hostfile; /usr/bin/git commit -qm host hostfile); fi ;; esac
-""" % (once, once, self.ws))
+\t>%s; (cd %s; unset GIT_DIR GIT_WORK_TREE GIT_CONFIG_COUNT; echo h >hostfile; /usr/bin/git add hostfile && touch %s.added
+\texport GIT_INDEX_FILE=%s; b=$(/usr/bin/git hash-object -w hostfile); rm hostfile; /usr/bin/git read-tree main
+\t/usr/bin/git update-index --add --cacheinfo 100644,$b,hostfile
+\t/usr/bin/git update-ref refs/heads/main $(/usr/bin/git commit-tree -p main -m host $(/usr/bin/git write-tree))); fi ;; esac
+""" % (once, once, self.ws, once, self.top + "/other.index"))
         self.sandbox("echo 1 >>file; git commit -qam inside", env=env)
         self.assertTrue(os.path.exists(once))
+        self.assertFalse(os.path.exists(once + ".added"), "an index that is being put was written by somebody else")
         self.history("merged")
         self.assertEqual(self.git("log", "-1", "--format=%s", "main^1"), "host")
         self.assertEqual(self.git("show", "main:hostfile"), "h")
-        self.assertEqual(self.status(), "")
+        self.assertEqual(self.status(), "D  hostfile", "the index was not asked by who moved the branch")
 
 
 class Reviewed(Case):
