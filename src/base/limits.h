@@ -126,6 +126,8 @@
 #define API_HELD_OWN_MAX (10 << 20) /* of it, larger bodies of one user that are on their way, or with answers that wait: 503 */
 #define API_HEADER_MAX 32768	  /* bytes of a connection for the head of a request: 431, 414 */
 #define API_ACTIVITY_KEPT 20000	  /* newest lines of the activity log of each actor in a company; older ones go */
+#define API_SECRET_EVENTS_KEPT 10000 /* newest notes of the use of one secret; older ones go */
+#define API_SECRET_EVENTS_ALL 1000000 /* newest notes of the use of all secrets, those that are gone included; older ones go */
 #define API_CONNECTIONS_MAX 512	  /* connections at once: a further one takes the place of who has been idle longest */
 #define API_CONNECTIONS_OWN 64	  /* of the command line of the same state, besides those */
 #define API_REQUEST_MS 30000	  /* from a connection, or the answer before, to the last byte of a request: cut off */

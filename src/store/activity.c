@@ -18,13 +18,13 @@ int activity_add(struct db *s, const char *company_id, const struct activity_row
 
 	/*
 	 * Who writes without end pushes out what it wrote itself, never what others did; looked at now and then, for it costs a walk
-	 * over what there is.
+	 * over what there is; by chance, for by the number of the row one of several who write in turn would never be.
 	 */
 	if (r > 0)
 		r = sql_change(
 		    s, "prune activity", e,
 		    "DELETE FROM activity WHERE company_id=?1 AND actor_type=?2 AND actor_id IS ?3"
-		    " AND id <= CASE WHEN last_insert_rowid() % 256 THEN -1 ELSE"
+		    " AND id <= CASE WHEN (SELECT random() & 255) THEN -1 ELSE"
 		    " (SELECT id FROM activity WHERE company_id=?1 AND actor_type=?2 AND actor_id IS ?3"
 		    "  ORDER BY id DESC LIMIT 1 OFFSET ?4) END",
 		    "sssi", company_id, a->actor_type, a->actor_id, (int64_t)API_ACTIVITY_KEPT);

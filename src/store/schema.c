@@ -175,6 +175,8 @@ static const char *const server_steps[] = {
     /* Sessions are few, and old ones are found without a walk over every key; whose a run is, is known to the next daemon too. */
     ("CREATE INDEX tokens_sessions ON tokens(kind) WHERE kind='session';"
      "ALTER TABLE env_runs ADD COLUMN user_id TEXT NOT NULL DEFAULT '';"),
+    /* Old uses of one secret are found without a walk over those of all. */
+    "CREATE INDEX secret_events_secret ON secret_events(secret_id, id);",
 };
 
 static const struct {

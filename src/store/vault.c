@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/limits.h"
 #include "store/sql.h"
 
 #define SECRET                                                                       \
@@ -300,5 +301,20 @@ int secret_event_add(struct db *s, const struct secret_event *v, struct err *e)
 	    "issssssss", clock_real_ns(), v->company_id, v->secret_id, v->consumer, v->actor,
 	    v->path, v->version, v->outcome, v->error_code);
 
+	/*
+	 * A secret that is used without end pushes out its own notes; secrets without end those that are oldest. Looked at now and
+	 * then, by chance: by the number of the row those of two secrets in turn would never be.
+	 */
+	if (r > 0)
+		r = sql_change(s, "prune notes of the use of secrets", e,
+			       "DELETE FROM secret_events WHERE secret_id=?1 AND id <="
+			       " CASE WHEN (SELECT random() & 63) THEN -1 ELSE"
+			       " (SELECT id FROM secret_events WHERE secret_id=?1"
+			       "  ORDER BY id DESC LIMIT 1 OFFSET ?2) END",
+			       "si", v->secret_id, (int64_t)API_SECRET_EVENTS_KEPT);
+	if (r >= 0)
+		r = sql_change(s, "prune notes of the use of secrets", e,
+			       "DELETE FROM secret_events WHERE id <= last_insert_rowid() - ?1",
+			       "i", (int64_t)API_SECRET_EVENTS_ALL);
 	return r < 0 ? r : 0;
 }
