@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/knownhosts.h"
 #include "api/leases.h"
 #include "api/runs.h"
 #include "api/place.h"
@@ -280,6 +281,8 @@ json_t *job_sweep(struct job_ctx *x, const json_t *request)
 	(void)job_sweep_runs(x);
 	if (images_recover(x->st, &e) < 0)
 		(void)fprintf(stderr, "airlockd: left-overs of images stay: %s\n", e.text);
+	if (knownhosts_prune(x->st, &e) < 0)
+		(void)fprintf(stderr, "airlockd: old files of host keys stay: %s\n", e.text);
 	return json_pack("{s:b,s:I,s:I}", "ok", 1, "swept", (json_int_t)d.n, "destroyed",
 			 (json_int_t)done);
 }

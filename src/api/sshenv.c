@@ -1,16 +1,13 @@
 #include "api/sshenv.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "api/knownhosts.h"
 #include "api/seal.h"
 #include "api/secrets.h"
-#include "base/blake2b.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/path.h"
@@ -23,7 +20,6 @@
 #include "store/lease.h"
 #include "wire/jsonmember.h"
 
-#define KNOWN "ssh-known"
 #define READY_MS 30000
 #define KEYS_MAX 32
 
@@ -39,37 +35,6 @@ static int add_word(struct sshenv *s, const char *name, const char *value, struc
 	if (asprintf(&word, "%s%s", name, value) < 0)
 		word = NULL;
 	return word && strv_add(&s->words, word) == 0 ? 0 : no_memory(e);
-}
-
-/* Named by what is in it, so that it is written once and whoever sweeps later finds it. No secret. */
-static int known_hosts(struct state *st, const char *text, char **ret, struct err *e)
-{
-	_cleanup_free_ char *dir = path_join(st->dir, KNOWN), *tmp = NULL;
-	uint8_t sum[BLAKE2B_OUT];
-	struct blake2b b;
-	char hex[33];
-	_cleanup_fd_ int fd = -1;
-	size_t n = strlen(text);
-
-	blake2b_init(&b);
-	blake2b_update(&b, text, n);
-	blake2b_final(&b, sum);
-	for (size_t i = 0; i < 16; i++)
-		(void)snprintf(hex + 2 * i, 3, "%02x", sum[i]);
-	*ret = dir ? path_join(dir, hex) : NULL;
-	if (!*ret || asprintf(&tmp, "%s.%d", *ret, (int)getpid()) < 0)
-		return no_memory(e);
-	if (mkdir(dir, 0700) < 0 && errno != EEXIST)
-		return err_sys(e, errno, "create %s", dir);
-	fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (fd < 0 || write(fd, text, n) != (ssize_t)n || write(fd, "\n", 1) != 1 ||
-	    rename(tmp, *ret) < 0) {
-		int error = errno;
-
-		(void)unlink(tmp);
-		return err_sys(e, error, "write %s", *ret);
-	}
-	return 0;
 }
 
 static int put_place(struct sshenv *s, const json_t *c, struct err *e)
@@ -99,7 +64,7 @@ static int put_words(struct sshenv *s, struct state *st, const json_t *c, struct
 		return add_word(s, "host-keys=any", "", e);
 	if (r < 0 || !json_member_text(c, "knownHosts")[0])
 		return r;
-	r = known_hosts(st, json_member_text(c, "knownHosts"), &known, e);
+	r = knownhosts_put(st, json_member_text(c, "knownHosts"), &known, e);
 	return r < 0 ? r : add_word(s, "known-hosts=", known, e);
 }
 
@@ -296,7 +261,7 @@ void sshenv_keys_open(struct sshenv_keys *k, struct job_ctx *x)
 	if (!room(k) || lease_list(x->st->store, &v, &n, &e) < 0)
 		return;
 	for (size_t i = 0; i < n && k->n < KEYS_MAX; i++)
-		if (sweep_unsettled(&v[i]) && !proc_alive(&v[i].owner))
+		if (sweep_needs_key(x->st, &v[i]))
 			open_of(k, x, &v[i], "sweep");
 	lease_list_free(v, n);
 	x->st->identities = k->words;

@@ -8,21 +8,19 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/str.h"
 #include "engine/changeset.h"
 #include "engine/interrupt.h"
 #include "engine/leasespec.h"
+#include "engine/sweep_elsewhere.h"
 #include "provider/provider.h"
 #include "store/run.h"
 
 #define END_WAIT_NS (10 * NS_PER_S)
 #define LOOKS_MAX 200
-#define AWAY_S 600    /* between two tries of a sweep to reach another machine */
 #define AWAY_MS 15000 /* for all of one: whoever sweeps waits for something else */
 
 static bool has_owner_state(enum lease_state s)
@@ -256,29 +254,6 @@ static void newest_run(struct state *st, const struct lease_row *l, char out[ID_
 	run_list_free(v, n);
 }
 
-/*
- * A machine that cannot be reached must not keep every command waiting, nor other leases from being swept: it is
- * tried now and then, by whoever comes by.
- */
-static bool away(struct state *st, const struct lease_row *l)
-{
-	_cleanup_free_ char *tried = state_path(st, "leases", l->id, "tried");
-	struct stat s;
-
-	return tried && stat(tried, &s) == 0 && time(NULL) - s.st_mtime < AWAY_S;
-}
-
-/* Before the try: a sweep that is killed in it is one as well. */
-static void note_try(struct state *st, const struct lease_row *l)
-{
-	_cleanup_free_ char *tried = state_path(st, "leases", l->id, "tried");
-	_cleanup_fd_ int fd =
-	    tried ? open(tried, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600) : -1;
-
-	if (fd >= 0)
-		(void)futimens(fd, NULL);
-}
-
 static int put_off(struct state *st, struct lease_row *l, const struct run_ui *ui,
 		   const struct err *why)
 {
@@ -287,22 +262,6 @@ static int put_off(struct state *st, struct lease_row *l, const struct run_ui *u
 	l->state = LEASE_CLEANUP;
 	l->owner = (struct proc_id){0};
 	return lease_save(st->store, l, NULL);
-}
-
-/* Its key is a secret that another process has (airlockd): whoever cannot go there leaves the turn to who can. */
-static bool key_elsewhere(const struct state *st, const struct lease_spec *s)
-{
-	for (char *const *w = s->remote; w && *w; w++) {
-		const char *name = *w + strlen("secret=");
-		bool have = false;
-
-		if (!str_starts(*w, "secret="))
-			continue;
-		for (char *const *i = st->identities; i && *i; i++)
-			have |= str_starts(*i, name) && (*i)[strlen(name)] == '=';
-		return !have;
-	}
-	return false;
 }
 
 static int sweep_one(struct state *st, struct lease_row *l, const struct run_ui *ui, struct err *e)
@@ -316,10 +275,8 @@ static int sweep_one(struct state *st, struct lease_row *l, const struct run_ui 
 
 	if (r < 0)
 		return r;
-	keep = l->state == LEASE_RECOVERING || (s.executed && ops && !ops->in_place);
-	if (l->state == LEASE_CLEANUP)
-		keep = false;
-	if (!keep && ops && ops->elsewhere && (key_elsewhere(st, &s) || away(st, l)))
+	keep = sweep_keeps(l, &s);
+	if (!keep && ops && ops->elsewhere && (sweep_lacks_key(st, &s) || sweep_away(st, l)))
 		return 0;
 	r = lease_claim(st->store, l, LEASE_RECOVERING, &st->self, e);
 	if (r <= 0)
@@ -339,7 +296,7 @@ static int sweep_one(struct state *st, struct lease_row *l, const struct run_ui 
 		bool elsewhere = ops && ops->elsewhere;
 
 		if (elsewhere)
-			note_try(st, l);
+			sweep_note_try(st, l);
 		r = remove_storage(st, l, elsewhere ? clock_mono_ns() + AWAY_MS * NS_PER_MS : 0,
 				   &why);
 		if (r < 0 && ops && ops->elsewhere)
@@ -462,36 +419,4 @@ int sweep_run(struct state *st, const struct run_ui *ui, struct err *e)
 	}
 	lease_list_free(v, n);
 	return r < 0 ? r : done;
-}
-
-static int add_owed(const struct lease_row *l, char ***ret, struct err *e)
-{
-	_cleanup_leasespec_ struct lease_spec s = {0};
-	const struct provider_ops *ops = provider_find(l->provider);
-	bool over = l->state == LEASE_RECOVERABLE || l->state == LEASE_CLEANUP;
-	int r;
-
-	if (!ops || !ops->elsewhere || l->state == LEASE_RELEASED ||
-	    (!over && proc_alive(&l->owner)))
-		return 0;
-	r = leasespec_get(l->spec, &s, e);
-	for (char *const *w = s.remote; r == 0 && w && *w; w++)
-		if (str_starts(*w, "secret="))
-			r = strv_add(ret, *w + strlen("secret="));
-	return r;
-}
-
-int sweep_owed(struct state *st, char ***ret, struct err *e)
-{
-	struct lease_row *v = NULL;
-	size_t n = 0;
-	int r = lease_list(st->store, &v, &n, e);
-
-	*ret = NULL;
-	for (size_t i = 0; r == 0 && i < n; i++)
-		r = add_owed(&v[i], ret, e);
-	lease_list_free(v, n);
-	if (r < 0)
-		strv_free(TAKE_PTR(*ret));
-	return r;
 }

@@ -19,6 +19,8 @@
 int sweep_run(struct state *st, const struct run_ui *ui, struct err *e);
 /* Whether something lives in the lease, or it waits for a sweep that could not deal with it yet. */
 bool sweep_unsettled(const struct lease_row *l);
+/* Whether a sweep now would go to another machine for it, and so wants the key of that. */
+bool sweep_needs_key(struct state *st, const struct lease_row *l);
 /* 0, or ERR_CONFLICT that names the command that runs in the lease. */
 int sweep_in_use(struct state *st, const struct lease_row *l, struct err *e);
 /* lease_claim where a person asked for it: whoever has it is named. 0 or negative errno. */

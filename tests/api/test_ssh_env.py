@@ -4,18 +4,22 @@ usage: test_ssh_env.py PROGRAMS root|user [TEST...]
 """
 import getpass
 import glob
+import json
 import os
+import re
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path[:0] = [HERE, HERE + "/../integ"]
-from daemon_box import Daemon, Fixture, programs, wait_for  # noqa: E402
+from daemon_box import DEADLINE, Daemon, Fixture, programs, wait_for  # noqa: E402
 from run_box import look, parent, pids  # noqa: E402
 from ssh_box import SSHD, Sshd, key  # noqa: E402
 
@@ -312,6 +316,68 @@ class SshEnv(unittest.TestCase):
         self.assertEqual(text(f"{top}/all/w/precious-2"), "precious\n")
         self.assertEqual(glob.glob(top + "/there/kept/.airlock-runtime/runs/*"), [])
         self.assertEqual(f.ask("I", "DELETE", path).status, 200)
+
+    def sweep_uses(self, secret):
+        con = sqlite3.connect(d.dir + "/airlock/server.db", timeout=DEADLINE)
+        try:
+            return con.execute("select count(*) from secret_events where secret_id=? and consumer='sweep'", (secret,)).fetchone()[0]
+        finally:
+            con.close()
+
+    def state_db(self, sql, *values):
+        con = sqlite3.connect(d.dir + "/airlock/airlock.db", timeout=DEADLINE)
+        try:
+            with con:
+                return con.execute(sql, values).fetchall()
+        finally:
+            con.close()
+
+    def sweep(self):
+        """A daemon that starts sweeps; when it says so, it is over."""
+        d.stop()
+        d.start()
+        wait_for("a sweep", lambda: re.search(rb"^\w*sweeps_total [1-9]", f.ask("I", "GET", "/metrics").body, re.M))
+
+    def test_a_sweep_opens_the_keys_that_it_uses(self):
+        """B-05: what nobody is about to use stays sealed; each use is written down."""
+        env = self.make(remoteWorkspacePath=top + "/there/sweeps")
+        secret = env["config"]["privateKeySecretRef"]["secretId"]
+        run = self.killed(env, "swept")
+        self.sweep()
+        # Its work is kept where it is: nothing is done about it.
+        self.assertEqual(self.sweep_uses(secret), 0)
+        # Something to remove, on a machine that was tried just now.
+        lease = self.state_db("select lease_id from runs where id=?", run)[0][0]
+        self.state_db("update leases set state='cleanup' where id=?", lease)
+        tried = f"{d.dir}/airlock/leases/{lease}/tried"
+        with open(tried, "w", encoding="ascii"):
+            pass
+        self.sweep()
+        self.assertEqual(self.sweep_uses(secret), 0)
+        os.unlink(tried)
+        self.sweep()
+        self.assertEqual(self.sweep_uses(secret), 1)
+        self.assertEqual(self.state_db("select state from leases where id=?", lease), [("released",)])
+        self.assertEqual(glob.glob(top + "/there/sweeps/.airlock-runtime/runs/*"), [])
+
+    def test_files_of_host_keys_are_not_kept_for_ever(self):
+        env = self.make(remoteWorkspacePath=top + "/there/hosts")
+        known, old = d.dir + "/airlock/ssh-known", time.time() - 100000
+        run = self.killed(env, "known")
+        used = [w.split("/")[-1] for w in json.loads(self.state_db(
+            "select spec from leases where id=(select lease_id from runs where id=?)", run)[0][0])["remote"] if w.startswith("known-hosts=")]
+        self.assertEqual(len(used), 1)
+        names = {"0" * 32: old, "1" * 32 + ".4711": old, "2" * 32: time.time(), "notes": old, used[0]: old}
+        for name, when in names.items():
+            with open(f"{known}/{name}", "a", encoding="ascii"):
+                pass
+            os.utime(f"{known}/{name}", (when, when))
+        own(known)
+        self.sweep()
+        self.assertEqual([n for n in names if os.path.exists(f"{known}/{n}")], ["2" * 32, "notes", used[0]])
+        for name in "2" * 32, "notes":
+            os.unlink(f"{known}/{name}")
+        self.assertEqual(f.ask("I", "POST", f"/api/runs/{run}/recover", {}).status, 200)
 
     def test_work_that_nobody_wants(self):
         """A machine that never comes back keeps no environment for ever: whoever says so leaves there what is there."""
