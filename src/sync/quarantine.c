@@ -148,16 +148,16 @@ void quarantine_free(struct quarantine *q)
 	free(q);
 }
 
-/* git in the quarantine. env2: further variables, may be NULL. */
-static int run(const struct quarantine *q, const char *const *words, struct process_opts *io,
-	       int *status, struct err *e)
+int quarantine_try(const struct quarantine *q, const char *const *words, struct process_opts *io,
+		   int *status, struct err *e)
 {
 	const char *extra[8] = {q->alternates};
 
 	for (size_t i = 0; quarantine_identity[i]; i++)
 		extra[i + 1] = quarantine_identity[i];
 	io->cwd_fd = q->tree_fd;
-	io->mem_max = BUNDLE_GIT_MEMORY;
+	if (!io->mem_max)
+		io->mem_max = BUNDLE_GIT_MEMORY;
 	io->file_max = BUNDLE_BYTES_MAX;
 	return git_try(q->git, words, extra, io, status, e);
 }
@@ -165,7 +165,7 @@ static int run(const struct quarantine *q, const char *const *words, struct proc
 int quarantine_git(const struct quarantine *q, const char *const *words, struct process_opts *io,
 		   struct err *e)
 {
-	return run(q, words, io, NULL, e);
+	return quarantine_try(q, words, io, NULL, e);
 }
 
 static int ask(const struct quarantine *q, const char *const *words, const char *in,
@@ -325,7 +325,7 @@ int quarantine_merge(const struct quarantine *q, const char *ours, const char *t
 	int status = 0, r;
 
 	io.out = &out;
-	r = run(q, merge, &io, &status, e);
+	r = quarantine_try(q, merge, &io, &status, e);
 	if (r < 0)
 		return r;
 	if (status) {

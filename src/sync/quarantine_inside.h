@@ -13,7 +13,9 @@ struct quarantine {
 	char *alternates; /* owned: NAME=VALUE */
 };
 
-/* git in the quarantine; a status of its own is an error. */
+/* git in the quarantine, in BUNDLE_GIT_MEMORY unless io has a bound; of the second, a status is an error. */
+int quarantine_try(const struct quarantine *q, const char *const *words, struct process_opts *io,
+		   int *status, struct err *e);
 int quarantine_git(const struct quarantine *q, const char *const *words, struct process_opts *io,
 		   struct err *e);
 /* quarantine_names.c: the names and links that the commits bring. -EBADMSG: not to be taken. */

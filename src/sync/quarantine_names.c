@@ -22,13 +22,12 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "sync/quarantine_inside.h"
+#include "sync/quarantine_list.h"
 #include "sync/quarantine_paths.h"
 
-#define EDGES_MAX 64	/* older commits of the host that new ones build on */
 #define FINDINGS_MAX 32 /* looked up in the commit that was sent; more are refused unseen */
 #define LINK_STEPS 8	/* what a symlink costs at least */
 #define MODE_LINK "120000"
-#define MODE_NONE "000000"
 
 struct finding {
 	const char *rule;
@@ -39,22 +38,12 @@ struct finding {
 	bool same; /* in the commit that was sent */
 };
 
-struct entry {
-	char mode[7], oid[BUNDLE_OID_MAX + 1];
-	char *path; /* owned; the buffer of getdelim */
-	size_t cap;
-};
-
 struct judge {
-	const struct quarantine *q;
-	const char *head, *base;
+	struct quarantine_list l;
 	struct commit_paths *rules; /* owned */
-	FILE *raw;		    /* owned: what diff-tree said */
 	FILE *ids, *targets;	    /* owned: of the symlinks, in the order of raw */
 	uint64_t names, links;
-	char edges[EDGES_MAX][BUNDLE_OID_MAX + 1];
-	size_t edges_n; /* EDGES_MAX + 1: more */
-	bool too_long;	/* a target that no link can have */
+	bool too_long; /* a target that no link can have */
 	struct findings {
 		struct finding v[FINDINGS_MAX];
 		size_t n;
@@ -62,179 +51,8 @@ struct judge {
 	} bad, out;		  /* what refuses, and links that lead out */
 };
 
-static int bad(struct err *e, const char *what)
-{
-	return err_set(e, ERR_PROTOCOL, "git in the quarantine answered %s", what);
-}
-
-static int too_much(struct err *e, const char *what)
-{
-	return err_set(e, ERR_HOSTILE, "its commits bring too much to judge (%s)", what);
-}
-
-static FILE *scratch(const struct judge *j, const char *name, struct err *e)
-{
-	int fd = openat(j->q->fd, name, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-	FILE *f = fd < 0 ? NULL : fdopen(fd, "w+");
-
-	if (!f) {
-		(void)err_sys(e, errno, "%s/%s", j->q->dir, name);
-		cleanup_fd(&fd);
-	}
-	return f;
-}
-
-static int put_range(const struct judge *j, struct buf *b)
-{
-	int r = buf_putf(b, "%s\n", j->head);
-
-	return r || !j->base[0] ? r : buf_putf(b, "^%s\n", j->base);
-}
-
-/* git with its stdin from one file and its stdout into another; both at their beginning afterwards. */
-static int through(const struct judge *j, const char *const *words, FILE *in, FILE *out,
-		   struct err *e)
-{
-	struct process_opts io = PROCESS_OPTS_INIT;
-	int r;
-
-	if (fflush(in) != 0 || lseek(fileno(in), 0, SEEK_SET) < 0)
-		return err_sys(e, errno, "%s", j->q->dir);
-	io.in_fd = fileno(in);
-	io.out_fd = fileno(out);
-	r = quarantine_git(j->q, words, &io, e);
-	if (r == 0)
-		rewind(out);
-	return r;
-}
-
-/* What these commits add or change: ":mode... oid... status" and the path, each with its NUL. */
-static int list_raw(struct judge *j, struct err *e)
-{
-	static const char *const walk[] = {"rev-list", "--stdin", NULL};
-	static const char *const diff[] = {"diff-tree",
-					   "--stdin",
-					   "-c",
-					   "-r",
-					   "--root",
-					   "-z",
-					   "--raw",
-					   "--no-abbrev",
-					   "--no-commit-id",
-					   "--no-renames",
-					   "--no-ext-diff",
-					   "--no-textconv",
-					   "--ignore-submodules=none",
-					   NULL};
-	_cleanup_buf_ struct buf in = BUF_INIT(256);
-	struct process_opts io = PROCESS_OPTS_INIT;
-	FILE *commits = scratch(j, "commits", e);
-	int r;
-
-	j->raw = scratch(j, "raw", e);
-	if (!commits || !j->raw) {
-		r = -EIO;
-	} else if (put_range(j, &in) < 0) {
-		r = err_sys(e, ENOMEM, "%s", j->q->dir);
-	} else {
-		io.in = buf_text(&in);
-		io.in_len = in.len;
-		io.out_fd = fileno(commits);
-		r = quarantine_git(j->q, walk, &io, e);
-	}
-	if (r == 0)
-		r = through(j, diff, commits, j->raw, e);
-	if (commits)
-		(void)fclose(commits);
-	return r;
-}
-
-/* Commits of the host that are parents of new ones, but for the one that was sent. */
-static int list_edges(struct judge *j, struct err *e)
-{
-	static const char *const walk[] = {"rev-list", "--boundary", "--stdin", NULL};
-	_cleanup_buf_ struct buf in = BUF_INIT(256);
-	struct process_opts io = PROCESS_OPTS_INIT;
-	char line[BUNDLE_OID_MAX + 3]; /* "-oid\n" */
-	FILE *f;
-	int r;
-
-	if (!j->base[0])
-		return 0;
-	if (put_range(j, &in) < 0)
-		return err_sys(e, ENOMEM, "%s", j->q->dir);
-	f = scratch(j, "edges", e);
-	if (!f)
-		return -EIO;
-	io.in = buf_text(&in);
-	io.in_len = in.len;
-	io.out_fd = fileno(f);
-	r = quarantine_git(j->q, walk, &io, e);
-	rewind(f);
-	while (r == 0 && j->edges_n <= EDGES_MAX && fgets(line, sizeof(line), f)) {
-		line[strcspn(line, "\n")] = '\0';
-		if (line[0] != '-' || strcmp(line + 1, j->base) == 0)
-			continue;
-		if (strlen(line + 1) > BUNDLE_OID_MAX) {
-			r = bad(e, "with a list that cannot be read");
-			break;
-		}
-		if (j->edges_n < EDGES_MAX)
-			memcpy(j->edges[j->edges_n], line + 1, strlen(line));
-		j->edges_n++;
-	}
-	if (r == 0 && ferror(f))
-		r = err_set(e, ERR_IO, "%s/edges cannot be read", j->q->dir);
-	(void)fclose(f);
-	return r;
-}
-
-static bool word(char **at, char *ret, size_t n)
-{
-	size_t k = strcspn(*at, " ");
-
-	if (k == 0 || k >= n)
-		return false;
-	memcpy(ret, *at, k);
-	ret[k] = '\0';
-	*at += k + ((*at)[k] == ' ');
-	return true;
-}
-
-/* The entry that came of it: with more parents than one there are as many modes and ids before it. */
-static bool parse(char *header, struct entry *en)
-{
-	size_t parents = strspn(header, ":");
-	char *at = header + parents;
-
-	if (!parents)
-		return false;
-	for (size_t i = 0; i <= parents; i++)
-		if (!word(&at, en->mode, sizeof(en->mode)))
-			return false;
-	for (size_t i = 0; i <= parents; i++)
-		if (!word(&at, en->oid, sizeof(en->oid)))
-			return false;
-	return true;
-}
-
-/* 1: another entry. 0: the end. */
-static int next(struct judge *j, struct entry *en, struct err *e)
-{
-	_cleanup_free_ char *header = NULL;
-	size_t cap = 0;
-
-	while (getdelim(&header, &cap, '\0', j->raw) > 0) {
-		if (!parse(header, en) || getdelim(&en->path, &en->cap, '\0', j->raw) <= 0)
-			return bad(e, "with a list that cannot be read");
-		if (strcmp(en->mode, MODE_NONE) != 0)
-			return 1;
-	}
-	return ferror(j->raw) ? err_set(e, ERR_IO, "%s/raw cannot be read", j->q->dir) : 0;
-}
-
 /* 1 when no more can be held. */
-static int add_finding(struct findings *to, const struct entry *en, const char *rule)
+static int add_finding(struct findings *to, const struct quarantine_entry *en, const char *rule)
 {
 	struct finding *f = &to->v[to->n];
 
@@ -258,10 +76,11 @@ static int failed(int r, const char *limit, struct err *e)
 {
 	if (r >= 0)
 		return r;
-	return r == -E2BIG ? too_much(e, limit) : err_sys(e, -r, "judge the paths of commits");
+	return r == -E2BIG ? quarantine_list_too_much(e, limit)
+			   : err_sys(e, -r, "judge the paths of commits");
 }
 
-static int on_name(struct judge *j, const struct entry *en, struct err *e)
+static int on_name(struct judge *j, const struct quarantine_entry *en, struct err *e)
 {
 	const char *rule;
 	int r = commit_paths_name(j->rules, en->path, &rule);
@@ -284,16 +103,16 @@ static int read_target(struct judge *j, char *target, size_t *ret_n, struct err 
 	char line[256], *space;
 
 	if (!fgets(line, sizeof(line), j->targets) || !(space = strrchr(line, ' ')))
-		return bad(e, "without a symlink's target");
+		return quarantine_list_bad(e, "without a symlink's target");
 	*ret_n = strtoul(space + 1, NULL, 10);
 	if (*ret_n > LINK_TARGET_MAX || (*ret_n && fread(target, *ret_n, 1, j->targets) != 1) ||
 	    fgetc(j->targets) != '\n')
-		return bad(e, "with a part of a symlink's target");
+		return quarantine_list_bad(e, "with a part of a symlink's target");
 	return 0;
 }
 
-static int add_link(struct judge *j, const struct entry *en, const char *rule, const char *target,
-		    size_t n)
+static int add_link(struct judge *j, const struct quarantine_entry *en, const char *rule,
+		    const char *target, size_t n)
 {
 	_cleanup_buf_ struct buf shown = BUF_INIT(1024);
 	size_t at = j->out.n;
@@ -306,7 +125,7 @@ static int add_link(struct judge *j, const struct entry *en, const char *rule, c
 	return j->out.v[at].target ? 0 : -ENOMEM;
 }
 
-static int on_link(struct judge *j, const struct entry *en, struct err *e)
+static int on_link(struct judge *j, const struct quarantine_entry *en, struct err *e)
 {
 	char target[LINK_TARGET_MAX];
 	const char *rule;
@@ -327,7 +146,7 @@ static int on_link(struct judge *j, const struct entry *en, struct err *e)
 }
 
 /* "type size" of a link. */
-static int on_size(struct judge *j, const struct entry *en, struct err *e)
+static int on_size(struct judge *j, const struct quarantine_entry *en, struct err *e)
 {
 	static const char what[] = "(too long)";
 	char line[256];
@@ -335,14 +154,14 @@ static int on_size(struct judge *j, const struct entry *en, struct err *e)
 	if (strcmp(en->mode, MODE_LINK) != 0)
 		return 0;
 	if (!fgets(line, sizeof(line), j->targets) || !str_starts(line, "blob "))
-		return bad(e, "without the size of a symlink");
+		return quarantine_list_bad(e, "without the size of a symlink");
 	if (strtoull(line + 5, NULL, 10) <= LINK_TARGET_MAX)
 		return 0;
 	j->too_long = true;
 	return failed(add_link(j, en, "link_escape", what, strlen(what)), "", e);
 }
 
-static int on_layout(struct judge *j, const struct entry *en, struct err *e)
+static int on_layout(struct judge *j, const struct quarantine_entry *en, struct err *e)
 {
 	size_t at = j->bad.n, dir_n = 0;
 	const char *rule;
@@ -356,15 +175,16 @@ static int on_layout(struct judge *j, const struct entry *en, struct err *e)
 }
 
 /* 1: stopped, with as many findings as can be held. */
-static int each(struct judge *j, int (*fn)(struct judge *j, const struct entry *en, struct err *e),
+static int each(struct judge *j,
+		int (*fn)(struct judge *j, const struct quarantine_entry *en, struct err *e),
 		struct err *e)
 {
-	struct entry en = {0};
+	struct quarantine_entry en = {0};
 	int r;
 
-	rewind(j->raw);
+	rewind(j->l.raw);
 	for (;;) {
-		r = next(j, &en, e);
+		r = quarantine_list_next(&j->l, &en, e);
 		if (r <= 0)
 			break;
 		r = fn(j, &en, e);
@@ -385,18 +205,18 @@ static int judge_links(struct judge *j, struct err *e)
 
 	if (!j->links || j->out.more)
 		return 0;
-	j->targets = scratch(j, "targets", e);
-	r = j->targets ? through(j, sizes, j->ids, j->targets, e) : -EIO;
+	j->targets = quarantine_list_scratch(&j->l, "targets", e);
+	r = j->targets ? quarantine_list_through(&j->l, sizes, j->ids, j->targets, e) : -EIO;
 	if (r == 0)
 		r = each(j, on_size, e);
 	if (r != 0 || j->too_long)
 		return r;
 	/* A new file: what stdio has read of this one, and where its descriptor stands, is its own affair. */
 	(void)fclose(j->targets);
-	j->targets = scratch(j, "texts", e);
+	j->targets = quarantine_list_scratch(&j->l, "texts", e);
 	if (!j->targets)
 		return -EIO;
-	r = through(j, words, j->ids, j->targets, e);
+	r = quarantine_list_through(&j->l, words, j->ids, j->targets, e);
 	return r ? r : each(j, on_link, e);
 }
 
@@ -435,29 +255,6 @@ static int count_path(void *arg, const char *p, size_t n)
 	return (*left)-- ? 0 : -E2BIG;
 }
 
-static int each_path(const struct judge *j, const char *const *words,
-		     int (*fn)(void *arg, const char *p, size_t n), void *arg, struct err *e)
-{
-	struct process_records rec = {
-	    .on_record = fn, .arg = arg, .rest = BUF_INIT(2 * PATH_MEMBER_MAX)};
-	struct process_opts io = PROCESS_OPTS_INIT;
-	int r;
-
-	io.on_out = process_split_nul;
-	io.on_out_arg = &rec;
-	r = quarantine_git(j->q, words, &io, e);
-	buf_done(&rec.rest);
-	return r;
-}
-
-static int list_tree(const struct judge *j, const char *tree,
-		     int (*fn)(void *arg, const char *p, size_t n), void *arg, struct err *e)
-{
-	const char *const words[] = {"ls-tree", "-r", "-z", "--name-only", tree, NULL};
-
-	return each_path(j, words, fn, arg, e);
-}
-
 static int refuse_layout(const char *dir, size_t n, struct err *e)
 {
 	_cleanup_buf_ struct buf shown = BUF_INIT(1024);
@@ -482,11 +279,11 @@ static int flag_old(struct judge *j, struct err *e)
 				     "--no-ext-diff",
 				     "--no-textconv",
 				     "--ignore-submodules=none",
-				     j->base,
-				     j->head,
+				     j->l.base,
+				     j->l.head,
 				     NULL};
 
-	return j->edges_n ? each_path(j, words, on_differs, j->rules, e) : 0;
+	return j->l.edges_n ? quarantine_list_paths(&j->l, words, on_differs, j->rules, e) : 0;
 }
 
 static int judge_layout(struct judge *j, struct err *e)
@@ -496,19 +293,19 @@ static int judge_layout(struct judge *j, struct err *e)
 	size_t n = 0;
 	int r = 0;
 
-	if (!commit_paths_ask(j->rules) && !j->edges_n)
+	if (!commit_paths_ask(j->rules) && !j->l.edges_n)
 		return 0;
-	if (j->edges_n > EDGES_MAX)
-		return too_much(e, "old commits that they build on");
-	while (r == 0 && o.nr < j->edges_n) {
-		const char *tree = j->edges[o.nr++];
+	if (j->l.edges_n > QUARANTINE_EDGES_MAX)
+		return quarantine_list_too_much(e, "old commits that they build on");
+	while (r == 0 && o.nr < j->l.edges_n) {
+		const char *tree = j->l.edges[o.nr++];
 
-		r = list_tree(j, tree, on_came, &o, e);
+		r = quarantine_list_tree(&j->l, tree, on_came, &o, e);
 	}
 	if (r == -E2BIG)
-		return too_much(e, "directories with names of git's own layout");
-	if (r == 0 && j->base[0])
-		r = list_tree(j, j->base, on_had, j->rules, e);
+		return quarantine_list_too_much(e, "directories with names of git's own layout");
+	if (r == 0 && j->l.base[0])
+		r = quarantine_list_tree(&j->l, j->l.base, on_had, j->rules, e);
 	if (r == 0)
 		r = each(j, on_layout, e);
 	if (r != 0)
@@ -521,7 +318,7 @@ static int judge_layout(struct judge *j, struct err *e)
 static int check_size(const struct judge *j, struct err *e)
 {
 	uint64_t left = MEMBERS_MAX;
-	int r = list_tree(j, j->head, count_path, &left, e);
+	int r = quarantine_list_tree(&j->l, j->l.head, count_path, &left, e);
 
 	return r == -E2BIG ? err_set(e, ERR_HOSTILE, "its files are more than %d: leave some out",
 				     MEMBERS_MAX)
@@ -548,7 +345,7 @@ static int on_base(void *arg, const char *p, size_t n)
 static int ask_base(const struct judge *j, struct findings *all, struct err *e)
 {
 	const char *words[FINDINGS_MAX + 7] = {"--literal-pathspecs", "ls-tree", "-z",
-					       "--full-tree",	      j->base,	 "--"};
+					       "--full-tree",	      j->l.base, "--"};
 	struct process_records rec = {
 	    .on_record = on_base, .arg = all, .rest = BUF_INIT(2 * PATH_MEMBER_MAX)};
 	struct process_opts io = PROCESS_OPTS_INIT;
@@ -560,8 +357,8 @@ static int ask_base(const struct judge *j, struct findings *all, struct err *e)
 			words[n++] = all->v[i].path;
 	io.on_out = process_split_nul;
 	io.on_out_arg = &rec;
-	if (n > 6 && j->base[0])
-		r = quarantine_git(j->q, words, &io, e);
+	if (n > 6 && j->l.base[0])
+		r = quarantine_git(j->l.q, words, &io, e);
 	buf_done(&rec.rest);
 	return r;
 }
@@ -604,7 +401,7 @@ static int refuse_bad(struct judge *j, struct err *e)
 		return r;
 	if (f)
 		return refuse(f, e);
-	return j->bad.more ? too_much(e, j->bad.more) : 0;
+	return j->bad.more ? quarantine_list_too_much(e, j->bad.more) : 0;
 }
 
 static int decide(struct judge *j, struct quarantine_seen *ret, struct err *e)
@@ -633,17 +430,17 @@ static int decide(struct judge *j, struct quarantine_seen *ret, struct err *e)
 
 static int judge_all(struct judge *j, struct quarantine_seen *ret, struct err *e)
 {
-	int r = list_raw(j, e);
+	int r = quarantine_list_raw(&j->l, e);
 
 	if (r == 0) {
-		j->ids = scratch(j, "ids", e);
+		j->ids = quarantine_list_scratch(&j->l, "ids", e);
 		r = j->ids ? each(j, on_name, e) : -EIO;
 	}
 	/* In many commits they may be the same ones. */
 	if (r == 0 && j->names > MEMBERS_MAX)
 		r = check_size(j, e);
 	if (r == 0)
-		r = list_edges(j, e);
+		r = quarantine_list_edges(&j->l, e);
 	if (r == 0)
 		r = flag_old(j, e);
 	if (r == 0)
@@ -675,14 +472,13 @@ int quarantine_names(const struct quarantine *q, const char *head, const char *b
 		free(j);
 		return err_sys(e, -r, "%s", q->host->top);
 	}
-	j->q = q;
-	j->head = head;
-	j->base = base;
+	j->l.q = q;
+	j->l.head = head;
+	j->l.base = base;
 	r = judge_all(j, ret, e);
 	done(&j->bad);
 	done(&j->out);
-	if (j->raw)
-		(void)fclose(j->raw);
+	quarantine_list_done(&j->l);
 	if (j->ids)
 		(void)fclose(j->ids);
 	if (j->targets)

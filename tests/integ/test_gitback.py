@@ -770,17 +770,37 @@ class Hostile(Case):
                         "git update-index --add --cacheinfo 120000,$b,long", "git commit -qm long"))
         self.assertIn("the link long -> (too long)", self.imported("imported", 1)["why"])
 
-    def test_F9_few_objects_that_are_millions_of_paths(self):
-        """A tree bomb: each directory is the same one, many times. Its checkout would fill the disk, its index the memory."""
-        names = [b"%03d" % i for i in range(130)]
+    def bomb(self, *levels):
+        """Trees of so many entries each, of which all are the same: the last one's id, and the objects."""
         objects, of, mode = [("blob", b"x\n")], oid("blob", b"x\n"), b"100644"
-        for _ in range(3):
-            tree = b"".join(mode + b" " + n + b"\0" + bytes.fromhex(of) for n in names)
+        for n in levels:
+            tree = b"".join(mode + b" %03d\0" % i + bytes.fromhex(of) for i in range(n))
             objects.append(("tree", tree))
             of, mode = oid("tree", tree), b"40000"
+        return of, objects
+
+    def test_F9_few_objects_that_are_millions_of_paths(self):
+        """A tree bomb: each directory is the same one, many times. Its checkout would fill the disk, its index the memory."""
+        of, objects = self.bomb(130, 130, 130)
         c = self.commit(of)
         self.bundle("# v2 git bundle\n-%s x\n%s HEAD\n\n" % (self.base, oid("commit", c)), pack(*objects, ("commit", c)))
         self.refused("more than 2000000")
+
+    def test_F9_a_tree_bomb_of_any_size_is_refused_for_good(self):
+        """Also where git cannot list the paths, and where no commit has many but all together: no recover tries again."""
+        of, objects = self.bomb(130, 130, 130, 20)
+        c = self.commit(of)
+        self.bundle("# v2 git bundle\n-%s x\n%s HEAD\n\n" % (self.base, oid("commit", c)), pack(*objects, ("commit", c)))
+        self.refused("change more than 10000000 paths")
+        of, objects = self.bomb(130, 130, 110)
+        head = self.base
+        for i in range(6):
+            tree = b"40000 d%d\0" % i + bytes.fromhex(of) if i < 5 else b"100644 f\0" + bytes.fromhex(oid("blob", b"x\n"))
+            objects.append(("tree", tree))
+            objects.append(("commit", self.commit(oid("tree", tree), head)))
+            head = oid(*objects[-1])
+        self.bundle("# v2 git bundle\n-%s x\n%s HEAD\n\n" % (self.base, head), pack(*objects))
+        self.refused("change more than 10000000 paths")
 
     def test_F9_objects_that_are_missing(self):
         c = self.commit("1" * 40)
