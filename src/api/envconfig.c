@@ -53,6 +53,7 @@ static const struct member ssh_members[] = {
     {"privateKeySecretRef", REF, 0, 0, NULL, NULL},
     {"knownHosts", TRIMMED, 0, 0, NULL, NULL},
     {"strictHostKeyChecking", BOOLEAN, 0, 0, NULL, NULL},
+    {"keepRemoteBase", BOOLEAN, 0, 0, NULL, NULL},
     {0},
 };
 

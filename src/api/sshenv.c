@@ -60,6 +60,8 @@ static int put_words(struct sshenv *s, struct state *st, const json_t *c, struct
 
 	if (r == 0)
 		r = add_word(s, "config=", "/dev/null", e);
+	if (r == 0 && json_is_false(json_object_get(c, "keepRemoteBase")))
+		r = add_word(s, "base=none", "", e);
 	if (r == 0 && json_is_false(json_object_get(c, "strictHostKeyChecking")))
 		return add_word(s, "host-keys=any", "", e);
 	if (r < 0 || !json_member_text(c, "knownHosts")[0])

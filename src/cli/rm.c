@@ -75,10 +75,10 @@ static int remove_lease(struct state *st, struct lease_row *l, bool force, struc
 			r = sweep_end_sandbox(l, NULL, e);
 		if (r < 0)
 			return r; /* another's, or alive: nothing of it may go, --force or not */
-		r = sweep_remove_storage(st, l, e);
+		r = sweep_remove_storage(st, l, true, e);
 		if (r < 0 && force && sweep_give_up(st, l, NULL) == 0) {
 			cli_say("%s; it stays there", e->text);
-			r = sweep_remove_storage(st, l, e);
+			r = sweep_remove_storage(st, l, true, e);
 		}
 		if (r < 0)
 			return r;

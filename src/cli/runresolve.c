@@ -200,7 +200,7 @@ int runopts_remote(struct runopts *o, struct err *e)
 	if (o->ssh_words && !o->ssh)
 		return err_set(
 		    e, ERR_USAGE,
-		    "--ssh-key, --ssh-known-hosts, --ssh-config, --ssh-jump and --ssh-guest belong to --ssh");
+		    "--ssh-key, --ssh-known-hosts, --ssh-config, --ssh-jump, --ssh-guest and --no-remote-base belong to --ssh");
 	if (!o->ssh && str_eq(o->provider, "ssh"))
 		return err_set(
 		    e, ERR_USAGE,

@@ -177,7 +177,7 @@ static int settle(struct state *st, struct lease_row *l, const char *run_id,
 		r = run_set_recovered(st->store, run_id, e);
 	if (r < 0)
 		return r;
-	r = sweep_remove_storage(st, l, &why);
+	r = sweep_remove_storage(st, l, false, &why);
 	if (r < 0 && ops && ops->elsewhere) {
 		if (ui->note)
 			ui->note(ui->arg, true, why.text);

@@ -183,7 +183,7 @@ int runner_release(struct runner *r, bool settled, struct err *e)
 	r->lease.expires_ns = clock_real_ns() + KEPT_EXPIRY_NS;
 	k = runner_save_lease(r, e);
 	if (k == 0 && goal == LEASE_CLEANUP)
-		k = sweep_remove_storage(r->st, &r->lease, e);
+		k = sweep_remove_storage(r->st, &r->lease, false, e);
 	if (k < 0 && goal == LEASE_CLEANUP && ops(r)->elsewhere) {
 		/* All work is here; what is left there is tried again by the sweeps. */
 		runner_note(r, true, e->text);

@@ -56,7 +56,7 @@ int sweep_end_sandbox(const struct lease_row *l, const char *run_id, struct err 
 }
 
 struct how {
-	bool give_up;
+	bool give_up, nothing_stays;
 	int64_t until_ns; /* 0: as long as it takes */
 };
 
@@ -76,6 +76,7 @@ static int forget(struct state *st, const struct lease_row *l, const struct leas
 	/* The first signal stops the command; what it left goes away all the same. */
 	s.cancel = interrupt_second();
 	s.until_ns = how->until_ns;
+	s.nothing_stays = how->nothing_stays;
 	s.identities = st->identities;
 	return err_wrap(e, ops->forget(&s, how->give_up, e), "what run of lease %s left elsewhere",
 			l->id);
@@ -93,7 +94,8 @@ int sweep_give_up(struct state *st, const struct lease_row *l, struct err *e)
 	return r < 0 ? r : forget(st, l, &spec, &(struct how){.give_up = true}, e);
 }
 
-static int remove_storage(struct state *st, struct lease_row *l, int64_t until_ns, struct err *e)
+static int remove_storage(struct state *st, struct lease_row *l, const struct how *how,
+			  struct err *e)
 {
 	const struct provider_ops *ops = provider_find(l->provider);
 	_cleanup_leasespec_ struct lease_spec spec = {0};
@@ -101,7 +103,7 @@ static int remove_storage(struct state *st, struct lease_row *l, int64_t until_n
 	int r = leasespec_get(l->spec, &spec, e);
 
 	if (r == 0)
-		r = forget(st, l, &spec, &(struct how){.until_ns = until_ns}, e);
+		r = forget(st, l, &spec, how, e);
 	if (r == 0)
 		r = state_discard(st, "leases", l->id, &trash, e);
 	if (r == 0 && trash && ops)
@@ -117,9 +119,9 @@ static int remove_storage(struct state *st, struct lease_row *l, int64_t until_n
 	return lease_save(st->store, l, e);
 }
 
-int sweep_remove_storage(struct state *st, struct lease_row *l, struct err *e)
+int sweep_remove_storage(struct state *st, struct lease_row *l, bool nothing_stays, struct err *e)
 {
-	return remove_storage(st, l, 0, e);
+	return remove_storage(st, l, &(struct how){.nothing_stays = nothing_stays}, e);
 }
 
 void run_locks_done(struct run_locks *l)
@@ -297,8 +299,11 @@ static int sweep_one(struct state *st, struct lease_row *l, const struct run_ui 
 
 		if (elsewhere)
 			sweep_note_try(st, l);
-		r = remove_storage(st, l, elsewhere ? clock_mono_ns() + AWAY_MS * NS_PER_MS : 0,
-				   &why);
+		r = remove_storage(
+		    st, l,
+		    &(struct how){.until_ns =
+				      elsewhere ? clock_mono_ns() + AWAY_MS * NS_PER_MS : 0},
+		    &why);
 		if (r < 0 && ops && ops->elsewhere)
 			return put_off(st, l, ui, &why);
 		if (r < 0)

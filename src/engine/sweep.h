@@ -37,8 +37,11 @@ int sweep_owed(struct state *st, char ***ret, struct err *e);
  * where it has nothing elsewhere.
  */
 int sweep_give_up(struct state *st, const struct lease_row *l, struct err *e);
-/* Storage of a lease that the caller owns, to the trash and away; then the row says released. */
-int sweep_remove_storage(struct state *st, struct lease_row *l, struct err *e);
+/*
+ * Storage of a lease that the caller owns, to the trash and away; then the row says released. nothing_stays: on another machine no tree for later
+ * runs either.
+ */
+int sweep_remove_storage(struct state *st, struct lease_row *l, bool nothing_stays, struct err *e);
 /* Of the directories of all runs of a lease, until run_locks_done. */
 struct run_locks {
 	int *fd; /* owned */

@@ -22,6 +22,7 @@
 #include "guest/land.h"
 #include "guest/serve.h"
 #include "guest/tree.h"
+#include "guest/vouch.h"
 #include "os/chan.h"
 #include "os/mux.h"
 #include "wire/guest.h"
@@ -37,6 +38,7 @@ enum { P_SIGNAL, P_SERVE, P_WORKER, P_MUX };
 struct worker_said {
 	int error;
 	struct rm_cleaned cleaned;
+	struct rm_index index;
 	char what[RM_WHAT_MAX + 1];
 };
 
@@ -104,6 +106,8 @@ static _Noreturn void run_worker(struct front *f, int ctl, int in, int want,
 		fork_close((int[]){ctl, in, want, f->place.run}, 4);
 		said.error = -land(in, want, f->place.run, &e);
 		(void)snprintf(said.what, sizeof(said.what), "%.*s", RM_WHAT_MAX, e.text);
+		if (!said.error)
+			(void)vouch_sum(f->place.run, "index", said.index.sum);
 	} else {
 		fork_close((int[]){ctl, f->place.programs}, 2);
 		said.error = m->flags & RO_CLEAN
@@ -112,8 +116,10 @@ static _Noreturn void run_worker(struct front *f, int ctl, int in, int want,
 	}
 	(void)send(ctl, &said, sizeof(said), MSG_NOSIGNAL);
 	(void)close(ctl);
-	if (in >= 0 && !said.error)
+	if (in >= 0 && !said.error) {
 		land_flush(f->place.run);
+		front_place_thin(&f->place);
+	}
 	_exit(0);
 }
 
@@ -152,7 +158,7 @@ static void landed(struct front *f, const struct worker_said *said)
 	_cleanup_buf_ struct buf b = BUF_INIT(1024);
 	int error = said->error ? said->error : -front_place_landed(&f->place);
 
-	(void)rm_fault_put(&b, (uint32_t)error, said->what);
+	(void)rm_landed_put(&b, (uint32_t)error, said->what, &said->index);
 	put(f, RM_LANDED, &b);
 	mux_end_group(&f->mux, f->land_id);
 }
@@ -211,15 +217,18 @@ static int on_land(struct front *f, struct view v)
 {
 	_cleanup_free_ char *base = NULL;
 	int fds[2] = {-1, -1}, r = -EPROTO;
+	struct rm_index index = {0};
 	struct cursor c;
 
 	cursor_init(&c, v.p, v.n);
 	f->land_id = cursor_u32(&c);
 	base = cursor_strdup(&c, RM_BASE_MAX);
-	if (base && cursor_end(&c) && rm_base_fits(base) && f->land_id && f->place.run >= 0 &&
-	    f->worker_ctl < 0 && f->place.pack.index < 0 &&
+	if (c.left == sizeof(index.sum))
+		memcpy(index.sum, c.p, sizeof(index.sum));
+	if (base && !c.failed && c.left == sizeof(index.sum) && rm_base_fits(base) && f->land_id &&
+	    f->place.run >= 0 && f->worker_ctl < 0 && f->place.pack.index < 0 &&
 	    mux_take_peers(&f->mux, f->land_id, fds, 2) == 2) {
-		front_place_take(&f->place, base);
+		front_place_take(&f->place, base, &index);
 		start_worker(f, fds[0], fds[1], NULL);
 		r = 0;
 	}

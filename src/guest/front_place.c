@@ -19,6 +19,7 @@
 #include "base/str.h"
 #include "guest/front_lock.h"
 #include "guest/land.h"
+#include "guest/vouch.h"
 
 #define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 #define RUNTIME ".airlock-runtime"
@@ -252,7 +253,16 @@ static bool keep_base(struct front_place *p, int runtime, int runs, const struct
 	return renameat(runs, m->lease, bases, m->base) == 0;
 }
 
-static void take_base(int run, int bases, const char *base)
+/* Where the machine started anew before it was on the disk, or somebody wrote another one, only the tree's bytes count. */
+static bool index_counts(int from, const struct rm_index *index)
+{
+	struct rm_index is;
+
+	return !land_lost(from) && vouch_sum(from, "base", is.sum) == 0 &&
+	       memcmp(is.sum, index->sum, sizeof(is.sum)) == 0;
+}
+
+static void take_base(int run, int bases, const char *base, const struct rm_index *index)
 {
 	_cleanup_fd_ int from = -1;
 
@@ -260,13 +270,24 @@ static void take_base(int run, int bases, const char *base)
 	if (renameat(bases, base, run, "from") < 0)
 		return;
 	from = openat(run, "from", DIR_FLAGS);
-	/* Where the machine started anew before it was on the disk, only its bytes count. */
-	if (from >= 0 && renameat(from, "workspace", run, "workspace") == 0 && !land_lost(from))
+	if (from >= 0 && renameat(from, "workspace", run, "workspace") == 0 &&
+	    index_counts(from, index))
 		(void)renameat(from, "base", run, "base");
 	(void)retire(run, "from", bases);
 }
 
-void front_place_take(struct front_place *p, const char *base)
+/* The directory of all bases, of a run; -1: there is none, or it is not ours alone. */
+static int bases_of(int run)
+{
+	_cleanup_fd_ int bases = openat(run, "../../" REMOTE_BASES, DIR_FLAGS);
+	struct stat st;
+
+	if (bases < 0 || fstat(bases, &st) < 0 || st.st_uid != geteuid() || (st.st_mode & 0022))
+		return -1;
+	return TAKE_FD(bases);
+}
+
+void front_place_take(struct front_place *p, const char *base, const struct rm_index *index)
 {
 	_cleanup_fd_ int bases = -1;
 	struct stat st;
@@ -274,9 +295,17 @@ void front_place_take(struct front_place *p, const char *base)
 	/* A landing of this run that was cut has more of it than any other. */
 	if (!base[0] || fstatat(p->run, "workspace", &st, AT_SYMLINK_NOFOLLOW) == 0)
 		return;
-	bases = openat(p->run, "../../" REMOTE_BASES, DIR_FLAGS);
-	if (bases >= 0 && fstat(bases, &st) == 0 && st.st_uid == geteuid() && !(st.st_mode & 0022))
-		take_base(p->run, bases, base);
+	bases = bases_of(p->run);
+	if (bases >= 0)
+		take_base(p->run, bases, base, index);
+}
+
+void front_place_thin(struct front_place *p)
+{
+	_cleanup_fd_ int bases = bases_of(p->run);
+
+	if (bases >= 0)
+		thin_bases(bases, BASES_MAX);
 }
 
 static int remove_run(struct front_place *p, int root, const struct rm_open *m, char *what)

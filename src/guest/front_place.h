@@ -32,8 +32,13 @@ int front_place_open(struct front_place *p, const struct rm_open *m, char *what)
  * host knows that began it. 0, negative errno and what.
  */
 int front_place_clean(struct front_place *p, const char *root, struct rm_cleaned *ret, char *what);
-/* Before a landing: the tree of that base, if there is one, becomes the run's, which is there only once. */
-void front_place_take(struct front_place *p, const char *base);
+/*
+ * Before a landing: the tree of that base, if there is one, becomes the run's, which is there only once. Its index goes with it if it is the one
+ * that the host remembers (vouch.h).
+ */
+void front_place_take(struct front_place *p, const char *base, const struct rm_index *index);
+/* After one: what is too old of the others goes, so that it does not wait for the end of a run. */
+void front_place_thin(struct front_place *p);
 /* The workspace has landed. */
 int front_place_landed(struct front_place *p);
 

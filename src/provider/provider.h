@@ -66,6 +66,8 @@ struct sandbox_spec {
 	bool keep;
 	/* A command ran in it once: what it left must be there. */
 	bool resume;
+	/* Who forgets what is elsewhere wants nothing of it kept for later runs either. */
+	bool nothing_stays;
 	/* Monotonic: what is asked of another machine is given up then; 0: each step has its own time. */
 	int64_t until_ns;
 	/* Non-zero: a start that takes long stops with -ECANCELED. May be NULL. */

@@ -20,6 +20,7 @@
 #include "base/limits.h"
 #include "base/path.h"
 #include "os/proc.h"
+#include "provider/ssh/base.h"
 #include "provider/ssh/session.h"
 #include "provider/ssh/plain.h"
 #include "provider/ssh/send.h"
@@ -72,9 +73,10 @@ static void owner(uid_t *uid, gid_t *gid)
 static int land(struct ssh_session *x, const struct sandbox_spec *s, struct err *e)
 {
 	_cleanup_free_ char *base = ssh_base_name(s);
-	_cleanup_buf_ struct buf b = BUF_INIT(128);
+	_cleanup_buf_ struct buf b = BUF_INIT(256);
 	_cleanup_fd_ int rd = -1, wr = -1, want_rd = -1, want_wr = -1;
 	struct rm_fault f = {0};
+	struct rm_index index;
 	struct err se = ERR_INIT;
 	int p[2], q[2], r, k;
 
@@ -90,6 +92,8 @@ static int land(struct ssh_session *x, const struct sandbox_spec *s, struct err 
 		return err_sys(e, errno, "send the workspace: pipe");
 	(void)buf_u32(&b, x->link.next_id++);
 	(void)buf_str(&b, base ? base : "");
+	ssh_base_index(s, &index);
+	(void)buf_put(&b, (const char *)index.sum, sizeof(index.sum));
 	r = guestlink_request(&x->link, RM_LAND, &b, (int[]){rd, want_wr}, 2, e);
 	if (r < 0)
 		return r;
@@ -104,12 +108,14 @@ static int land(struct ssh_session *x, const struct sandbox_spec *s, struct err 
 	r = session_await(x, RM_LANDED, s->cancel, e);
 	if (r < 0 && x->link.ended)
 		return -ECONNRESET;
-	if (r == 0 && rm_fault_get(x->answer, &f) < 0)
+	if (r == 0 && rm_landed_get(x->answer, &f, &index) < 0)
 		return err_set(e, ERR_PROTOCOL, "%s: malformed answer", x->target.label);
 	if (r == 0 && f.error)
 		return ssh_explain_fault(&x->target, &f, e);
 	if (r == 0 && k < 0)
 		*e = se;
+	if (r == 0 && k == 0)
+		ssh_base_landed(s, &index);
 	return r < 0 ? r : k;
 }
 

@@ -144,6 +144,22 @@ int rm_fault_get(struct view p, struct rm_fault *ret)
 	return 0;
 }
 
+int rm_landed_put(struct buf *b, uint32_t error, const char *what, const struct rm_index *x)
+{
+	(void)rm_fault_put(b, error, what);
+	return buf_put(b, (const char *)x->sum, sizeof(x->sum));
+}
+
+int rm_landed_get(struct view p, struct rm_fault *ret, struct rm_index *ret_index)
+{
+	const size_t n = sizeof(ret_index->sum);
+
+	if (p.n < n)
+		return -EPROTO;
+	memcpy(ret_index->sum, p.p + p.n - n, n);
+	return rm_fault_get((struct view){p.p, p.n - n}, ret);
+}
+
 int rm_setup_put(struct buf *b, const struct rm_setup *m)
 {
 	(void)buf_str(b, m->hash);

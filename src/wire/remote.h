@@ -16,7 +16,7 @@
 #include "base/buf.h"
 #include "base/cursor.h"
 
-#define REMOTE_PROTOCOL 2
+#define REMOTE_PROTOCOL 3
 /* argv[1] of airlock-guest as the twin on another machine: the stream is its standard input and output. */
 #define REMOTE_WORD "remote"
 /* Below the environment's directory there; beside it a .gitignore that hides it. */
@@ -31,9 +31,11 @@ enum remote_msg {
 	RM_HELLO = 96,	/* guest: u32 protocol, u32 uid, string name of the machine */
 	RM_OPEN = 97,	/* struct rm_open: which run's directory */
 	RM_OPENED = 98, /* guest: u32 1: the workspace is there already (a run that is recovered) */
-	RM_LAND = 99,	/* u32 id, string name of a base or ""; two channels, see struct rm_want */
-	RM_LANDED = 100, /* guest: struct rm_fault; errno 0: it is all there */
-	RM_START = 101,	 /* empty: GM_READY follows */
+	RM_LAND =
+	    99, /* u32 id, string name of a base or "", struct rm_index that it had; two channels, see struct rm_want */
+	RM_LANDED =
+	    100, /* guest: struct rm_fault; errno 0: it is all there, and struct rm_index of it */
+	RM_START = 101, /* empty: GM_READY follows */
 	RM_REMOVED =
 	    102, /* guest, for RM_OPEN with RO_REMOVE: nothing of the run is left, but for its base; struct rm_cleaned */
 	RM_FAULT = 103, /* guest: struct rm_fault; nothing follows */
@@ -91,6 +93,11 @@ struct rm_part {
 	uint8_t hash[RM_PART_HASH]; /* BLAKE2b of those bytes */
 };
 
+/* What the index of a landed tree is known by (guest/vouch.h); all zeros: none is. */
+struct rm_index {
+	uint8_t sum[RM_PART_HASH];
+};
+
 struct rm_want {
 	uint64_t count;
 	uint8_t *bits; /* owned; NULL: everything */
@@ -140,6 +147,8 @@ int rm_cleaned_put(struct buf *b, const struct rm_cleaned *m);
 int rm_cleaned_get(struct view p, struct rm_cleaned *ret);
 int rm_fault_put(struct buf *b, uint32_t error, const char *what);
 int rm_fault_get(struct view p, struct rm_fault *ret);
+int rm_landed_put(struct buf *b, uint32_t error, const char *what, const struct rm_index *x);
+int rm_landed_get(struct view p, struct rm_fault *ret, struct rm_index *ret_index);
 int rm_setup_put(struct buf *b, const struct rm_setup *m);
 int rm_setup_get(struct view p, struct rm_setup *ret);
 void rm_setup_done(struct rm_setup *m);

@@ -250,6 +250,13 @@ class SshEnv(unittest.TestCase):
         self.assertEqual(self.runs_there(), [])
         self.nothing_told()
 
+    def test_no_tree_stays_there_where_none_is_wanted_FR_B172(self):
+        env = self.make(remoteWorkspacePath=top + "/there/bare", keepRemoteBase=False)
+        self.assertIs(env["config"]["keepRemoteBase"], False)
+        os.makedirs(top + "/there/bare")
+        self.assertEqual(self.end(self.start(env, "true"))["status"], "succeeded")
+        self.assertEqual(os.listdir(top + "/there/bare"), [])
+
     def test_a_cancelled_run_ends_there(self):
         run = self.start(self.make(), "echo x >begun; sleep 31337.8")
         wait_for("its begin", lambda: glob.glob(top + "/there/work/.airlock-runtime/runs/*/workspace/begun"))

@@ -184,7 +184,7 @@ def get(n):
     return b
 def mine(group, k):
     return [c for c, (g, f) in chans.items() if g == group and f & 1][k]
-put(HELLO, u32(2, 0) + u32(4) + b"liar")
+put(HELLO, u32(3, 0) + u32(4) + b"liar")
 while True:
     n, _, t, _, _ = struct.unpack("<IBBBB", get(8))
     p = get(n)
@@ -195,7 +195,7 @@ while True:
         put(ROOM, p[:4] + u32(n - 4))
     elif t == EOF:
         if chans[struct.unpack("<I", p)[0]][0] == land:
-            put(LANDED, u32(0) + u32(0))
+            put(LANDED, u32(0) + u32(0) + b"\0" * 32)
     elif t == OPEN:
         put(REMOVED) if p[:4] == u32(1) else put(OPENED, u32(0))
     elif t == LAND:

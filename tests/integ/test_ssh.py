@@ -4,7 +4,7 @@ J14, J15; field reports B012, B029, B046, B054, B101, B132, B142, B158, B172, B1
 
 usage: test_ssh.py AIRLOCK [unittest arguments]
 """
-import hashlib, http.server, json, os, re, shutil, signal, subprocess, sys, threading, unittest
+import glob, hashlib, http.server, json, os, re, shutil, signal, subprocess, sys, threading, unittest
 
 import api_box
 from run_box import DEADLINE, alive, link, look, pids, snapshot, until
@@ -235,6 +235,59 @@ class Ssh(unittest.TestCase):
         self.assertFalse(os.path.exists(self.r.there + "/.airlock-runtime"))
         fresh = self.ok("-q", "--review", "--", show)
         self.assertEqual(plain(q), plain(fresh))
+
+    def test_an_index_of_a_tree_there_counts_only_as_the_host_remembers_it_FR_B172(self):
+        """Whoever works as that account there may write both, the tree and what says that nobody touched it."""
+        self.r.write("a", b"one, of its length\n")
+        self.ok("-q", "--", "true")
+        base = self.base()
+        with open(base + "/base", "rb") as f:
+            index = f.read()
+        known, = glob.glob(self.r.state + "/**/remote-index.*", recursive=True)
+        with open(known, "rb") as f:
+            stamp = os.stat(base + "/base").st_mtime_ns
+            self.assertEqual(f.read(), hashlib.blake2b(index + stamp.to_bytes(8, "little"), digest_size=32).digest())
+        st = os.stat(base + "/workspace/a")
+        with open(base + "/workspace/a", "r+b") as f:
+            f.write(b"ONE")
+        os.utime(base + "/workspace/a", ns=(st.st_atime_ns, st.st_mtime_ns))
+        now = os.stat(base + "/workspace/a").st_ctime_ns
+        forged = index.replace(b" %d a\n" % st.st_ctime_ns, b" %d a\n" % now)
+        self.assertNotEqual(forged, index)
+        with open(base + "/base", "wb") as f:
+            f.write(forged)
+        os.utime(base + "/base", ns=(now, now + 10**9))
+        self.assertEqual(self.ok("-q", "--", "cat a; echo more >>a").stdout, b"one, of its length\n")
+        self.assertEqual(self.r.read("a"), b"one, of its length\nmore\n")
+
+    def test_no_tree_stays_there_where_none_is_wanted_FR_B172(self):
+        self.ok("-q", "--", "true")
+        self.base()
+        # It takes what is there along.
+        self.ok("-q", "--no-remote-base", "--", "cat a; echo more >>a")
+        self.assertEqual((os.listdir(self.r.there), self.r.read("a")), ([], b"one\nmore\n"))
+        self.ok("-q", "--keep", "--no-remote-base", "--", "true")
+        self.assertEqual(self.r.airlock("rm", "--all").returncode, 0)
+        self.assertEqual(os.listdir(self.r.there), [])
+        # Who removes a run that has something there wants nothing of it there.
+        self.ok("-q", "--keep", "--", "true")
+        self.assertEqual(self.r.airlock("rm", "--all").returncode, 0)
+        self.assertEqual(os.listdir(self.r.there), [])
+        p = self.r.airlock("run", "--no-remote-base", "--", "true")
+        self.assertIn(b"belong to --ssh", p.stderr)
+
+    def test_a_tree_that_is_old_goes_also_when_a_run_begins_FR_B172(self):
+        self.ok("-q", "--", "true")
+        base = self.base()
+        old = os.path.dirname(base) + "/" + "0" * 32
+        shutil.copytree(base, old)
+        os.utime(old, (0, 0))
+        p = self.r.start("-q", "--", "echo up; read x", stdin=subprocess.PIPE)
+        self.assertEqual(p.stdout.readline(), b"up\n")
+        until("the old one has gone", lambda: not os.path.exists(old))
+        p.communicate(b"\n", timeout=DEADLINE)
+        self.assertEqual(p.returncode, 0)
+        self.base()
 
     def test_trees_that_are_kept_there_are_few_and_of_one_run_each(self):
         self.ok("-q", "--", "true")
@@ -600,6 +653,7 @@ class Ssh(unittest.TestCase):
         empty = self.r.there + "/.airlock-runtime/runs/1m000000000000ab"
         os.makedirs(empty + "/workspace/d", 0o700)
         os.chmod(empty, 0o700)
+        os.utime(empty, (0, 0))
         other = os.path.dirname(empty) + "/somebodys"
         os.mkdir(other, 0o700)
         q = self.r.airlock("env", "clean", *self.r.words)

@@ -6,7 +6,6 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -451,57 +450,4 @@ int ssh_send(const struct sandbox_spec *spec, int out, int want, struct err *e)
 int ssh_send_tar(const struct sandbox_spec *spec, int out, struct err *e)
 {
 	return send(spec, out, -1, e);
-}
-
-#define NAME_BYTES 16
-
-/* A file that is there already is what another run has made. */
-static int read_name(int dir, char hex[2 * NAME_BYTES + 1])
-{
-	_cleanup_fd_ int fd = openat(dir, "remote-name", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, hex, (size_t)2 * NAME_BYTES);
-
-	hex[2 * NAME_BYTES] = '\0';
-	return n == (ssize_t)2 * NAME_BYTES &&
-		       strspn(hex, "0123456789abcdef") == (size_t)2 * NAME_BYTES
-		   ? 0
-		   : -EINVAL;
-}
-
-static int make_name(int dir)
-{
-	uint8_t raw[NAME_BYTES];
-	char hex[2 * NAME_BYTES + 1], temp[48];
-	_cleanup_fd_ int fd = -1;
-	int r;
-
-	if (getrandom(raw, sizeof(raw), 0) != (ssize_t)sizeof(raw))
-		return -EIO;
-	for (size_t i = 0; i < sizeof(raw); i++)
-		(void)snprintf(hex + 2 * i, 3, "%02x", raw[i]);
-	(void)snprintf(temp, sizeof(temp), ".%s", hex);
-	fd = openat(dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return -errno;
-	r = write(fd, hex, (size_t)2 * NAME_BYTES) == (ssize_t)2 * NAME_BYTES &&
-		    linkat(dir, temp, dir, "remote-name", 0) == 0
-		? 0
-		: -errno;
-	(void)unlinkat(dir, temp, 0);
-	return r;
-}
-
-char *ssh_base_name(const struct sandbox_spec *s)
-{
-	const char *slash = s->manifest ? strrchr(s->manifest, '/') : NULL;
-	_cleanup_free_ char *at =
-	    slash ? strndup(s->manifest, (size_t)(slash - s->manifest)) : NULL;
-	_cleanup_fd_ int dir = at ? open(at, DIR_FLAGS) : -1;
-	char hex[2 * NAME_BYTES + 1] = "";
-
-	if (dir >= 0 && read_name(dir, hex) < 0)
-		(void)make_name(dir);
-	if (dir < 0 || read_name(dir, hex) < 0)
-		hex[0] = '\0';
-	return strdup(hex);
 }

@@ -16,11 +16,6 @@
  * -ETIMEDOUT: it took nothing for REMOTE_TREE_MS, negative errno.
  */
 int ssh_send(const struct sandbox_spec *s, int out, int want, struct err *e);
-/*
- * The name under which trees of this workspace are kept there: by chance, made once, beside its manifests here, so that no path of
- * this machine can be guessed from it. Heap; "" where the spec has none, or it cannot be had: nothing is kept.
- */
-char *ssh_base_name(const struct sandbox_spec *s);
 /* The tar stream alone, for a tar there. */
 int ssh_send_tar(const struct sandbox_spec *s, int out, struct err *e);
 

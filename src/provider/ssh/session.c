@@ -18,8 +18,8 @@
 #include "base/path.h"
 #include "base/str.h"
 #include "os/self.h"
+#include "provider/ssh/base.h"
 #include "provider/ssh/script.h"
-#include "provider/ssh/send.h"
 
 #define LOOK_MS 100
 #define END_MS 8000 /* airlock-remote gives up by itself after 6 s */
@@ -347,7 +347,8 @@ int session_open_run(struct ssh_session *x, const struct sandbox_spec *s, unsign
 {
 	_cleanup_buf_ struct buf b = BUF_INIT(2 * PATH_MEMBER_MAX);
 	_cleanup_free_ char *lease = strdup(s->lease_id);
-	_cleanup_free_ char *base = flags == RO_REMOVE ? ssh_base_name(s) : strdup("");
+	bool keep = flags == RO_REMOVE && !x->target.no_base && !s->nothing_stays;
+	_cleanup_free_ char *base = keep ? ssh_base_name(s) : strdup("");
 	const struct rm_open m = {
 	    .flags = flags, .root = x->target.path, .lease = lease, .base = base};
 	int r = lease && base ? rm_open_put(&b, &m) : -ENOMEM;
@@ -356,7 +357,11 @@ int session_open_run(struct ssh_session *x, const struct sandbox_spec *s, unsign
 		return err_sys(e, -r, "open the directory of lease %s on %s", s->lease_id,
 			       x->target.label);
 	r = guestlink_request(&x->link, RM_OPEN, &b, NULL, 0, e);
-	return r < 0 ? r : session_await(x, answer, s->cancel, e);
+	if (r == 0)
+		r = session_await(x, answer, s->cancel, e);
+	if (r == 0 && base[0])
+		ssh_base_kept(s);
+	return r;
 }
 
 void session_end(struct ssh_session *x)

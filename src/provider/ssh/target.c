@@ -133,6 +133,10 @@ static int parse_more(const char *word, struct ssh_target *t, struct err *e)
 		t->any_host = true;
 		return 0;
 	}
+	if (strcmp(word, "base=none") == 0) {
+		t->no_base = true;
+		return 0;
+	}
 	for (size_t i = 0; i < ARRAY_LEN(guests); i++)
 		if (strcmp(word, guests[i]) == 0) {
 			t->guest = (enum ssh_guest)i;
