@@ -141,15 +141,3 @@ int envkeys_owed(struct api *a, const char *env_id, int64_t *ret, struct err *e)
 	strv_free(names);
 	return r;
 }
-
-int envkeys_needed(struct api *a, const char *company_id, const char *secret_id, struct err *e)
-{
-	char **names = NULL;
-	int r = sweep_owed(&a->st, &names, e);
-
-	for (size_t i = 0; r == 0 && i < strv_len(names); i++)
-		r = binding_exists(a->db, company_id, secret_id, names[i], "privateKeySecretRef",
-				   e);
-	strv_free(names);
-	return r;
-}

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "api/envconfig.h"
+#include "api/envheld.h"
 #include "api/environments.h"
 #include "api/view.h"
 #include "base/cleanup.h"
@@ -196,30 +197,6 @@ static bool floor_allows(const struct call *c, const struct environment_row *row
 	return true;
 }
 
-/* The key that alone reaches what runs left on the machine stays until that is here or gone. true: answered. */
-static bool loses_key(struct write *w)
-{
-	json_t *config = json_object_get(w->c->body, "config"),
-	       *driver = json_object_get(w->c->body, "driver");
-	int64_t n = 0;
-
-	if (strcmp(w->row->driver, "ssh") != 0 ||
-	    (!driver && !json_object_get(config, "privateKey") &&
-	     !json_object_get(config, "privateKeySecretRef")))
-		return false;
-	if (envkeys_owed(w->c->api, w->row->id, &n, &w->e) < 0)
-		(void)reply_failed(w->c, &w->e);
-	else if (!n)
-		return false;
-	else
-		(void)reply_coded(
-		    w->c, 409, "environment_pending_sandbox_cleanup",
-		    "Cannot change the driver or the key while runs have left work, or something to remove, on the machine: recover "
-		    "them, or wait for the sweep.",
-		    NULL);
-	return true;
-}
-
 /* Steps 2 to 4 of api.md 3.4. 0, 1 answered. */
 static int may_update(struct write *w)
 {
@@ -239,8 +216,6 @@ static int may_update(struct write *w)
 	if (!json_object_get(c->body, "config") &&
 	    (!driver || strcmp(json_string_value(driver), w->row->driver) == 0))
 		return 0;
-	if (loses_key(w))
-		return 1;
 	if (environment_blast(c->api->db, w->row->id, &blast, &w->e) < 0)
 		return -EIO;
 	if (!blast.pending)
@@ -271,7 +246,11 @@ static int update_config(struct write *w, const char *new_driver)
 	json_decref(merged);
 	if (!w->config)
 		r = 1;
-	else if (w->key)
+	else if (strcmp(w->row->driver, "ssh") == 0 &&
+		 (other || w->key || envheld_moves(stored, w->config)))
+		r = envheld_refuse(c, &(struct envheld_of){.environment_id = w->row->id},
+				   "change the driver, the machine or the key", &w->e);
+	if (r == 0 && w->key)
 		r = envkeys_store(w);
 	if (r == 0) {
 		w->changed_target = other || !json_equal(stored, w->config);

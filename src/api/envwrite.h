@@ -30,8 +30,6 @@ int envkeys_store(struct write *w);
 int envkeys_bind(struct write *w);
 /* Leases of dead runs that have something on the environment's machine, which its key alone reaches. */
 int envkeys_owed(struct api *a, const char *env_id, int64_t *ret, struct err *e);
-/* Whether one of them needs that very secret: 1, 0. */
-int envkeys_needed(struct api *a, const char *company_id, const char *secret_id, struct err *e);
 /* The same when the row is gone with its bindings. 0 or negative. */
 int envkeys_drop(struct call *c, const struct environment_row *row, struct err *e);
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/envheld.h"
 #include "api/envwrite.h"
 #include "api/view.h"
 #include "base/cleanup.h"
@@ -228,12 +229,12 @@ int h_secret_remove(struct call *c)
 
 	if (find(c, &row))
 		return 0;
-	needed = envkeys_needed(c->api, row.company_id, row.id, &e);
+	needed =
+	    envheld_refuse(c,
+			   &(struct envheld_of){.company_id = row.company_id, .secret_id = row.id},
+			   "delete the key", &e);
 	if (needed > 0)
-		return reply_error(
-		    c, 409,
-		    "Runs have left work, or something to remove, on a machine that this key alone reaches: recover them, or "
-		    "wait for the sweep.");
+		return 0;
 	if (needed < 0 || secret_remove(c->api->db, row.id, &e) < 0)
 		return reply_failed(c, &e);
 	api_activity(c, row.company_id, "secret.deleted", "secret", row.id, json_object());

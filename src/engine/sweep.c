@@ -244,18 +244,6 @@ static void say_kept(const struct run_ui *ui, const struct run_row *run)
 		ui->note(ui->arg, true, text);
 }
 
-/* The newest run of a lease, for messages. */
-static void newest_run(struct state *st, const struct lease_row *l, char out[ID_LEN + 1])
-{
-	struct run_row *v = NULL;
-	size_t n = 0;
-
-	out[0] = '\0';
-	if (run_list(st->store, true, l->id, &v, &n, NULL) == 0 && n)
-		memcpy(out, v[0].id, ID_LEN + 1);
-	run_list_free(v, n);
-}
-
 static int put_off(struct state *st, struct lease_row *l, const struct run_ui *ui,
 		   const struct err *why)
 {
@@ -283,7 +271,7 @@ static int sweep_one(struct state *st, struct lease_row *l, const struct run_ui 
 	r = lease_claim(st->store, l, LEASE_RECOVERING, &st->self, e);
 	if (r <= 0)
 		return r;
-	newest_run(st, l, run);
+	sweep_newest_run(st, l, run);
 	r = sweep_end_sandbox(l, NULL, e);
 	if (r == 0)
 		r = end_runs(st, l, keep, e);

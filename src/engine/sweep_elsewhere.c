@@ -10,6 +10,7 @@
 #include "base/str.h"
 #include "engine/sweep.h"
 #include "provider/provider.h"
+#include "store/run.h"
 
 #define AWAY_S 600 /* between two tries of a sweep to reach another machine */
 
@@ -20,6 +21,17 @@ bool sweep_keeps(const struct lease_row *l, const struct lease_spec *s)
 	if (l->state == LEASE_CLEANUP)
 		return false;
 	return l->state == LEASE_RECOVERING || (s->executed && ops && !ops->in_place);
+}
+
+void sweep_newest_run(struct state *st, const struct lease_row *l, char out[ID_LEN + 1])
+{
+	struct run_row *v = NULL;
+	size_t n = 0;
+
+	out[0] = '\0';
+	if (run_list(st->store, true, l->id, &v, &n, NULL) == 0 && n)
+		memcpy(out, v[0].id, ID_LEN + 1);
+	run_list_free(v, n);
 }
 
 bool sweep_away(struct state *st, const struct lease_row *l)
@@ -66,33 +78,60 @@ bool sweep_needs_key(struct state *st, const struct lease_row *l)
 
 /* --- whose keys are owed ------------------------------------------------------------------ */
 
-static int add_owed(const struct lease_row *l, char ***ret, struct err *e)
+struct owed {
+	bool living;
+	int (*cb)(void *arg, const char *name, const char *run_id);
+	void *arg;
+};
+
+static int owed_by(struct state *st, const struct lease_row *l, const struct owed *o, struct err *e)
 {
 	_cleanup_leasespec_ struct lease_spec s = {0};
 	const struct provider_ops *ops = provider_find(l->provider);
 	bool over = l->state == LEASE_RECOVERABLE || l->state == LEASE_CLEANUP;
+	char run[ID_LEN + 1];
 	int r;
 
 	if (!ops || !ops->elsewhere || l->state == LEASE_RELEASED ||
-	    (!over && proc_alive(&l->owner)))
+	    (!o->living && !over && proc_alive(&l->owner)))
 		return 0;
 	r = leasespec_get(l->spec, &s, e);
-	for (char *const *w = s.remote; r == 0 && w && *w; w++)
-		if (str_starts(*w, "secret="))
-			r = strv_add(ret, *w + strlen("secret="));
+	for (char *const *w = s.remote; r == 0 && w && *w; w++) {
+		if (!str_starts(*w, "secret="))
+			continue;
+		sweep_newest_run(st, l, run);
+		r = o->cb(o->arg, *w + strlen("secret="), run);
+	}
 	return r;
 }
 
-int sweep_owed(struct state *st, char ***ret, struct err *e)
+int sweep_owed_each(struct state *st, bool living,
+		    int (*cb)(void *arg, const char *name, const char *run_id), void *arg,
+		    struct err *e)
 {
+	const struct owed o = {living, cb, arg};
 	struct lease_row *v = NULL;
 	size_t n = 0;
 	int r = lease_list(st->store, &v, &n, e);
 
-	*ret = NULL;
 	for (size_t i = 0; r == 0 && i < n; i++)
-		r = add_owed(&v[i], ret, e);
+		r = owed_by(st, &v[i], &o, e);
 	lease_list_free(v, n);
+	return r;
+}
+
+static int add_name(void *arg, const char *name, const char *run_id)
+{
+	(void)run_id;
+	return strv_add(arg, name);
+}
+
+int sweep_owed(struct state *st, char ***ret, struct err *e)
+{
+	int r;
+
+	*ret = NULL;
+	r = sweep_owed_each(st, false, add_name, ret, e);
 	if (r < 0)
 		strv_free(TAKE_PTR(*ret));
 	return r;

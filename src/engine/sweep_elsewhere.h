@@ -10,6 +10,8 @@
 #include "engine/state.h"
 #include "store/lease.h"
 
+/* The newest run of a lease, for messages; "" none. */
+void sweep_newest_run(struct state *st, const struct lease_row *l, char out[ID_LEN + 1]);
 /* Whether what a dead owner left in the lease is work, which stays for who recovers it. */
 bool sweep_keeps(const struct lease_row *l, const struct lease_spec *s);
 /*

@@ -324,6 +324,52 @@ class SshEnv(unittest.TestCase):
         self.assertEqual(glob.glob(top + "/there/kept/.airlock-runtime/runs/*"), [])
         self.assertEqual(f.ask("I", "DELETE", path).status, 200)
 
+    def changes(self, env):
+        """What makes it another machine, another account on it, or takes its key."""
+        path, secret = f"/api/environments/{env['id']}?companyId={f.c1}", env["config"]["privateKeySecretRef"]["secretId"]
+        key_ = f.ask("I", "POST", f"/api/companies/{f.c1}/secrets", {"name": os.urandom(8).hex(), "value": "v"}).json["id"]
+        return [("PATCH", path, body) for body in (
+            {"driver": "sandbox", "config": {"provider": "native"}}, {"config": {"privateKey": text(sshd.top + "/other")}},
+            {"config": {"privateKeySecretRef": {"type": "secret_ref", "secretId": key_, "version": "latest"}}},
+            {"config": {"host": "127.0.0.2"}}, {"config": {"port": sshd.port + 1}}, {"config": {"username": WHO + "x"}},
+            {"config": {"remoteWorkspacePath": top + "/there/elsewhere"}})] + [("DELETE", "/api/secrets/" + secret, None)]
+
+    def test_what_goes_on_keeps_its_machine_and_key(self):
+        """S1-10: a run that dies must be found again, with the key that reaches it."""
+        env = self.make(remoteWorkspacePath=top + "/there/live")
+        stored = env["config"]
+        run = self.start(env, "echo x >begun-live; sleep 31337.2")
+        wait_for("its begin", lambda: glob.glob(top + "/there/live/.airlock-runtime/runs/*/workspace/begun-live"))
+        for method, path, body in self.changes(env):
+            r = f.ask("I", method, path, body)
+            self.assertEqual((r.status, r.json.get("code")), (409, "environment_in_use"), (body, r))
+            self.assertIn(f"run {run} (going on)", r.json["error"])
+            self.assertIn("/cancel", r.json["error"])
+            self.assertEqual(r.json["details"]["runsGoingOn"], [run])
+        # What is not another machine may change, and what is said again is no change.
+        for body in ({"name": "renamed live"}, {"driver": "ssh"}, {"config": {k: stored[k] for k in ("host", "port", "privateKeySecretRef")}},
+                     {"envVars": {"A": {"type": "plain", "value": "1"}}}):
+            self.assertEqual(f.patch(env["id"], body).status, 200, body)
+        f.ask("I", "POST", f"/api/runs/{run}/cancel")
+        self.end(run)
+        wait_for("its end there", lambda: not glob.glob(top + "/there/live/.airlock-runtime/runs/*"))
+        lease = self.lease(env).json["id"]
+        for method, path, body in self.changes(env):
+            r = f.ask("I", method, path, body)
+            self.assertEqual((r.status, r.json.get("code")), (409, "environment_in_use"), (body, r))
+            self.assertIn(f"lease {lease} (active)", r.json["error"])
+            self.assertIn("/release", r.json["error"])
+        self.assertEqual(f.ask("I", "POST", f"/api/environment-leases/{lease}/release", {}).status, 200)
+        dead = self.killed(env, "left-here")
+        for method, path, body in self.changes(env):
+            r = f.ask("I", method, path, body)
+            self.assertEqual((r.status, r.json.get("code")), (409, "environment_pending_sandbox_cleanup"), (body, r))
+            self.assertIn(f"run {dead} (it left work", r.json["error"])
+            self.assertIn("/recover", r.json["error"])
+        self.assertEqual(f.ask("I", "POST", f"/api/runs/{dead}/recover", {}).status, 200)
+        for method, path, body in self.changes(env)[-2:]:
+            self.assertEqual(f.ask("I", method, path, body).status, 200)
+
     def sweep_uses(self, secret):
         con = sqlite3.connect(d.dir + "/airlock/server.db", timeout=DEADLINE)
         try:
