@@ -92,6 +92,21 @@ static bool no_help(void)
 	return sysinfo(&s) == 0 && s.loads[0] >> SI_LOAD_SHIFT >= (unsigned long)processors;
 }
 
+/*
+ * Where launch is busy still, the kernel puts the second task behind the child on the child's processor, and there it stays
+ * until the child waits for it: nothing would be done beside anything. Where the kernel refuses, that is how it is.
+ */
+static void send_away(pid_t pid)
+{
+	int here = sched_getcpu();
+	cpu_set_t others;
+
+	if (here < 0 || sched_getaffinity(0, sizeof(others), &others) < 0)
+		return;
+	CPU_CLR(here, &others);
+	(void)sched_setaffinity(pid, sizeof(others), &others);
+}
+
 static int beside_main(void *arg)
 {
 	struct beside *b = arg;
@@ -121,7 +136,10 @@ int beside_start(struct beside *b, const struct plan *p, void *stack, struct fai
 	if (b->made <= GUEST_FD_UPPER || b->pivoted <= GUEST_FD_UPPER)
 		return fail(f, STEP_EXEC, b->made < 0 || b->pivoted < 0 ? errno : EBADF, "event");
 	b->pid = clone(beside_main, stack, CLONE_VM | CLONE_FS | CLONE_FILES | SIGCHLD, b);
-	return b->pid < 0 ? fail(f, STEP_NAMESPACES, errno, "clone") : 0;
+	if (b->pid < 0)
+		return fail(f, STEP_NAMESPACES, errno, "clone");
+	send_away(b->pid);
+	return 0;
 }
 
 int beside_enter_net(struct beside *b, struct failure *f)
