@@ -52,6 +52,7 @@
 #define BUNDLE_GIT_MEMORY (UINT64_C(4) << 30) /* bytes of address space of each host git that reads one: history refused */
 #define COMMIT_PATHS_MAX 10000000 /* paths that a run's commits change, each time anew: history refused */
 #define COMMIT_LIST_MEMORY (UINT64_C(2) << 30) /* bytes of address space of the git that lists them: history refused */
+#define COMMIT_LINES_MAX 200 /* commits, and files that only they have, of a set that 'airlock diff' names; more are counted */
 #define COMMIT_DIRS_BYTES_MAX (32 << 20) /* bytes of directories that have a name of git's own layout in a run's commits: history refused */
 #define COMMIT_LINK_STEPS_MAX 2000000 /* segments of targets (8 more for each) of the symlinks in a run's commits: no branch moves */
 #define GITBACK_PATHS_BYTES_MAX (256 << 20) /* bytes of names of paths that history changed: index left alone */

@@ -121,6 +121,27 @@ static int name_one(struct diff *d, size_t i)
 
 /* --- the verb ----------------------------------------------------------------------------- */
 
+/* As git log --oneline, newest first; and what a status after an apply would call deleted. Comments to git apply too. */
+static int commits(struct diff *d, const struct changeset *set)
+{
+	_cleanup_free_ char *lines = d->all ? changeset_commit_lines(set) : NULL;
+
+	if (!set->commits || set->decided[0])
+		return diff_put(d);
+	(void)buf_puts(&d->line, set->files
+				     ? "# airlock: commits wait with this set; 'airlock apply' "
+				       "of all of it brings them too\n"
+				     : "# airlock: commits wait; 'airlock apply' brings them\n");
+	for (char *at = lines, *end; at && *at; at = end + 1) {
+		end = at + strcspn(at, "\n");
+		if (!*end)
+			break;
+		(void)buf_puts(&d->line, "# airlock: ");
+		(void)buf_put(&d->line, at, (size_t)(end - at) + 1);
+	}
+	return diff_put(d);
+}
+
 /* What a reader must know before the first line; a comment to git apply. */
 static int preface(struct diff *d, const struct changeset *set)
 {
@@ -136,11 +157,7 @@ static int preface(struct diff *d, const struct changeset *set)
 		    "against the workspace as it is now\n",
 		    set->run.id, when);
 	}
-	if (set->commits && set->files)
-		(void)buf_puts(
-		    &d->line, "# airlock: commits wait with this set; 'airlock apply' of all of it "
-			      "brings them too\n");
-	return diff_put(d);
+	return commits(d, set);
 }
 
 /* Paths of a mapping are absolute: no `git apply` takes them for the workspace's. */
@@ -252,6 +269,8 @@ static int diff_run(struct diff *d, char *const *words, struct err *e)
 		*e = set.broken;
 		r = -EBADMSG;
 	}
+	d->all = !words[1];
+	d->any = d->all && set.commits && !set.decided[0];
 	if (r == 0)
 		r = pathspec_init(&spec, words + 1, &set, e);
 	if (r == 0)

@@ -22,7 +22,8 @@ struct diff {
 	struct pager pager;
 	struct changes c;      /* of the part that is shown */
 	struct buf a, b, line; /* one file's sides; a line that is being made */
-	bool eyes, any;	       /* any: something was shown */
+	bool eyes, any;	       /* any: there is a difference */
+	bool all;	       /* no path was asked for */
 };
 
 /* Shows the line that was made, and begins another. Negative errno; -EPIPE: the reader left. */

@@ -21,6 +21,7 @@
 #define SPEC "review.json"
 #define DECIDED "decided"
 #define SPEC_MAX (4 << 20)
+#define LINES_MAX (16 << 20)
 
 void changeset_done(struct changeset *c)
 {
@@ -157,6 +158,7 @@ int changeset_end(struct state *st, const char *run_id, const char *decided, str
 {
 	_cleanup_free_ char *dir = state_path(st, "runs", run_id, NULL);
 	_cleanup_free_ char *bundle = state_path(st, "runs", run_id, GITBACK_BUNDLE);
+	_cleanup_free_ char *lines = state_path(st, "runs", run_id, GITBACK_LINES);
 	int r = 0;
 
 	if (!dir || !bundle)
@@ -170,6 +172,8 @@ int changeset_end(struct state *st, const char *run_id, const char *decided, str
 		return r;
 	if (unlink(bundle) < 0 && errno != ENOENT)
 		return err_sys(e, errno, "remove %s", bundle);
+	if (lines)
+		(void)unlink(lines);
 	changeset_forget(st, run_id);
 	for (size_t i = 0; r == 0 && i < CHANGESET_PARTS_MAX; i++) {
 		_cleanup_free_ char *to = NULL;
@@ -293,6 +297,11 @@ int changeset_open(const struct changeset *c, size_t part, bool bare, struct rev
 			return -ENOENT;
 	}
 	return bare ? review_open_bare(&p, ret, e) : review_open(&p, ret, e);
+}
+
+char *changeset_commit_lines(const struct changeset *c)
+{
+	return c->commits && !c->decided[0] ? get_file(c->run_dir, GITBACK_LINES, LINES_MAX) : NULL;
 }
 
 uint64_t changeset_waiting(const struct changeset *c, struct err *e)

@@ -76,6 +76,8 @@ void changeset_part(const struct changeset *c, size_t part, struct changeset_par
 /* -ENOENT: no files of this part wait. The bare one is for runs that are over. */
 int changeset_open(const struct changeset *c, size_t part, bool bare, struct review **ret,
 		   struct err *e);
+/* What the commits that wait bring, as printable lines (sync/quarantine_show.h); heap, NULL: none, or it is not known. */
+char *changeset_commit_lines(const struct changeset *c);
 /* How many paths wait in all parts; 0 also when the set cannot be read (e says why). */
 uint64_t changeset_waiting(const struct changeset *c, struct err *e);
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -14,6 +15,7 @@
 #include "engine/command.h"
 #include "engine/interrupt.h"
 #include "engine/runenv.h"
+#include "sync/review.h"
 
 #define SAID_MAX 4096
 
@@ -308,16 +310,47 @@ void history_refuse(const char *run_dir, const struct history *h)
 		(void)rename(from, to);
 }
 
+/* A set that waits, asked for one path. */
+struct held {
+	struct review *rv;	 /* owned */
+	struct review_entry *en; /* owned, scratch */
+};
+
+static int in_set(void *arg, const char *path)
+{
+	struct held *h = arg;
+	int r = review_find(h->rv, path, h->en);
+
+	return r < 0 ? -ENOENT : h->en->s.kind == MK_FILE || h->en->s.kind == MK_LINK;
+}
+
+/* What the workspace would have after an apply is told from the set; without one it is told from the work tree. */
+static void open_held(const struct history_opts *o, struct gitback_opts *g, struct held *h)
+{
+	const struct review_place p = {.run_dir = o->run_dir,
+				       .root = o->lease->workspace,
+				       .manifest_path = o->spec->manifest,
+				       .layers = o->spec->layers};
+	struct err e = ERR_INIT;
+
+	h->en = g->hold && o->files_back ? malloc(sizeof(*h->en)) : NULL;
+	if (!h->en || review_open(&p, &h->rv, &e) < 0)
+		return;
+	g->has = in_set;
+	g->has_arg = h;
+}
+
 void history_out(struct sandbox *sb, const struct history_opts *o, struct transfer *t)
 {
-	const struct gitback_opts g = {.workspace = o->lease->workspace,
-				       .run_dir = o->run_dir,
-				       .run_id = o->run_id,
-				       .head = o->spec->head ? o->spec->head : "",
-				       .branch = o->spec->branch,
-				       .import_only = !o->files_back,
-				       .hold = o->spec->review,
-				       .cancel = interrupt_second()};
+	struct gitback_opts g = {.workspace = o->lease->workspace,
+				 .run_dir = o->run_dir,
+				 .run_id = o->run_id,
+				 .head = o->spec->head ? o->spec->head : "",
+				 .branch = o->spec->branch,
+				 .import_only = !o->files_back,
+				 .hold = o->spec->review,
+				 .cancel = interrupt_second()};
+	struct held held = {0};
 
 	history_done(&t->history);
 	/* The layer holds no .git: nothing of the repository was touched, HEAD neither. */
@@ -325,7 +358,10 @@ void history_out(struct sandbox *sb, const struct history_opts *o, struct transf
 		return;
 	t->history.asked = true;
 	if (fetch(sb, o, &t->history) == 1) {
+		open_held(o, &g, &held);
 		gitback_import(&g, &t->history);
+		review_free(held.rv);
+		free(held.en);
 		if (g.hold)
 			history_refuse(o->run_dir, &t->history);
 	}

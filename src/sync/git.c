@@ -127,6 +127,12 @@ void git_free(struct git_repo *g)
 	free(g);
 }
 
+const char *git_empty_tree(const struct git_repo *g)
+{
+	return g->sha256 ? "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321"
+			 : "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
+}
+
 static int merge_env(const struct git_repo *g, const char *const *extra, char ***ret)
 {
 	int r = 0;

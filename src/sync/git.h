@@ -49,6 +49,8 @@ enum git_found {
 int git_open(const char *dir, bool climb, const volatile int *cancel, struct git_repo **ret,
 	     enum git_found *ret_found, struct err *e);
 void git_free(struct git_repo *g);
+/* Id of the tree without entries: git knows it without having it. */
+const char *git_empty_tree(const struct git_repo *g);
 
 /* Runs git with these words after "git". stdout to out_fd, or into out (may be NULL). Exit
  * status != 0 is an error that quotes git's last words. extra_env: NULL-ended, may be NULL. */

@@ -17,8 +17,10 @@
 #include "sync/gitindex.h"
 #include "sync/indexlock.h"
 #include "sync/quarantine.h"
+#include "sync/quarantine_show.h"
 
 #define RACES_MAX 5
+#define LINES_MAX (8 << 20)
 
 struct back {
 	const struct gitback_opts *o;
@@ -147,6 +149,39 @@ static int open_host(struct back *k, struct err *e)
 	return r;
 }
 
+static int put_lines(const char *run_dir, const struct buf *b, struct err *e)
+{
+	_cleanup_free_ char *to = path_join(run_dir, GITBACK_LINES), *tmp = NULL;
+	_cleanup_fd_ int fd = -1;
+
+	if (!to || asprintf(&tmp, "%s.new", to) < 0)
+		return err_sys(e, ENOMEM, "%s", run_dir);
+	fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0 || write(fd, buf_text(b), b->len) != (ssize_t)b->len || rename(tmp, to) < 0)
+		return err_sys(e, fd < 0 ? errno : ENOSPC, "%s", to);
+	return 0;
+}
+
+/* For a person. Without it nothing is less safe, so no failure of it is one of the commits. */
+static void show(struct back *k)
+{
+	_cleanup_buf_ struct buf lines = BUF_INIT(LINES_MAX), names = BUF_INIT(4096);
+	struct quarantine_show s = {.has = k->o->has,
+				    .arg = k->o->has_arg,
+				    .lines = k->o->hold ? &lines : NULL,
+				    .missing = &names};
+
+	/* Where no files came back that is said, and all of them would be missing. */
+	if (k->o->import_only && !k->o->hold)
+		return;
+	if (quarantine_show(k->q, k->h->head, k->o->head, &s, NULL) < 0)
+		return;
+	if (!k->o->import_only)
+		(void)snprintf(k->h->missing, sizeof(k->h->missing), "%s", buf_text(&names));
+	if (k->o->hold)
+		(void)put_lines(k->o->run_dir, &lines, NULL);
+}
+
 /* Objects and the imported ref: from here on nothing can be lost. */
 static int import(struct back *k, struct err *e)
 {
@@ -158,6 +193,8 @@ static int import(struct back *k, struct err *e)
 		r = quarantine_take(k->q, k->fd, k->bundle, k->o->head, &k->seen, e);
 	k->h->commits = k->seen.commits;
 	(void)snprintf(k->h->flagged, sizeof(k->h->flagged), "%s", k->seen.flagged);
+	if (!r)
+		show(k);
 	if (!r && k->o->hold)
 		return done(k, HISTORY_HELD, "");
 	have[n++] = k->o->head;
@@ -396,8 +433,11 @@ void gitback_import(const struct gitback_opts *o, struct history *ret)
 	cleanup_fd(&k.fd);
 	if (ret->outcome != HISTORY_FAILED && ret->outcome != HISTORY_HELD) {
 		_cleanup_free_ char *path = path_join(o->run_dir, GITBACK_BUNDLE);
+		_cleanup_free_ char *lines = path_join(o->run_dir, GITBACK_LINES);
 
 		if (path)
 			(void)unlink(path);
+		if (lines)
+			(void)unlink(lines);
 	}
 }

@@ -31,6 +31,8 @@
 /* In the run's directory; the second is never read here. */
 #define GITBACK_BUNDLE "commits.bundle"
 #define GITBACK_OTHERS "others.bundle"
+#define GITBACK_LINES \
+	"commits.lines" /* what a held bundle brings (quarantine_show.h): printable lines */
 #define GITBACK_REFUSED "commits.refused" /* a held bundle that will not be imported */
 
 enum history_outcome {
@@ -56,9 +58,11 @@ struct history {
 	enum history_others others;
 	char others_why[384]; /* OTHERS_FAILED: printable, or "" */
 	char flagged[512];    /* printable: host-executable data that the commits bring, or "" */
-	char *branch;	      /* owned; refs/heads/..., may be NULL */
-	bool retry;	      /* failed here or on the way: the sandbox may still hold commits */
-	char why[768];	      /* printable; "" when there is nothing to say */
+	char missing
+	    [512];     /* printable: files that the commits have and the workspace has not, or "" */
+	char *branch;  /* owned; refs/heads/..., may be NULL */
+	bool retry;    /* failed here or on the way: the sandbox may still hold commits */
+	char why[768]; /* printable; "" when there is nothing to say */
 };
 
 struct gitback_opts {
@@ -69,8 +73,10 @@ struct gitback_opts {
 	const char *branch; /* recorded; NULL when detached */
 	/* Files did not come back: the branch must not claim they did. */
 	bool import_only;
-	/* Only judge: nothing enters the repository, the bundle stays for a later import. */
+	/* Only judge: nothing enters the repository, the bundle stays for a later import, GITBACK_LINES tells of it. */
 	bool hold;
+	int (*has)(void *arg, const char *path); /* as in quarantine_show.h; may be NULL */
+	void *has_arg;
 	const volatile int *cancel;
 };
 

@@ -82,4 +82,8 @@ void history_text(const struct history *h, struct buf *b)
 		(void)buf_putf(
 		    b, "; CHECK, a program on the host runs or obeys what the commits have in: %s",
 		    h->flagged);
+	if (h->missing[0])
+		(void)buf_putf(b, "; the commits have files that the workspace %s: %s",
+			       h->outcome == HISTORY_HELD ? "would not have" : "has not",
+			       h->missing);
 }

@@ -11,9 +11,6 @@
 #include "base/limits.h"
 #include "base/path.h"
 
-/* git knows these trees without having them. */
-#define EMPTY_SHA1 "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
-#define EMPTY_SHA256 "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321"
 #define RECORD_MAX (2 * PATH_MEMBER_MAX + 256)
 #define SIDE_MAX 80 /* "<mode> <id>" */
 
@@ -180,7 +177,7 @@ static int on_entry(void *arg, const char *p, size_t n)
 
 static int list(struct follow *f, const char *from, const char *to, struct err *e)
 {
-	const char *empty = f->g->sha256 ? EMPTY_SHA256 : EMPTY_SHA1;
+	const char *empty = git_empty_tree(f->g);
 	const char *const diff[] = {"diff-tree",
 				    "-r",
 				    "-z",

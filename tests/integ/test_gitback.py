@@ -157,6 +157,13 @@ class Forward(Case):
         self.assertIn("history", [p["name"] for p in self.record["phases"]])
         self.nothing_left()
 
+    def test_files_that_only_the_commits_have_are_named(self):
+        self.write(".gitignore", "*.log\n")
+        self.sandbox("echo k >gone; echo l >kept.log; echo s >stays; git add -Af; git commit -qm two; rm gone d/deep")
+        self.history("fast_forwarded", commits=1, missing="gone, kept.log")
+        self.assertIn("on main; the commits have files that the workspace has not: gone, kept.log\n", self.err)
+        self.assertEqual(self.status(), "D d/deep\n D gone\n D kept.log")
+
     def test_nothing_is_asked_when_git_was_not_touched(self):
         self.sandbox("echo 1 >>file")
         self.assertIsNone(self.record["history"])

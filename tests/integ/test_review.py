@@ -717,6 +717,50 @@ class History(Case):
         self.assertEqual(self.status(), "?? loose\n")
         self.assertEqual(self.runs()[0]["results"], "applied")
 
+    def commit_lines(self, *a):
+        return [l[len("# airlock: "):] for l in self.diff(*a).decode().splitlines()
+                if l.startswith(("# airlock: commit", "# airlock: missing", "# airlock: ..."))]
+
+    def test_S1_10_diff_shows_the_commits_and_what_only_they_have(self):
+        self.write(".gitignore", "*.log\n")
+        self.git("add", "-A")
+        self.git("commit", "-qm", "ignore")
+        base = self.git("rev-parse", "main").strip()
+        self.review("echo 1 >>file; echo k >gone; echo l >kept.log; git add -Af; git commit -qm 'one\t\033[2Jred'; rm gone;"
+                    " rm other; echo 2 >>file; git commit -qm two file; git log -2 --format=%h --abbrev=10 >ids")
+        two, one = self.diff("ids").decode().split("\n+")[2:4]
+        want = ["commits wait with this set; 'airlock apply' of all of it brings them too",
+                "commit %s two" % two, "commit %s one\\x1b[2Jred" % one.strip(), "missing gone", "missing kept.log"]
+        lines = self.commit_lines()
+        self.assertEqual([l.replace("\\t", "") for l in lines], want)
+        self.assertEqual(self.commit_lines("--stat"), lines)
+        self.assertEqual(self.commit_lines("file"), want[:1], "of a path only that there are some")
+        self.assertNotIn(b"commit", self.diff("--name-status"))
+        self.airlock("diff", "--exit-code", self.run_id, code=1)
+        subprocess.run(["git", "apply", "--check"], cwd=self.ws, env=self.env, input=self.diff(), check=True)
+        said = "; the commits have files that the workspace would not have: gone, kept.log"
+        self.assertIn("2 commits for main wait for 'airlock apply'" + said, self.said)
+        with open(self.dir + "/record.json") as f:
+            self.assertEqual(json.load(f)["history"]["missing"], "gone, kept.log")
+        self.apply()
+        self.assertIn("fast-forwarded 2 commits on main; the commits have files that the workspace has not: gone, kept.log", self.err)
+        self.assertEqual(self.status(), " D gone\n D kept.log\n D other\n?? ids\n")
+        self.assertFalse(os.path.exists(self.dir + "/commits.lines"))
+        self.assertEqual(self.commit_lines(), [])
+        self.assertEqual(self.git("rev-parse", "main~2").strip(), base)
+
+    def test_S1_10_diff_of_a_set_of_commits_alone(self):
+        self.review("cp file f; echo 1 >>file; git commit -qam one; mv f file")
+        self.assertEqual([l.split(" ")[-1] for l in self.commit_lines()], ["too", "one"])
+        self.airlock("diff", "--exit-code", self.run_id, code=1)
+
+    def test_S1_10_diff_of_many_commits_is_bounded(self):
+        self.review("n=0; while [ $n -lt 210 ]; do n=$((n+1)); echo $n >f$n; git add -A; git commit -qm c$n; done; rm f*; git checkout -q file")
+        lines = self.commit_lines()
+        self.assertEqual((lines[1].split()[-1], lines[200].split()[-1], lines[201]), ("c210", "c11", "... and 10 more commits"))
+        self.assertEqual((len([l for l in lines if l.startswith("missing ")]), lines[-1]), (200, "... and 10 more files"))
+        self.assertIn("f1, f10, f100, f101, f102, f103, f104, f105, ...", self.said)
+
     def test_S1_10_branch_that_moved_meanwhile_is_merged(self):
         self.review("sed -i 's/line 2$/TWO/' file; git commit -qam inside")
         self.write("file", LINES.replace("line 18", "eighteen"))
