@@ -13,6 +13,7 @@
 #include "engine/interrupt.h"
 #include "engine/runenv.h"
 #include "engine/tarout.h"
+#include "os/copy.h"
 #include "policy/member.h"
 #include "sync/baseline.h"
 
@@ -284,6 +285,26 @@ int maps_in(struct sandbox *sb, struct lease_spec *s, const char *lease_dir, str
 
 /* --- out ------------------------------------------------------------------------------- */
 
+/* Where it cannot be linked (another disk, a file system without links): whole or not at all, as a name. */
+static int copy_manifest(const char *from, const char *to, struct err *e)
+{
+	_cleanup_fd_ int in = open(from, O_RDONLY | O_NOFOLLOW | O_CLOEXEC), out = -1;
+	_cleanup_free_ char *tmp = NULL;
+	int r;
+
+	if (in < 0)
+		return err_sys(e, errno, "%s", from);
+	if (asprintf(&tmp, "%s.new", to) < 0)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	out = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	r = out < 0 ? -errno : copy_file(in, out);
+	if (r == 0 && (fsync(out) < 0 || rename(tmp, to) < 0))
+		r = -errno;
+	if (r < 0)
+		(void)unlink(tmp);
+	return r < 0 ? err_sys(e, -r, "copy %s to %s", from, to) : 0;
+}
+
 /* The run's own directory for it, with what was sent: the lease and its manifest may go before the run's results. */
 static int make_place(const struct transfer_job *j, const char *manifest, const char *dir,
 		      struct err *e)
@@ -298,9 +319,9 @@ static int make_place(const struct transfer_job *j, const char *manifest, const 
 	if (mkdir(dir, 0700) < 0 && errno != EEXIST)
 		return err_sys(e, errno, "create %s", dir);
 	/* It is never written again. */
-	if (link(manifest, copy) < 0 && errno != EEXIST)
-		return err_sys(e, errno, "link %s to %s", manifest, copy);
-	return 0;
+	if (link(manifest, copy) == 0 || errno == EEXIST)
+		return 0;
+	return copy_manifest(manifest, copy, e);
 }
 
 /* The sandbox's archiver into a pipe, airlock-unpack at its other end. */

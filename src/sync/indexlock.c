@@ -14,9 +14,9 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/path.h"
+#include "os/copy.h"
 
 #define LOOK_MS 20
-#define COPY_BYTES 65536
 /* In the lock: for us, and for a person whom git sends here. */
 #define MARK "airlock brings commits back and holds the index"
 #define MARK_LINE MARK "; after a crash 'airlock recover' lets go of it\n"
@@ -170,25 +170,6 @@ int indexlock_take(const struct git_repo *g, struct indexlock *ret, struct err *
 	return r;
 }
 
-static int copy_bytes(int from, int to)
-{
-	_cleanup_free_ char *room = malloc(COPY_BYTES);
-	off_t at = 0;
-	ssize_t n;
-
-	if (!room)
-		return -ENOMEM;
-	while ((n = pread(from, room, COPY_BYTES, at)) > 0) {
-		for (ssize_t i = 0, k; i < n; i += k) {
-			k = write(to, room + i, (size_t)(n - i));
-			if (k < 0)
-				return -errno;
-		}
-		at += n;
-	}
-	return n < 0 ? -errno : 0;
-}
-
 int indexlock_copy(const struct indexlock *l, struct err *e)
 {
 	_cleanup_fd_ int to = -1;
@@ -203,7 +184,7 @@ int indexlock_copy(const struct indexlock *l, struct err *e)
 	to = open(l->copy, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (to < 0)
 		return err_sys(e, errno, "%s", l->copy);
-	r = copy_bytes(l->old, to);
+	r = copy_file(l->old, to);
 	/* git compares the stamps of files with the index's own to know whose bytes it must look at. */
 	if (r == 0 && futimens(to, (struct timespec[]){st.st_atim, st.st_mtim}) < 0)
 		r = -errno;

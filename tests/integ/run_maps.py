@@ -53,6 +53,25 @@ class Maps(unittest.TestCase):
         with open(os.path.join(runs, sorted(os.listdir(runs))[-1], "maps/%d/changes.jsonl" % n), encoding="utf-8") as f:
             return {c["path"]: c["action"] + (":" + c["rule"] if c.get("rule") else "") for c in map(json.loads, f)}
 
+    def test_S1_10_runs_on_another_disk_than_leases(self):
+        """What was sent cannot be linked there; without it a review could not be decided, and nothing would come back."""
+        other = tempfile.mkdtemp(prefix="maps-", dir="/dev/shm")
+        self.addCleanup(shutil.rmtree, other, True)
+        if os.stat(other).st_dev == os.stat(self.top).st_dev:
+            self.skipTest("no second file system: /dev/shm is the one of %s" % self.top)
+        os.makedirs(os.path.join(self.top, "state/airlock"), 0o700)
+        os.symlink(other, os.path.join(self.top, "state/airlock/runs"))
+        self.write("assets/d/x", "x")
+        f, d = self.write("assets/f", "old"), os.path.join(self.assets, "d")
+        maps = "--map", f + ":/home/agent/f", "--map", d + ":/home/agent/d"
+        self.run_in("echo -n new >~/f; echo -n y >~/d/x", *maps)
+        self.assertEqual((self.read("assets/f"), self.read("assets/d/x")), ("new", "y"))
+        self.run_in("echo -n later >~/f; rm ~/d/x", *maps, "--review")
+        self.assertEqual((self.read("assets/f"), self.read("assets/d/x")), ("new", "y"))
+        subprocess.run([AIRLOCK, "apply", "last"], cwd=self.ws, env=self.env, check=True, timeout=DEADLINE, capture_output=True)
+        self.assertEqual(self.read("assets/f"), "later")
+        self.assertFalse(os.path.exists(d + "/x"))
+
     def test_S1_03_what_is_no_longer_the_mapped_kind_does_not_come_back(self):
         for script, opt, kind in (("rm -f ~/f; mkfifo ~/f", "%s/f:/home/agent/f" % self.assets, "file"),
                                   ("rm -rf ~/d; ln -s /etc ~/d", "%s/d:/home/agent/d" % self.assets, "directory")):
