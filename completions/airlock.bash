@@ -534,7 +534,7 @@ _airlock() {
 		*) words="--policy --header --body-size --help $(_airlock_policies)" ;;
 		esac
 		;;
-	serve) words="--listen --mode --tls-cert --tls-key --public-url --host --trust-user --workspace-root --local-runs --secrets-strict --cloud-managed --managed-config --help" ;;
+	serve) words="--listen --mode --tls-cert --tls-key --public-url --host --trust-user --workspace-root --local-runs --no-recover --secrets-strict --cloud-managed --managed-config --help" ;;
 	access-map) words="--json --help" ;;
 	company)
 		case $COMP_CWORD:${COMP_WORDS[2]} in

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/access.h"
+#include "api/recoverer.h"
 #include "api/reseal.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -92,6 +93,7 @@ int api_open(struct api *a, const struct api_config *cfg, struct err *e)
 
 void api_done(struct api *a)
 {
+	recoverer_done(a);
 	peer_judge_done(&a->judge);
 	buf_done(&a->list.text);
 	seal_done(&a->seal);

@@ -39,6 +39,7 @@ struct api_config {
 	bool cloud_managed;		/* environments with a platform marker are the platform's */
 	const char *managed_config;	/* path of the platform's document (managed.h), or NULL */
 	bool local_runs;		/* environments of driver local run commands on this host */
+	bool no_recover;		/* work that earlier runs left waits for who asks for it */
 	bool secrets_strict;		/* credentials among envVars must be references */
 };
 
@@ -64,6 +65,7 @@ struct api_list {
 };
 
 struct jobs;
+struct recoverer;
 struct api_server;
 
 struct api {
@@ -81,6 +83,7 @@ struct api {
 	struct peer_judge judge;
 	struct loop loop;
 	struct jobs *jobs;
+	struct recoverer *recoverer; /* owned; NULL: not yet */
 	struct api_server *server;
 	struct api_counters n;
 	int64_t started_ns; /* monotonic */

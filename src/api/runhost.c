@@ -137,6 +137,24 @@ int runhost_sweep(struct state *st, struct err *e)
 	return r < 0 ? r : 0;
 }
 
+bool runhost_waits(struct state *st, const char *run_id)
+{
+	struct run_row run = {0};
+	struct lease_row lease = {0};
+	struct err e = ERR_INIT;
+	int r = run_get(st->store, run_id, &run, &e);
+	bool waits;
+
+	if (r == 0)
+		r = lease_get(st->store, run.lease_id, &lease, &e);
+	/* What cannot be read may wait. */
+	waits = r < 0 ? e.code != ERR_NOT_FOUND
+		      : lease.state != LEASE_RELEASED && lease.state != LEASE_CLEANUP;
+	lease_row_done(&lease);
+	run_row_done(&run);
+	return waits;
+}
+
 bool runhost_look(struct state *st, const char *run_id, struct runhost_result *ret)
 {
 	bool settled = true;

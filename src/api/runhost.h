@@ -36,6 +36,8 @@ int runhost_run(struct state *st, const struct runhost_want *w, struct runhost_r
 		struct err *e);
 /* Deals with what dead owners of this state left. */
 int runhost_sweep(struct state *st, struct err *e);
+/* Whether work of a run that is over still waits somewhere: no, once it was brought back, or given up. */
+bool runhost_waits(struct state *st, const char *run_id);
 /* What became of a run whose owner died, after that. false: its sandbox could not be dealt with, it may still run. */
 bool runhost_look(struct state *st, const char *run_id, struct runhost_result *ret);
 

@@ -220,6 +220,36 @@ static bool end_dead(struct job_ctx *x, const char *id, bool began)
 	return true;
 }
 
+/* Ids of runs whose rows say that work waits. */
+struct waiting {
+	char id[API_RECOVER_MAX][ID_LEN + 1];
+	size_t n;
+};
+
+static int collect_waiting(void *arg, const struct envrun_row *r)
+{
+	struct waiting *w = arg;
+
+	if (w->n < ARRAY_LEN(w->id))
+		memcpy(w->id[w->n++], r->id, ID_LEN + 1);
+	return 0;
+}
+
+/* Somebody brought it back, or gave it up, at a shell: the rows say so. */
+static void forget_what_is_back(struct job_ctx *x)
+{
+	const struct envrun_filter f = {.kept = true, .limit = API_RECOVER_MAX};
+	struct waiting w = {.n = 0};
+	struct err e = ERR_INIT;
+	int r = envrun_each(x->db, &f, collect_waiting, &w, &e);
+
+	for (size_t i = 0; r >= 0 && i < w.n; i++)
+		if (!runhost_waits(x->st, w.id[i]))
+			r = envrun_recovered(x->db, w.id[i], &e);
+	if (r < 0)
+		(void)fprintf(stderr, "airlockd: runs: %s\n", e.text);
+}
+
 int64_t job_sweep_runs(struct job_ctx *x)
 {
 	const struct envrun_filter f = {.open = true, .limit = API_LIST_MAX};
@@ -241,5 +271,6 @@ int64_t job_sweep_runs(struct job_ctx *x)
 	for (size_t i = 0; i < d.n; i++)
 		if (swept || !d.began[i])
 			n += end_dead(x, d.id[i], d.began[i]);
+	forget_what_is_back(x);
 	return n;
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "api/jobs.h"
+#include "api/recoverer.h"
 #include "base/clock.h"
 #include "base/limits.h"
 
@@ -16,6 +17,8 @@ static void done(struct api *a, void *arg, json_t *answer)
 	jobs_adopt(a);
 	if (n > 0)
 		(void)fprintf(stderr, "airlockd: cleaned up after %lld leases\n", (long long)n);
+	if (answer)
+		recoverer_begin(a);
 }
 
 int64_t sweeper_tick(struct api *a, int64_t now_ns)

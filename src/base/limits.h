@@ -161,6 +161,7 @@
 #define API_RUN_SECONDS 3600	  /* a run without a limit of its own */
 #define API_RUN_SECONDS_MAX 86400 /* and most that it may ask for: 400 */
 #define API_APPLY_PATHS_MAX 1000  /* paths that one apply of results names: 400 */
+#define API_RECOVER_MAX 256	  /* runs whose work a daemon that starts brings back by itself; that of older ones waits */
 #define API_APPLY_MS 900000	  /* one apply: ended; the next one goes on */
 #define API_ROOTS_MAX 16	  /* options --workspace-root */
 #define API_LEASES_MAX 256	  /* active leases of the native provider: 409 */

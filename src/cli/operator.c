@@ -40,6 +40,7 @@ const struct opt opts_serve[] = {
     {"trust-user", 0, "USER", "further user who is the local board over TCP (repeatable)", 5},
     {"workspace-root", 0, "NAME=DIR", "below it workspaces of runs may lie (repeatable)", 8},
     {"local-runs", 0, NULL, "local environments may run commands here, without isolation", 10},
+    {"no-recover", 0, NULL, "work that earlier runs left waits for who asks for it", 13},
     {"secrets-strict", 0, NULL, "credentials among envVars must be secret references", 6},
     {"cloud-managed", 0, NULL, "rows with a platform marker are the platform's", 7},
     {"managed-config", 0, "FILE", "document of the platform that manages this instance", 9},

@@ -71,6 +71,8 @@ static const char usage[] =
     "                       company, or with COMPANY-ID/NAME for one (repeatable); none: no such runs\n"
     "  --local-runs         environments of driver local may run commands through the API: on this host,\n"
     "                       as the daemon's own user, without isolation\n"
+    "  --no-recover         work that earlier runs left waits for who asks for it; else a daemon that starts\n"
+    "                       brings it back\n"
     "  --secrets-strict     credentials among envVars must be secret references\n"
     "  --cloud-managed      rows with a platform marker are the platform's\n"
     "  --managed-config FILE\n"
@@ -186,6 +188,7 @@ static bool *flag_of(struct options *o, const char *a, size_t n)
 	} flags[] = {
 	    {"--secrets-strict", &o->cfg.secrets_strict},
 	    {"--local-runs", &o->cfg.local_runs},
+	    {"--no-recover", &o->cfg.no_recover},
 	    {"--cloud-managed", &o->cfg.cloud_managed},
 	    {"--openapi", &o->openapi},
 	    {"--access-map", &o->access_map},
@@ -423,6 +426,7 @@ static int run(struct options *o, struct err *e)
 		r = listen_state(d.api.st.dir, &d.own, e);
 		if (r == 0)
 			r = serve(&d, &tls, e);
+		d.api.stopping = true; /* what jobs leave begins nothing more */
 		jobs_free(&d.api);
 		server_stop(&d.api);
 		listen_done(&d.own);

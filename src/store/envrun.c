@@ -131,9 +131,10 @@ int envrun_each(struct db *s, const struct envrun_filter *f,
 			" AND (?2 IS NULL OR company_id IN (SELECT company_id FROM memberships"
 			" WHERE user_id=?2 AND status='active'))"
 			" AND (?3=0 OR status IN ('queued','running'))"
+			" AND (?6=0 OR (kept AND status NOT IN ('queued','running')))"
 			" ORDER BY created_ns DESC, id LIMIT ?4 OFFSET ?5",
-			"ssiii", f->environment_id, f->user_id, (int64_t)f->open, f->limit,
-			f->offset);
+			"ssiiii", f->environment_id, f->user_id, (int64_t)f->open, f->limit,
+			f->offset, (int64_t)f->kept);
 
 	while (r >= 0 && (r = sql_step(&q, e)) > 0) {
 		_cleanup_envrun_ struct envrun_row row = {0};

@@ -63,6 +63,7 @@ int envrun_recovered(struct db *s, const char *id, struct err *e);
 struct envrun_filter {
 	const char *environment_id, *user_id; /* of companies of that user; NULL: all */
 	bool open;			      /* queued and running ones */
+	bool kept;			      /* those that are over and whose work waits */
 	int64_t limit, offset;
 };
 /* Newest first. */

@@ -43,7 +43,7 @@ def setUpModule():
         for where, dirs, files in os.walk(top):
             for name in [".", *dirs, *files]:
                 os.lchown(f"{where}/{name}", UID, UID)
-    d = Daemon(PROGRAMS, "--workspace-root", f"all={top}/all", start=False, uid=UID)
+    d = Daemon(PROGRAMS, "--no-recover", "--workspace-root", f"all={top}/all", start=False, uid=UID)
     d.env["XDG_CONFIG_HOME"] = d.dir + "/config"
     d.env["THINK_KEY"] = "of-the-daemon"
     d.start()
@@ -783,6 +783,61 @@ class Runs(unittest.TestCase):
         self.assertEqual(f.ask("I", "POST", f"/api/runs/{run}/cancel", {}).status, 200)
         self.assertEqual(self.end(run)["status"], "cancelled")
         self.assertEqual(self.content("after"), b"survived\n")
+
+    def restart(self, *drop):
+        """Without those options, and with them again at the end."""
+        d.options, was = [x for x in d.options if x not in drop], d.options
+        d.stop()
+        d.log.clear()
+        d.start()
+        d.options = was
+
+    def test_a_daemon_that_starts_recovers_what_was_left(self):
+        """S1-10: nobody has to ask for it; what fails is told and stays; what was asked to wait waits."""
+        os.makedirs(f"{top}/all/gone")
+        if UID:
+            os.chown(f"{top}/all/gone", UID, UID)
+        runs = {"back": self.start("echo ours >auto; echo rea''dy; sleep 600"),
+                "review": self.start("echo ours >auto-review; echo rea''dy; sleep 600", review=True),
+                "shell": self.start("echo ours >auto-shell; echo rea''dy; sleep 600"),
+                "gone": self.start("echo ours >auto-gone; echo rea''dy; sleep 600", workspacePath="gone")}
+        for run in runs.values():
+            wait_for("it to speak", lambda run=run: b"ready" in self.raw_log(run))
+        for pid in [self.owner(run) for run in runs.values()]:
+            os.kill(pid, signal.SIGKILL)
+        for run in runs.values():
+            end = self.end(run)
+            self.assertEqual((end["status"], end["workKept"]), ("interrupted", True))
+        d.cli("recover", runs["shell"])
+        # Another directory under its name is not the one that it was.
+        os.rename(f"{top}/all/gone", f"{top}/all/moved")
+        os.makedirs(f"{top}/all/other")
+        os.symlink("other", f"{top}/all/gone")
+        # With the option nobody touches it; what was recovered at a shell is known after a sweep.
+        self.restart()
+        wait_for("a sweep that sees it", lambda: not self.get(runs["shell"]).json["workKept"])
+        self.assertEqual([self.get(runs[k]).json["workKept"] for k in ("back", "review", "gone")], [True] * 3)
+        self.assertIsNone(self.content("auto"))
+        self.restart("--no-recover")
+        watcher = Watcher(d, f.token["I"], "?after=0")
+        ends = {}
+        while len(ends) < 3:
+            v = watcher.next()
+            if v["type"] == "run" and v["status"].startswith("recover"):
+                ends[v["id"]] = v["status"]
+        watcher.close()
+        self.assertEqual(ends, {runs["back"]: "recovered", runs["review"]: "recovered", runs["gone"]: "recover_failed"})
+        self.assertEqual([self.get(runs[k]).json["workKept"] for k in ("back", "review", "gone")], [False, False, True])
+        self.assertEqual(self.content("auto"), b"ours\n")
+        self.assertIsNone(self.content("auto-review"))
+        self.assertEqual([x["path"] for x in f.ask("I", "GET", f"/api/runs/{runs['review']}/changes").json["changes"]], ["auto-review"])
+        self.assertTrue(any(runs["gone"] in x and "stays where it is" in x for x in d.log), d.log)
+        os.unlink(f"{top}/all/gone")
+        os.rename(f"{top}/all/moved", f"{top}/all/gone")
+        self.restart("--no-recover")
+        wait_for("its turn", lambda: not self.get(runs["gone"]).json["workKept"])
+        self.assertEqual(self.content("auto-gone", "all/gone"), b"ours\n")
+        self.restart()
 
 
 class CommandLine(unittest.TestCase):

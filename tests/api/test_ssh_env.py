@@ -46,7 +46,7 @@ def setUpModule():
     os.mkdir(top + "/sshd")
     sshd = Sshd(top + "/sshd")
     own(top + "/all")
-    d = Daemon(PROGRAMS, "--workspace-root", f"all={top}/all", start=False, uid=UID)
+    d = Daemon(PROGRAMS, "--no-recover", "--workspace-root", f"all={top}/all", start=False, uid=UID)
     d.start()
     f = Fixture(d)
 
@@ -323,6 +323,21 @@ class SshEnv(unittest.TestCase):
         self.assertEqual(text(f"{top}/all/w/precious-2"), "precious\n")
         self.assertEqual(glob.glob(top + "/there/kept/.airlock-runtime/runs/*"), [])
         self.assertEqual(f.ask("I", "DELETE", path).status, 200)
+
+    def test_a_daemon_that_starts_recovers_from_the_machine_S1_10(self):
+        env = self.make(remoteWorkspacePath=top + "/there/auto")
+        run = self.killed(env, "auto-ssh")
+        d.options.remove("--no-recover")
+        try:
+            d.stop(signal.SIGKILL)
+            d.start()
+            wait_for("its work", lambda: not f.ask("I", "GET", "/api/runs/" + run).json["workKept"])
+            self.assertEqual(text(f"{top}/all/w/auto-ssh"), "precious\n")
+            wait_for("nothing there", lambda: not glob.glob(top + "/there/auto/.airlock-runtime/runs/*"))
+        finally:
+            d.options.insert(0, "--no-recover")
+            d.stop()
+            d.start()
 
     def changes(self, env):
         """What makes it another machine, another account on it, or takes its key."""
