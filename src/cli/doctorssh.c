@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "provider/ssh/layers.h"
 #include "provider/ssh/look.h"
 
 #define LOOK_MS 60000
@@ -34,17 +35,8 @@ static const char script[] =
     "l=$(getconf GNU_LIBC_VERSION 2>/dev/null) || l=$(ldd --version 2>&1 | head -n 1); s libc \"$l\"; "
     "d=${XDG_CACHE_HOME:-$HOME/.cache}; t=$d/.airlock-doctor-$$; mkdir -p \"$d\" 2>/dev/null; "
     "if cp \"$(command -v true || echo /bin/true)\" \"$t\" 2>/dev/null || cp /bin/true \"$t\" 2>/dev/null; then "
-    "if \"$t\" >/dev/null 2>&1; then s cache yes; else s cache noexec; fi; else s cache unwritable; fi; rm -f \"$t\"; "
-    "if unshare -Ur true >/dev/null 2>&1; then s userns yes; else s userns no; fi; if test \"$w\" = sandbox; then "
-    "u() { if unshare -Ur $2 sh -c \"$3\" >/dev/null 2>&1; then s $1 yes; else s $1 no; fi; }; "
-    "o=lowerdir=/mnt/l,upperdir=/mnt/u,workdir=/mnt/w; "
-    "u mountns -m \"mount -t tmpfs none /mnt\"; "
-    "u overlay -m \"mount -t tmpfs none /mnt; cd /mnt; mkdir l u w m; mount -t overlay -o $o none m\"; "
-    "u pidns \"-p -f --mount-proc\" true; u netns -n true; u ipcns -i true; u utsns -u true; "
-    "if grep -qw landlock /sys/kernel/security/lsm 2>/dev/null; then s landlock yes; else s landlock no; fi; "
-    "if test -r /proc/sys/kernel/seccomp/actions_avail; then s seccomp yes; else s seccomp no; fi; "
-    "c=/sys/fs/cgroup$(sed -n s/^0:://p /proc/self/cgroup); "
-    "if test -w $c/cgroup.procs && test -w $c/cgroup.subtree_control; then s cgroup yes; else s cgroup no; fi; fi";
+    "if \"$t\" >/dev/null 2>&1; then s cache yes; else s cache noexec; fi; else s cache unwritable; fi; rm -f \"$t\"; " SSH_USERNS_SCRIPT
+    "if test \"$w\" = sandbox; then " SSH_LAYERS_SCRIPT "fi";
 
 struct report {
 	json_t *rows;
@@ -138,7 +130,7 @@ static void machine(struct report *r, const struct ssh_said *s)
 	row(r, "native sandbox", str_eq(userns, "yes"), false,
 	    str_eq(userns, "yes") ? "user namespaces can be made there"
 				  : "no user namespaces (or no program unshare)",
-	    "commands run there without isolation in any case; 'airlock doctor' on that machine tells more");
+	    "nothing isolates what runs there unless --remote-sandbox is given; with it the doctor tries each layer");
 }
 
 static void places(struct report *r, const struct ssh_said *s, const char *path)
@@ -162,32 +154,21 @@ static void places(struct report *r, const struct ssh_said *s, const char *path)
 /* Each tried there, by that machine's own programs. */
 static void sandbox(struct report *r, const struct ssh_said *s)
 {
-	static const char *const layers[][3] = {
-	    {"user namespace", "userns",
-	     "allow unprivileged user namespaces there (sysctl kernel.unprivileged_userns_clone, AppArmor), and install util-linux"},
-	    {"mount namespace", "mountns", "see user namespace"},
-	    {"overlay", "overlay", "a kernel from 5.11 on mounts it in a user namespace"},
-	    {"pid namespace", "pidns",
-	     "see user namespace; in a container, its /proc must be whole"},
-	    {"network namespace", "netns", "see user namespace"},
-	    {"ipc namespace", "ipcns", "see user namespace"},
-	    {"uts namespace", "utsns", "see user namespace"},
-	    {"landlock", "landlock", "a kernel from 5.13 on, with landlock among its lsm="},
-	    {"seccomp", "seccomp", "a kernel with CONFIG_SECCOMP_FILTER"},
-	    {"cgroup limits", "cgroup",
-	     "let the account's session have a delegated cgroup v2 (systemd: Delegate=yes); limits alone need it"},
-	};
+	bool all = !r->plain;
 
-	for (size_t i = 0; i < ARRAY_LEN(layers); i++) {
-		_cleanup_free_ char *v = ssh_said_get(s, layers[i][1]);
-		bool yes = str_eq(v, "yes");
+	for (size_t i = 0; i < SSH_LAYERS; i++) {
+		const struct ssh_layer *l = &ssh_layers[i];
+		bool yes = ssh_layer_there(l, s);
 
-		row(r, layers[i][0], yes, false, yes ? "can be had there" : "cannot be had there",
-		    layers[i][2]);
+		all &= yes || !l->needed;
+		row(r, l->name, yes, false, yes ? "can be had there" : "cannot be had there",
+		    l->remedy);
 	}
-	row(r, "remote sandbox", false, false,
-	    "run --ssh cannot use these layers: this version brings no launcher to another machine",
-	    "install Airlock there and run it there; 'airlock doctor' on that machine tells what is in force");
+	row(r, "remote sandbox", all, true,
+	    all	       ? "run --ssh --remote-sandbox isolates what it runs there"
+	    : r->plain ? "our programs do not run there (machine, guest's place)"
+		       : "a layer that it needs cannot be had there",
+	    "see the rows above; --without LAYER does without overlay or seccomp");
 }
 
 int doctor_ssh(char *const *words, bool json, bool layers, bool *ret_ok, struct err *e)
@@ -234,7 +215,9 @@ int doctor_ssh(char *const *words, bool json, bool layers, bool *ret_ok, struct 
 	if (json)
 		(void)puts(text ? text : "{}");
 	else
-		(void)printf("\n`airlock run --ssh` %s there; nothing isolates what it runs.\n",
-			     r.ok ? "works" : "does not work");
+		(void)printf("\n`airlock run --ssh%s` %s there; %s.\n",
+			     layers ? " --remote-sandbox" : "", r.ok ? "works" : "does not work",
+			     layers ? "without that option nothing isolates what it runs"
+				    : "nothing isolates what it runs");
 	return 0;
 }

@@ -214,6 +214,9 @@ static void set_flag(struct runopts *o, int id)
 	case O_NO_PRESET:
 		o->no_preset = true;
 		break;
+	case O_REMOTE_SANDBOX:
+		o->remote_sandbox = true;
+		break;
 	case O_TTY:
 		o->req.tty = true;
 		break;

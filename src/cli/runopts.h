@@ -18,13 +18,14 @@ struct runopts {
 	char *workspace;		   /* as given, owned */
 	char *env_name, *provider, *image; /* as given, owned */
 	char *ssh, **ssh_words; /* owned: --ssh as given, words of the options beside it */
-	char **env_files;	/* owned, read after the provider is known */
-	char **vars;		/* owned, as given */
-	char **binds;		/* owned, as given */
-	char **map_words;	/* owned, as given */
-	char *agent;		/* owned, as given */
-	char **given;		/* owned: names of the options of the command line itself */
-	char **grants;		/* owned: what a preset granted, a line each */
+	bool remote_sandbox;
+	char **env_files; /* owned, read after the provider is known */
+	char **vars;	  /* owned, as given */
+	char **binds;	  /* owned, as given */
+	char **map_words; /* owned, as given */
+	char *agent;	  /* owned, as given */
+	char **given;	  /* owned: names of the options of the command line itself */
+	char **grants;	  /* owned: what a preset granted, a line each */
 	bool net_given, no_preset, presets;
 	char layer[NAME_MAX_LEN + 16]; /* what is being parsed: "option" or "environment NAME" */
 };

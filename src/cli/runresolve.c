@@ -201,13 +201,20 @@ int runopts_remote(struct runopts *o, struct err *e)
 		return err_set(
 		    e, ERR_USAGE,
 		    "--ssh-key, --ssh-known-hosts, --ssh-config, --ssh-jump, --ssh-guest and --no-remote-base belong to --ssh");
-	if (!o->ssh && str_eq(o->provider, "ssh"))
+	if (o->remote_sandbox && !o->ssh)
+		return err_set(
+		    e, ERR_USAGE,
+		    "--remote-sandbox belongs to --ssh; on this machine the default provider is one");
+	if (str_eq(o->provider, provider_ssh_sandbox.name))
+		o->remote_sandbox = true;
+	if (!o->ssh && (str_eq(o->provider, "ssh") || o->remote_sandbox))
 		return err_set(
 		    e, ERR_USAGE,
 		    "--provider ssh: name the machine with --ssh [USER@]HOST[:PORT]:/DIR");
 	if (!o->ssh)
 		return 0;
-	if (o->provider && strcmp(o->provider, "ssh") != 0)
+	if (o->provider && strcmp(o->provider, "ssh") != 0 &&
+	    strcmp(o->provider, provider_ssh_sandbox.name) != 0)
 		return err_set(
 		    e, ERR_USAGE,
 		    "--provider %.60s: it runs on this machine, --ssh on another: leave one out",
@@ -219,7 +226,9 @@ int runopts_remote(struct runopts *o, struct err *e)
 		r = ssh_target_parse(q->remote, &t, e);
 	if (r == 0)
 		r = ssh_target_files(&t, e);
-	return r < 0 ? r : runopts_replace(&o->provider, "ssh", e);
+	return r < 0 ? r
+		     : runopts_replace(&o->provider,
+				       o->remote_sandbox ? provider_ssh_sandbox.name : "ssh", e);
 }
 
 /* A name is looked up once: what the run and its lease keep is the image that it stands for now. */
@@ -247,14 +256,15 @@ static int use_image(struct runopts *o, const struct state *st, struct err *e)
 static int refuse_remote(const struct runopts *o, struct err *e)
 {
 	const struct request *q = &o->req;
+	const bool boxed = q->provider->isolates;
 	const struct {
 		bool given;
 		const char *what;
 	} not_there[] = {
-	    {q->net == NET_NONE, "--net none and --net allow"},
-	    {o->binds != NULL, "--bind-ro"},
-	    {q->memory.v || q->cpu.v || q->pids.v, "--memory, --pids and --cpus"},
-	    {q->without & ~WITHOUT_LANDLOCK, "--without, but for landlock,"},
+	    {!boxed && q->net == NET_NONE, "--net none and --net allow"},
+	    {!boxed && o->binds, "--bind-ro"},
+	    {!boxed && (q->memory.v || q->cpu.v || q->pids.v), "--memory, --pids and --cpus"},
+	    {!boxed && (q->without & ~WITHOUT_LANDLOCK), "--without, but for landlock,"},
 	};
 	const struct {
 		bool given;
@@ -263,6 +273,9 @@ static int refuse_remote(const struct runopts *o, struct err *e)
 	    {o->map_words != NULL, "--map"},
 	    {q->api.transport == API_QUEUE, "--api-transport queue"},
 	    {q->api.transport == API_DIRECT, "--api-transport direct"},
+	    {boxed && q->net_allow, "--net allow"},
+	    {boxed && o->binds, "--bind-ro"},
+	    {boxed && q->keep, "--keep"},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(not_there); i++)
@@ -270,12 +283,12 @@ static int refuse_remote(const struct runopts *o, struct err *e)
 			return err_set(
 			    e, ERR_USAGE,
 			    "%s: provider ssh isolates nothing on the other machine, so this cannot be "
-			    "had there: leave it out, or use --provider native",
+			    "had there: leave it out, give --remote-sandbox, or use --provider native",
 			    not_there[i].what);
 	for (size_t i = 0; i < ARRAY_LEN(not_yet); i++)
 		if (not_yet[i].given)
-			return err_set(e, ERR_UNAVAILABLE, "%s: not there yet with provider ssh",
-				       not_yet[i].what);
+			return err_set(e, ERR_UNAVAILABLE, "%s: not there yet with provider %s",
+				       not_yet[i].what, q->provider->name);
 	return 0;
 }
 

@@ -81,9 +81,13 @@ static void isolation(const struct request *q, const struct run_outcome *o)
 	for (size_t i = 0; i < o->isolation_len; i++)
 		on += strcmp(o->isolation[i].state, "in force") == 0;
 	cli_say("isolation: %zu of %zu layers in force; network %s", on, o->isolation_len,
-		q->net == NET_HOST ? "HOST (the command can reach everything this host can)"
-		: q->net_allow	   ? "by allow-list"
-				   : "none");
+		q->net != NET_HOST ? q->net_allow ? "by allow-list" : "none"
+		: q->provider->elsewhere
+		    ? "HOST (the command can reach everything that machine can)"
+		    : "HOST (the command can reach everything this host can)");
+	/* Whose kernel it is, is part of what the layers are worth. */
+	if (q->provider->elsewhere)
+		cli_say("%s", q->provider->statement);
 	for (size_t i = 0; i < o->isolation_len; i++)
 		if (strcmp(o->isolation[i].state, "switched off") == 0)
 			cli_say("WITHOUT %s: switched off by %s", o->isolation[i].layer,

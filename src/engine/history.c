@@ -125,12 +125,13 @@ static int environment(const struct sandbox *sb, const struct history_opts *o, c
 					    "GIT_OPTIONAL_LOCKS=0",  "GIT_NO_REPLACE_OBJECTS=1",
 					    "GIT_TERMINAL_PROMPT=0"};
 	_cleanup_free_ char *path = NULL, *dir = NULL;
+	/* What an account there has only that machine knows. */
+	const bool login = sb->ops->elsewhere && !sb->ops->isolates;
 	const char *list = o->path;
 	int r;
 
-	/* On another machine only that machine knows its own. */
-	if (!list || (sb->ops->elsewhere && !list[0]))
-		list = sb->ops->elsewhere ? NULL : INSIDE_HOME "/.local/bin:" PATH_SYSTEM;
+	if (!list || (login && !list[0]))
+		list = login ? NULL : INSIDE_HOME "/.local/bin:" PATH_SYSTEM;
 	r = asprintf(&dir, "GIT_DIR=%s/.git", sb->inside) < 0 ? -ENOMEM : strv_add(ret, dir);
 	if (r == 0 && list)
 		r = asprintf(&path, "PATH=%s", list) < 0 ? -ENOMEM : strv_add(ret, path);

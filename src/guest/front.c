@@ -18,6 +18,7 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "guest/fork.h"
+#include "guest/front_box.h"
 #include "guest/front_place.h"
 #include "guest/land.h"
 #include "guest/serve.h"
@@ -32,7 +33,7 @@
 #define LAST_WORD_MS 2000
 #define STUCK_S 30 /* beyond REMOTE_SILENT_MS: its own loop must be stuck then */
 
-enum { P_SIGNAL, P_SERVE, P_WORKER, P_MUX };
+enum { P_SIGNAL, P_SERVE, P_BOX, P_WORKER, P_MUX };
 
 /* What takes long is a process's own: this one goes on hearing, and giving signs of life. */
 struct worker_said {
@@ -45,6 +46,7 @@ struct worker_said {
 struct front {
 	struct mux mux;
 	struct chan serve;
+	struct front_box box;
 	struct front_place place;
 	pid_t serve_pid, worker;
 	int sigfd, worker_ctl;
@@ -104,7 +106,7 @@ static _Noreturn void run_worker(struct front *f, int ctl, int in, int want,
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (in >= 0) {
 		fork_close((int[]){ctl, in, want, f->place.run}, 4);
-		said.error = -land(in, want, f->place.run, &e);
+		said.error = -land(in, want, f->place.run, f->place.owner, &e);
 		(void)snprintf(said.what, sizeof(said.what), "%.*s", RM_WHAT_MAX, e.text);
 		if (!said.error)
 			(void)vouch_sum(f->place.run, "index", said.index.sum);
@@ -269,8 +271,9 @@ static int on_start(struct front *f, struct view v)
 static void to_serve(struct front *f, uint8_t type, struct view v, const int *fds, size_t n)
 {
 	int64_t until = clock_mono_ns() + SEND_MS * NS_PER_MS;
+	struct chan *to = f->box.up ? &f->box.ch : &f->serve;
 
-	if (f->serve.fd < 0 || chan_send(&f->serve, type, v.p, v.n, fds, n, until, NULL) < 0)
+	if (to->fd < 0 || chan_send(to, type, v.p, v.n, fds, n, until, NULL) < 0)
 		f->ending = true;
 }
 
@@ -322,8 +325,8 @@ static int on_exec(struct front *f, struct view v)
 	r = gm_exec_get(v, &x);
 	if (r == 0) {
 		n = mux_take_peers(&f->mux, x.id, fds, 3);
-		/* More variables than a command may have are left as they came. */
-		if (add_own(&x.env) < 0 || gm_exec_put(&b, &x) < 0)
+		/* A sandbox gets what airlock says alone. More variables than a command may have are left as they came. */
+		if (f->box.up || add_own(&x.env) < 0 || gm_exec_put(&b, &x) < 0)
 			(void)(buf_reset(&b), buf_put(&b, v.p, v.n));
 		to_serve(f, GM_EXEC, (struct view){b.data, b.len}, fds, n);
 		for (size_t i = 0; i < 3; i++)
@@ -348,6 +351,19 @@ static int on_pack(struct front *f, struct view v)
 	return 0;
 }
 
+/* Once, and before it nothing is asked of a sandbox that is on its way. */
+static int on_box(struct front *f, struct view v)
+{
+	char what[RM_WHAT_MAX + 1] = "";
+	int r = f->box.pid ? -EPROTO : front_box_start(&f->box, &f->place, v, what);
+
+	if (r < 0 && r != -EPROTO) {
+		fault(f, r, what);
+		r = 0;
+	}
+	return r;
+}
+
 static int on_request(struct front *f, const struct frame *m)
 {
 	switch (m->type) {
@@ -363,9 +379,11 @@ static int on_request(struct front *f, const struct frame *m)
 	default:
 		break;
 	}
-	if (!f->serve_pid)
+	if (!f->serve_pid || (f->box.pid && !f->box.up))
 		return -EPROTO;
 	switch (m->type) {
+	case RM_BOX:
+		return on_box(f, m->payload);
 	case GM_EXEC:
 		return on_exec(f, m->payload);
 	case GM_PACK:
@@ -393,27 +411,63 @@ static void hear_stream(struct front *f)
 	}
 }
 
-/* Events of serve(). The last one of a command waits for the command's output. */
+/* One event of serve() or the launcher. The last one of a command waits for the command's output. */
+static void on_event(struct front *f, const struct frame *m)
+{
+	int64_t until = clock_mono_ns() + DRAIN_GRACE_MS * NS_PER_MS;
+	struct buf b = {.data = (char *)(uintptr_t)m->payload.p, .len = m->payload.n};
+	struct cursor c;
+
+	cursor_init(&c, m->payload.p, m->payload.n);
+	if (m->type != GM_EXITED && m->type != GM_FAILED && m->type != GM_PACKED)
+		put(f, m->type, &b);
+	else if (mux_hold(&f->mux, cursor_u32(&c), m->type, m->payload, until) < 0)
+		f->gone = true;
+}
+
 static void hear_serve(struct front *f)
 {
 	struct frame m;
-	struct cursor c;
 	int r;
 
-	while ((r = chan_recv(&f->serve, 0, &m, NULL, NULL)) > 0) {
-		int64_t until = clock_mono_ns() + DRAIN_GRACE_MS * NS_PER_MS;
-		struct buf b = {.data = (char *)(uintptr_t)m.payload.p, .len = m.payload.n};
-
-		cursor_init(&c, m.payload.p, m.payload.n);
-		if (m.type != GM_EXITED && m.type != GM_FAILED && m.type != GM_PACKED)
-			put(f, m.type, &b);
-		else if (mux_hold(&f->mux, cursor_u32(&c), m.type, m.payload, until) < 0)
-			f->gone = true;
-	}
+	while ((r = chan_recv(&f->serve, 0, &m, NULL, NULL)) > 0)
+		on_event(f, &m);
 	if (r != -EAGAIN) {
 		chan_done(&f->serve);
 		f->ending = true;
 	}
+}
+
+/* False: it is no answer. */
+static bool hear_box_first(struct front *f, const struct frame *m)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(2048);
+	uint8_t type;
+
+	if (!front_box_answer(&f->box, m, &type, &b))
+		return false;
+	put(f, type, &b);
+	return true;
+}
+
+/* Its end is that of everything: nobody is to run on what the sandbox was. */
+static void hear_box(struct front *f)
+{
+	struct frame m;
+	int r;
+
+	while ((r = chan_recv(&f->box.ch, 0, &m, NULL, NULL)) > 0) {
+		if (f->box.up && m.type != GM_ENDED)
+			on_event(f, &m);
+		else if (f->box.up || !hear_box_first(f, &m))
+			break;
+	}
+	if (r == -EAGAIN)
+		return;
+	chan_done(&f->box.ch);
+	if (!f->box.up && !f->ending)
+		fault(f, r < 0 ? r : EPIPE, "start the launcher of the sandbox");
+	f->ending = true;
 }
 
 static void say_due(struct front *f)
@@ -452,6 +506,8 @@ static bool reap(struct front *f)
 		if (pid == f->serve_pid) {
 			f->serve_pid = -1;
 			f->ending = true;
+		} else if (pid == f->box.pid) {
+			f->box.pid = -1;
 		} else if (pid == f->worker) {
 			f->worker = -1;
 		}
@@ -485,6 +541,7 @@ static void turn(struct front *f, int ms)
 
 	p[P_SIGNAL] = (struct pollfd){.fd = f->sigfd, .events = POLLIN};
 	p[P_SERVE] = (struct pollfd){.fd = mux_roomy(&f->mux) ? f->serve.fd : -1, .events = POLLIN};
+	p[P_BOX] = (struct pollfd){.fd = mux_roomy(&f->mux) ? f->box.ch.fd : -1, .events = POLLIN};
 	p[P_WORKER] = (struct pollfd){.fd = f->worker_ctl, .events = POLLIN};
 	n = mux_poll(&f->mux, p + P_MUX);
 	if (f->gone)
@@ -500,6 +557,8 @@ static void turn(struct front *f, int ms)
 		hear_stream(f);
 	if (p[P_SERVE].revents)
 		hear_serve(f);
+	if (p[P_BOX].revents)
+		hear_box(f);
 	if (p[P_WORKER].revents)
 		hear_worker(f);
 	say_due(f);
@@ -518,8 +577,10 @@ static void end_all(struct front *f)
 	if (f->worker > 0)
 		(void)kill(f->worker, SIGKILL);
 	chan_done(&f->serve);
-	/* serve() itself gives up after KILL_GRACE_MS on what cannot be killed. */
-	while (f->serve_pid > 0 && clock_mono_ns() < until + KILL_GRACE_MS * NS_PER_MS)
+	chan_done(&f->box.ch);
+	/* serve() itself gives up after KILL_GRACE_MS on what cannot be killed; the launcher kills at once. */
+	while ((f->serve_pid > 0 || f->box.pid > 0) &&
+	       clock_mono_ns() < until + KILL_GRACE_MS * NS_PER_MS)
 		turn(f, 50);
 	until = clock_mono_ns() + KILL_GRACE_MS * NS_PER_MS;
 	while (reap(f) && clock_mono_ns() < until) {
@@ -549,6 +610,7 @@ int front(void)
 	sigset_t set;
 
 	f.sigfd = f.worker_ctl = f.serve.fd = -1;
+	front_box_init(&f.box);
 	front_place_init(&f.place);
 	mux_init(&f.mux, STDIN_FILENO, STDOUT_FILENO, false);
 	(void)sigemptyset(&set);

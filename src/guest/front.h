@@ -1,7 +1,7 @@
 /*
  * front.h: the guest on another machine: what stands between the stream of ssh and serve.h there.
  *
- * It has the remote user's authority and isolates nothing. Its standard input and output carry wire/remote.h. It makes the run's
+ * It has the remote user's authority and isolates nothing by itself: a sandbox is airlock-launch's (front_box.h). Its standard input and output carry wire/remote.h. It makes the run's
  * directory and holds a lock on it, lets the workspace land, starts serve() as a child of its own, and from then on turns the
  * channels of the stream into the descriptors that serve() wants. Variables that only the remote knows (HOME, PATH,
  * ...) are added to what a command gets unless the host gave them.

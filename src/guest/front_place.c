@@ -20,6 +20,7 @@
 #include "guest/front_lock.h"
 #include "guest/land.h"
 #include "guest/vouch.h"
+#include "wire/remote_box.h"
 
 #define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 #define RUNTIME ".airlock-runtime"
@@ -231,7 +232,7 @@ static void thin_bases(int bases, size_t left)
  */
 static bool keep_base(struct front_place *p, int runtime, int runs, const struct rm_open *m)
 {
-	static const char *const aside[] = {LAND_ASIDE, "from"};
+	static const char *const aside[] = {LAND_ASIDE, "from", REMOTE_BOX};
 	bool made;
 	struct stat st;
 	_cleanup_fd_ int bases = -1;
@@ -368,6 +369,7 @@ int front_place_open(struct front_place *p, const struct rm_open *m, char *what)
 		return failed(what, errno, "open the directory", m->root);
 	if (m->flags & RO_REMOVE)
 		return remove_run(p, root, m, what);
+	p->owner = geteuid() == 0 ? m->owner : 0;
 	/* Another run's end may take the directory of all runs away between the two steps. */
 	for (int i = 0; i < TIDY_TRIES && r == -ENOENT; i++) {
 		_cleanup_fd_ int runtime = -1;
@@ -402,7 +404,8 @@ static void remove_programs(int dir, struct rm_cleaned *c)
 	if (!d)
 		(void)close(dir);
 	while (d && (ent = readdir(d))) {
-		if (str_starts(ent->d_name, "guest-") || str_starts(ent->d_name, "gateway-"))
+		if (str_starts(ent->d_name, "guest-") || str_starts(ent->d_name, "gateway-") ||
+		    str_starts(ent->d_name, "launch-"))
 			c->programs += unlinkat(dirfd(d), ent->d_name, 0) == 0;
 		else if (str_starts(ent->d_name, ".new-"))
 			(void)unlinkat(dirfd(d), ent->d_name, 0);

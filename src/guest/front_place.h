@@ -4,6 +4,7 @@
  *   lock       of those that work in it (front_lock.h)
  *   workspace  the tree that commands work in
  *   sent       the manifest of what was sent
+ *   sandbox    storage of a sandbox of this machine's (wire/remote_box.h): workspace stays as it landed then
  *   index      what it looked like when it had landed (delta.h): there only when all of it had
  *
  * Beside the runs, bases/<name>: the directory of a run that is over, from which the next one with the same workspace starts. It is
@@ -18,6 +19,7 @@
 
 struct front_place {
 	int run, lock;
+	uint32_t owner; /* of what lands: struct rm_open */
 	int programs; /* where this program lies, held shared: no clean takes it from under a session; -1 */
 	struct pack_place pack; /* index -1: nothing has landed yet */
 };

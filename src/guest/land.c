@@ -12,6 +12,7 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "guest/delta.h"
+#include "guest/give.h"
 #include "guest/reuse.h"
 #include "wire/manifest.h"
 #include "wire/tar.h"
@@ -23,6 +24,7 @@
 
 struct lander {
 	int in, want, tree, file; /* file: being written; -1 */
+	uint32_t owner;		  /* of all of it; 0 */
 	int64_t at;		  /* of `file`: where what comes belongs */
 	struct reuse reuse;
 	uint8_t part[RM_PARTS_MAX]; /* what the host said of each: 1, it goes on */
@@ -368,10 +370,17 @@ static int into(struct lander *l, int run, int sent, struct err *e)
 	if (r < 0)
 		return err_sys(e, -r, "take the workspace");
 	r = take_tree(l, e);
+	if (r == 0 && l->owner) {
+		int k = give_tree(l->tree, l->owner);
+
+		/* A user namespace without that id: the launcher refuses, and says what helps. */
+		if (k < 0 && k != -EINVAL)
+			return err_sys(e, -k, "give the workspace to the sandbox's user");
+	}
 	return r < 0 ? r : write_index(l, run, sent, e);
 }
 
-int land(int in, int want, int run, struct err *e)
+int land(int in, int want, int run, uint32_t owner, struct err *e)
 {
 	_cleanup_fd_ int sent =
 	    openat(run, "sent", O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -382,6 +391,7 @@ int land(int in, int want, int run, struct err *e)
 		return err_sys(e, ENOMEM, "take the workspace");
 	l->in = in;
 	l->want = want;
+	l->owner = owner;
 	l->tree = l->file = -1;
 	r = sent < 0 ? err_sys(e, errno, "create the manifest") : into(l, run, sent, e);
 	cleanup_fd(&l->want);

@@ -9,6 +9,7 @@
 #define AIRLOCK_GUEST_LAND_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/err.h"
 
@@ -19,9 +20,9 @@
  * Reads the whole stream from in (blocking) into run/workspace, and says into want, which is taken over, what it is to hold (struct
  * rm_want). A tree that is there is made use of, run/base is its index if there is one. run/index (delta.h) appears last, so that a landing that was cut
  * can be told. One that can be neither used nor
- * removed is set aside. 0, or negative errno with text.
+ * removed is set aside. owner: both ids of all of it, 0: the account's own. 0, or negative errno with text.
  */
-int land(int in, int want, int run, struct err *e);
+int land(int in, int want, int run, uint32_t owner, struct err *e);
 /*
  * Whether what landed in run may not have reached the disk before the machine started anew: empty files beside a whole index would look like
  * work of the run. A landing waits for no disk: land_flush does, afterwards, beside the commands.

@@ -27,6 +27,7 @@
 #include "provider/native.h"
 #include "provider/native/launch_fds.h"
 #include "provider/native/step.h"
+#include "provider/inforce.h"
 #include "provider/native_storage.h"
 #include "wire/guest.h"
 
@@ -210,7 +211,7 @@ static int await_ready(struct native *n, const struct plan *p, struct err *e)
 			       "airlock-launch speaks another version: install Airlock again");
 	/* A launcher from before there were any does not know the question. */
 	n->has_sockets = limits & GR_SOCKETS;
-	native_isolation(&n->sb, p, landlock, limits);
+	inforce_fill(&n->sb, p, landlock, limits);
 	return 0;
 }
 

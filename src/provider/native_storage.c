@@ -4,8 +4,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/fs.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -105,7 +107,8 @@ static int move_up(struct removal *rm, int at, const char *name)
 		char up[32];
 
 		(void)snprintf(up, sizeof(up), ".deep-%u", rm->moved++);
-		if (renameat2(at, name, rm->top, up, RENAME_NOREPLACE) == 0)
+		/* The call itself: the launcher's C library has none for it. */
+		if (syscall(SYS_renameat2, at, name, rm->top, up, RENAME_NOREPLACE) == 0)
 			return -EXDEV;
 		if (errno != EEXIST)
 			return -errno;

@@ -8,6 +8,7 @@ static const struct provider_ops *const providers[] = {
     &provider_native,
     &provider_local,
     &provider_ssh,
+    &provider_ssh_sandbox,
 };
 
 const struct provider_ops *provider_find(const char *name)

@@ -141,7 +141,7 @@ struct provider_ops {
 	void (*owner)(uid_t *uid, gid_t *gid);
 	/* Starts; on failure nothing is left running. */
 	int (*acquire)(const struct sandbox_spec *s, struct sandbox **ret, struct err *e);
-	/* Connects to a kept sandbox. -ENOENT: it is not running. */
+	/* Connects to a kept sandbox. -ENOENT: it is not running. NULL: none is kept. */
 	int (*attach)(const struct sandbox_spec *s, struct sandbox **ret, struct err *e);
 	int (*event_fd)(struct sandbox *sb);
 	int (*next_event)(struct sandbox *sb, struct sandbox_event *ret, struct err *e);
@@ -182,6 +182,7 @@ int ssh_clean(char *const *remote, const char *lease_dir, struct rm_cleaned *ret
 extern const struct provider_ops provider_native;
 extern const struct provider_ops provider_local;
 extern const struct provider_ops provider_ssh;
+extern const struct provider_ops provider_ssh_sandbox; /* the same, in a sandbox there */
 
 /* By name; NULL if unknown. */
 const struct provider_ops *provider_find(const char *name);

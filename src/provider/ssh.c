@@ -1,7 +1,8 @@
 /*
  * The ssh provider: commands run on another machine, as the account that ssh logs in to.
  *
- * Policy: there is NO isolation there, and it says so. What comes back is foreign: it passes through airlock-remote
+ * Policy: there is NO isolation there, and it says so, unless it is asked for by name (provider ssh-sandbox, ssh/box.h): then there is no less than all of
+ * it, or no start. What comes back is foreign: it passes through airlock-remote
  * (confined, provider/ssh/link.h), then through the same doors as a sandbox's. What goes there is what a sandbox would get; the
  * environment of a command travels in the stream, never in a command line. Whatever needs isolation is refused, not ignored.
  *
@@ -21,6 +22,7 @@
 #include "base/path.h"
 #include "os/proc.h"
 #include "provider/ssh/base.h"
+#include "provider/ssh/box.h"
 #include "provider/ssh/session.h"
 #include "provider/ssh/plain.h"
 #include "provider/ssh/send.h"
@@ -63,6 +65,31 @@ static int validate(const struct sandbox_spec *s, struct err *e)
 	return ssh_target_files(&t, e);
 }
 
+static int not_boxed(struct err *e, const char *what, const char *why)
+{
+	return err_set(e, ERR_UNAVAILABLE, "%s: cannot be had with --remote-sandbox: %s", what,
+		       why);
+}
+
+/* What the launcher there could not do, or nothing here serves. The layers themselves it tries itself. */
+static int validate_sandbox(const struct sandbox_spec *s, struct err *e)
+{
+	_cleanup_ssh_target_ struct ssh_target t = {0};
+	int r = ssh_target_parse(s->remote, &t, e);
+
+	if (r < 0)
+		return r;
+	if (s->binds_len)
+		return not_boxed(e, "--bind-ro", "it shows paths of this machine");
+	if (s->image)
+		return not_boxed(e, "--image", "images lie on this machine");
+	if (s->keep)
+		return not_boxed(e, "--keep", "a sandbox there ends with its session");
+	if (t.guest == GUEST_NEVER)
+		return not_boxed(e, "--ssh-guest never", "the sandbox is our program's");
+	return ssh_target_files(&t, e);
+}
+
 static void owner(uid_t *uid, gid_t *gid)
 {
 	*uid = (uid_t)-1;
@@ -72,7 +99,7 @@ static void owner(uid_t *uid, gid_t *gid)
 /* The workspace goes there. What the other side says about a failure is worth more than our broken pipe. */
 static int land(struct ssh_session *x, const struct sandbox_spec *s, struct err *e)
 {
-	_cleanup_free_ char *base = ssh_base_name(s);
+	_cleanup_free_ char *base = ssh_base_name(s, x->sandbox);
 	_cleanup_buf_ struct buf b = BUF_INIT(256);
 	_cleanup_fd_ int rd = -1, wr = -1, want_rd = -1, want_wr = -1;
 	struct rm_fault f = {0};
@@ -92,7 +119,7 @@ static int land(struct ssh_session *x, const struct sandbox_spec *s, struct err 
 		return err_sys(e, errno, "send the workspace: pipe");
 	(void)buf_u32(&b, x->link.next_id++);
 	(void)buf_str(&b, base ? base : "");
-	ssh_base_index(s, &index);
+	ssh_base_index(s, x->sandbox, &index);
 	(void)buf_put(&b, (const char *)index.sum, sizeof(index.sum));
 	r = guestlink_request(&x->link, RM_LAND, &b, (int[]){rd, want_wr}, 2, e);
 	if (r < 0)
@@ -148,6 +175,8 @@ static int bring_up(struct ssh_session *x, const struct sandbox_spec *s, struct 
 		r = guestlink_request(&x->link, RM_START, &none, NULL, 0, e);
 	if (r == 0)
 		r = session_await(x, GM_READY, s->cancel, e);
+	if (r == 0 && x->sandbox)
+		return ssh_box(x, s, e);
 	return r == 0 && s->gateway ? ssh_tool_gateway(x, s->cancel, e) : r;
 }
 
@@ -178,11 +207,14 @@ static int begin(const struct sandbox_spec *s, struct ssh_session *x, struct san
 		session_end(x);
 		return r;
 	}
-	x->sb.ops = &provider_ssh;
-	x->sb.inside = x->inside;
-	x->sb.isolation[0] = (struct isolation){"isolation", "not available",
-						"commands run as the account that ssh logs in to"};
-	x->sb.isolation_len = 1;
+	x->sb.ops = x->sandbox ? &provider_ssh_sandbox : &provider_ssh;
+	x->sb.inside = x->sandbox ? s->inside : x->inside;
+	if (!x->sandbox) {
+		x->sb.isolation[0] =
+		    (struct isolation){"isolation", "not available",
+				       "commands run as the account that ssh logs in to"};
+		x->sb.isolation_len = 1;
+	}
 	x->sb.monitor_pid = x->helper.proc.pid;
 	(void)proc_start(x->helper.proc.pid, &x->sb.monitor_start);
 	*ret = &x->sb;
@@ -216,6 +248,18 @@ static int guest_of(const struct sandbox_spec *s, enum ssh_guest *ret, struct er
 
 	*ret = t.guest;
 	return r;
+}
+
+/* With a guest, or not at all: whatever the other machine has instead isolates nothing. */
+static int connect_sandbox(const struct sandbox_spec *s, struct sandbox **ret, struct err *e)
+{
+	struct ssh_session *x = NULL;
+	int r = session_start(s, &x, e);
+
+	if (r < 0)
+		return s->resume && r == -ENOENT ? -EHOSTUNREACH : r;
+	x->sandbox = true;
+	return begin(s, x, ret, e);
 }
 
 /* A guest, or none where that is how it is. */
@@ -273,21 +317,32 @@ static bool nap(const struct sandbox_spec *s, int64_t ms)
  * A connection that is cut while the workspace goes there is made again, and what has arrived is not sent again: the guest finds it in
  * the run's directory (guest/reuse.h). Later cuts are another matter: a command was running.
  */
+static int acquire_by(int (*connect_by)(const struct sandbox_spec *, struct sandbox **,
+					struct err *),
+		      const struct sandbox_spec *s, struct sandbox **ret, struct err *e)
+{
+	int r = connect_by(s, ret, e);
+	bool cut = r == -ECONNRESET;
+	int64_t until = clock_mono_ns() + RESUME_ALL_MS * NS_PER_MS;
+
+	for (int64_t ms = RESUME_MS;
+	     cut && r < 0 && r != -ECANCELED && clock_mono_ns() < until && nap(s, ms); ms *= 2)
+		r = connect_by(s, ret, e);
+	return remember(s, r, e);
+}
+
 static int acquire(const struct sandbox_spec *s, struct sandbox **ret, struct err *e)
 {
 	int r = validate(s, e);
-	int64_t until;
-	bool cut;
 
-	if (r < 0)
-		return r;
-	r = connect_to(s, ret, e);
-	cut = r == -ECONNRESET;
-	until = clock_mono_ns() + RESUME_ALL_MS * NS_PER_MS;
-	for (int64_t ms = RESUME_MS;
-	     cut && r < 0 && r != -ECANCELED && clock_mono_ns() < until && nap(s, ms); ms *= 2)
-		r = connect_to(s, ret, e);
-	return remember(s, r, e);
+	return r < 0 ? r : acquire_by(connect_to, s, ret, e);
+}
+
+static int acquire_sandbox(const struct sandbox_spec *s, struct sandbox **ret, struct err *e)
+{
+	int r = validate_sandbox(s, e);
+
+	return r < 0 ? r : acquire_by(connect_sandbox, s, ret, e);
 }
 
 /*
@@ -355,7 +410,7 @@ static int destroy_storage(const char *lease_dir, struct err *e)
 	return 0;
 }
 
-static int forget_there(const struct sandbox_spec *s, bool give_up, struct err *e)
+static int forget_there(const struct sandbox_spec *s, bool sandbox, bool give_up, struct err *e)
 {
 	_cleanup_free_ char *path = path_join(s->lease_dir, "there");
 	struct ssh_session *x = NULL;
@@ -368,8 +423,10 @@ static int forget_there(const struct sandbox_spec *s, bool give_up, struct err *
 	if (ssh_plain_is(s->lease_dir))
 		return ssh_plain_forget(s, e);
 	r = session_start(s, &x, e);
-	if (r == 0)
+	if (r == 0) {
+		x->sandbox = sandbox;
 		r = session_open_run(x, s, RO_REMOVE, RM_REMOVED, e);
+	}
 	if (r == -ENOENT && x)
 		r = err_set(
 		    e, ERR_UNAVAILABLE,
@@ -383,7 +440,12 @@ static int forget_there(const struct sandbox_spec *s, bool give_up, struct err *
 
 static int forget(const struct sandbox_spec *s, bool give_up, struct err *e)
 {
-	return remember(s, forget_there(s, give_up, e), e);
+	return remember(s, forget_there(s, false, give_up, e), e);
+}
+
+static int forget_sandbox(const struct sandbox_spec *s, bool give_up, struct err *e)
+{
+	return remember(s, forget_there(s, true, give_up, e), e);
 }
 
 int ssh_clean(char *const *remote, const char *lease_dir, struct rm_cleaned *ret, char **ret_label,
@@ -426,4 +488,27 @@ const struct provider_ops provider_ssh = {
     .detach = detach,
     .destroy_storage = destroy_storage,
     .forget = forget,
+};
+
+const struct provider_ops provider_ssh_sandbox = {
+    .name = "ssh-sandbox",
+    .isolates = true,
+    .in_place = false,
+    .elsewhere = true,
+    .statement =
+	"Sandbox of the other machine's kernel: own namespaces, system call filter, no capabilities, read-only system, private "
+	"home; whoever owns that machine owns the sandbox.",
+    .validate = validate_sandbox,
+    .owner = owner,
+    .acquire = acquire_sandbox,
+    .event_fd = event_fd,
+    .next_event = next_event,
+    .exec = exec,
+    .signal = signal_command,
+    .winsize = winsize,
+    .pack = pack,
+    .release = release,
+    .detach = detach,
+    .destroy_storage = destroy_storage,
+    .forget = forget_sandbox,
 };

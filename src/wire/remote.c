@@ -37,7 +37,8 @@ int rm_open_put(struct buf *b, const struct rm_open *m)
 	(void)buf_u32(b, m->flags);
 	(void)buf_str(b, m->root);
 	(void)buf_str(b, m->lease);
-	return buf_str(b, m->base);
+	(void)buf_str(b, m->base);
+	return buf_u32(b, m->owner);
 }
 
 int rm_open_get(struct view p, struct rm_open *ret)
@@ -49,6 +50,7 @@ int rm_open_get(struct view p, struct rm_open *ret)
 	ret->root = cursor_strdup(&c, PATH_MEMBER_MAX);
 	ret->lease = cursor_strdup(&c, LEASE_NAME_MAX);
 	ret->base = cursor_strdup(&c, LEASE_NAME_MAX);
+	ret->owner = cursor_u32(&c);
 	return ret->root && ret->lease && ret->base && cursor_end(&c) && open_fits(ret) ? 0
 											: -EPROTO;
 }

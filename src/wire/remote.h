@@ -44,6 +44,11 @@ enum remote_msg {
 	    105, /* airlock-remote to airlock, last: u32 enum link_end, bytes of ssh's stderr */
 	RM_SETUP = 106, /* airlock to airlock-remote, first: struct rm_setup and descriptors */
 
+	RM_BOX = 107, /* struct rm_box (remote_box.h): what follows runs in a sandbox there */
+	RM_BOXED =
+	    108, /* guest: u32 Landlock ABI, u32 GR_* limits in force, u32 1: its ids are nobody's there */
+	RM_NOT_BOXED = 109, /* guest: struct rm_not_boxed; nothing was started */
+
 	MX_OPEN = 128,	/* u32 channel, u32 group, u8 enum mux_flags; the opener's numbers rise */
 	MX_DATA = 129,	/* u32 channel, bytes */
 	MX_EOF = 130,	/* u32 channel: no more bytes */
@@ -78,6 +83,7 @@ struct rm_open {
 	char *lease; /* a name */
 	char *
 	    base; /* with RO_REMOVE: the run's tree is kept under this name for the next one; "": it is not */
+	uint32_t owner; /* of what lands, where the account is root: both ids; 0: the account */
 };
 
 /*

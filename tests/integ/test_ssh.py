@@ -486,7 +486,7 @@ class Ssh(unittest.TestCase):
             self.assertIn(states[name], ("ok", "warning"))
         if os.path.exists("/proc/sys/kernel/seccomp/actions_avail"):
             self.assertEqual(states["seccomp"], "ok")
-        self.assertEqual(states["remote sandbox"], "warning")
+        self.assertEqual(states["remote sandbox"], "ok")
         # A machine that cannot have a guest is one that runs do without.
         self.r.sshd.shell('XDG_CACHE_HOME=/proc exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"')
         self.assertIn("runs do without", doctor(0))

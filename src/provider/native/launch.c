@@ -24,7 +24,9 @@
 #include "os/landlock.h"
 #include "os/mounts.h"
 #include "os/seccomp.h"
+#include "provider/native/twin.h"
 #include "wire/guest.h"
+#include "wire/remote_box.h"
 
 /* The network namespace, where one is asked for, is made beside the rest (beside.h). */
 #define SANDBOX_NAMESPACES \
@@ -341,7 +343,7 @@ int launch_start(struct launch *l, struct err *e)
 	return r;
 }
 
-static int read_plan(struct launch *l, struct err *e)
+static int read_plan(struct launch *l, bool twin, struct err *e)
 {
 	struct frame f;
 	int r = chan_recv(&l->owner, clock_mono_ns() + START_TIMEOUT_MS * NS_PER_MS, &f, NULL, e);
@@ -353,6 +355,8 @@ static int read_plan(struct launch *l, struct err *e)
 		return r;
 	if (r == 0 || f.type != GM_PLAN)
 		return err_set(e, ERR_PROTOCOL, "airlock-launch: the first frame must be a plan");
+	if (twin)
+		return twin_plan(f.payload, &l->plan, e);
 	r = plan_get(f.payload, &l->plan, e);
 	/* Checked by the sender as well; this is the process that acts on it. */
 	return r < 0 ? r : plan_check(&l->plan, e);
@@ -394,11 +398,13 @@ static void ignore_terminal_signals(void)
 	(void)signal(SIGCHLD, SIG_DFL);
 }
 
-int launch_main(void)
+_Static_assert(LAUNCH_FD_HELD == LAUNCH_FD_LISTEN, "one or the other");
+
+int launch_main(bool twin)
 {
 	struct launch l = {.listen_fd = -1, .pidfd = -1, .cgroup = CGROUP_INIT};
 	struct err e = ERR_INIT;
-	int on = 0, r;
+	int on = 0, last = LAUNCH_FD_OWNER, r;
 	socklen_t n = sizeof(on);
 
 	chan_init(&l.owner, LAUNCH_FD_OWNER, true);
@@ -411,17 +417,17 @@ int launch_main(void)
 		return 2;
 	}
 	ignore_terminal_signals();
-	if (getsockopt(LAUNCH_FD_LISTEN, SOL_SOCKET, SO_ACCEPTCONN, &on, &n) == 0 && on)
+	if (!twin && getsockopt(LAUNCH_FD_LISTEN, SOL_SOCKET, SO_ACCEPTCONN, &on, &n) == 0 && on)
 		l.listen_fd = LAUNCH_FD_LISTEN;
 	/* Again, by this process: whoever connects then reads launch's pid as the peer's. */
 	if (l.listen_fd >= 0)
 		(void)listen(l.listen_fd, 16);
-	(void)syscall(SYS_close_range, l.listen_fd < 0 ? LAUNCH_FD_LISTEN : LAUNCH_FD_LISTEN + 1,
-		      ~0U, 0);
-	(void)fcntl(LAUNCH_FD_OWNER, F_SETFD, FD_CLOEXEC);
-	if (l.listen_fd >= 0)
-		(void)fcntl(l.listen_fd, F_SETFD, FD_CLOEXEC);
-	r = read_plan(&l, &e);
+	if (twin || l.listen_fd >= 0)
+		last = LAUNCH_FD_LISTEN;
+	(void)syscall(SYS_close_range, last + 1, ~0U, 0);
+	for (int fd = LAUNCH_FD_OWNER; fd <= last; fd++)
+		(void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+	r = read_plan(&l, twin, &e);
 	if (r == 0)
 		r = launch_start(&l, &e);
 	if (r == 0)

@@ -44,7 +44,7 @@ int launch_start(struct launch *l, struct err *e);
 void launch_settle(struct launch *l);
 /* Until the guest has ended and been reaped. Returns its wait status. */
 int broker_run(struct launch *l);
-/* The whole program: from descriptors 3 and 4 to an exit status. */
-int launch_main(void);
+/* The whole program: from descriptors 3 and 4 to an exit status. twin: on another machine (twin.h). */
+int launch_main(bool twin);
 
 #endif

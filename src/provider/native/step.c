@@ -38,3 +38,31 @@ int failure_get(struct view v, struct failure *ret)
 	(void)snprintf(ret->object, sizeof(ret->object), "%s", object);
 	return 0;
 }
+
+static const char *const names[STEP_COUNT] = {
+    [STEP_NONE] = "none",
+    [STEP_STORAGE] = "sandbox storage",
+    [STEP_SYSTEM] = "system image",
+    [STEP_BIND] = "bind",
+    [STEP_NAMESPACES] = "user namespace",
+    [STEP_IDMAP] = "id map",
+    [STEP_IDS] = "change of ids",
+    [STEP_ROOT] = "private root",
+    [STEP_ETC] = "private /etc",
+    [STEP_DEV] = "private /dev",
+    [STEP_PROC] = "private /proc",
+    [STEP_OVERLAY] = "overlay workspace",
+    [STEP_PIVOT] = "change of root",
+    [STEP_LOOPBACK] = "loopback network",
+    [STEP_HOSTNAME] = "host name",
+    [STEP_RLIMITS] = "resource limits",
+    [STEP_CAPS] = "dropping capabilities",
+    [STEP_LANDLOCK] = "Landlock",
+    [STEP_SECCOMP] = "seccomp filter",
+    [STEP_EXEC] = "guest program",
+};
+
+const char *step_name(enum step step)
+{
+	return step < STEP_COUNT ? names[step] : "unknown step";
+}

@@ -10,34 +10,6 @@
 #include "os/probe.h"
 #include "os/self.h"
 
-static const char *const names[STEP_COUNT] = {
-    [STEP_NONE] = "none",
-    [STEP_STORAGE] = "sandbox storage",
-    [STEP_SYSTEM] = "system image",
-    [STEP_BIND] = "bind",
-    [STEP_NAMESPACES] = "user namespace",
-    [STEP_IDMAP] = "id map",
-    [STEP_IDS] = "change of ids",
-    [STEP_ROOT] = "private root",
-    [STEP_ETC] = "private /etc",
-    [STEP_DEV] = "private /dev",
-    [STEP_PROC] = "private /proc",
-    [STEP_OVERLAY] = "overlay workspace",
-    [STEP_PIVOT] = "change of root",
-    [STEP_LOOPBACK] = "loopback network",
-    [STEP_HOSTNAME] = "host name",
-    [STEP_RLIMITS] = "resource limits",
-    [STEP_CAPS] = "dropping capabilities",
-    [STEP_LANDLOCK] = "Landlock",
-    [STEP_SECCOMP] = "seccomp filter",
-    [STEP_EXEC] = "guest program",
-};
-
-const char *step_name(enum step step)
-{
-	return step < STEP_COUNT ? names[step] : "unknown step";
-}
-
 /* The layers that a step stands on, in the order in which a missing one explains the others. */
 static const enum layer under_namespaces[] = {LAYER_USERNS, LAYER_IDMAP,    LAYER_MNTNS,
 					      LAYER_PIDNS,  LAYER_IPCNS,    LAYER_UTSNS,

@@ -14,6 +14,7 @@
 #define NAME_BYTES 16
 #define KEY_BYTES 8
 #define INDEX_NAME "remote-index"
+#define BOXED "-s"
 #define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
 static void hex(const uint8_t *raw, size_t n, char *out)
@@ -67,20 +68,21 @@ static int make_name(int dir)
 	return r;
 }
 
-char *ssh_base_name(const struct sandbox_spec *s)
+char *ssh_base_name(const struct sandbox_spec *s, bool sandbox)
 {
 	_cleanup_fd_ int dir = home_of(s);
-	char name[2 * NAME_BYTES + 1] = "";
+	char name[2 * NAME_BYTES + 1] = "", whole[sizeof(name) + sizeof(BOXED)];
 
 	if (dir >= 0 && read_name(dir, name) < 0)
 		(void)make_name(dir);
 	if (dir < 0 || read_name(dir, name) < 0)
 		name[0] = '\0';
-	return strdup(name);
+	(void)snprintf(whole, sizeof(whole), "%s%s", name, sandbox && name[0] ? BOXED : "");
+	return strdup(whole);
 }
 
 /* Of the machine and the directory there: the first word (target.h). */
-static void index_name(const struct sandbox_spec *s,
+static void index_name(const struct sandbox_spec *s, bool sandbox,
 		       char out[sizeof(INDEX_NAME) + 2 * KEY_BYTES + 1])
 {
 	const char *place = s->remote && s->remote[0] ? s->remote[0] : "";
@@ -89,18 +91,20 @@ static void index_name(const struct sandbox_spec *s,
 
 	blake2b_init(&b);
 	blake2b_update(&b, place, strlen(place));
+	if (sandbox)
+		blake2b_update(&b, BOXED, sizeof(BOXED));
 	blake2b_final(&b, sum);
 	(void)snprintf(out, sizeof(INDEX_NAME) + 1, INDEX_NAME ".");
 	hex(sum, KEY_BYTES, out + sizeof(INDEX_NAME));
 }
 
-void ssh_base_index(const struct sandbox_spec *s, struct rm_index *ret)
+void ssh_base_index(const struct sandbox_spec *s, bool sandbox, struct rm_index *ret)
 {
 	char name[sizeof(INDEX_NAME) + 2 * KEY_BYTES + 1];
 	_cleanup_fd_ int dir = home_of(s), fd = -1;
 
 	*ret = (struct rm_index){0};
-	index_name(s, name);
+	index_name(s, sandbox, name);
 	fd = dir < 0 ? -1 : openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0 || read(fd, ret->sum, sizeof(ret->sum)) != (ssize_t)sizeof(ret->sum))
 		*ret = (struct rm_index){0};
@@ -129,7 +133,7 @@ void ssh_base_landed(const struct sandbox_spec *s, const struct rm_index *x)
 		put_index(dir, INDEX_NAME, "new", x);
 }
 
-void ssh_base_kept(const struct sandbox_spec *s)
+void ssh_base_kept(const struct sandbox_spec *s, bool sandbox)
 {
 	char name[sizeof(INDEX_NAME) + 2 * KEY_BYTES + 1];
 	_cleanup_fd_ int lease = open(s->lease_dir, DIR_FLAGS), home = home_of(s), fd = -1;
@@ -138,6 +142,6 @@ void ssh_base_kept(const struct sandbox_spec *s)
 	fd = lease < 0 ? -1 : openat(lease, INDEX_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0 || home < 0 || read(fd, x.sum, sizeof(x.sum)) != (ssize_t)sizeof(x.sum))
 		return;
-	index_name(s, name);
+	index_name(s, sandbox, name);
 	put_index(home, name, s->lease_id, &x);
 }

@@ -338,6 +338,7 @@ static const struct carried {
     {GM_PACK, 1, {MUX_TO_OPENER | MUX_AWAITED}},
     {RM_OPEN, 0, {0}},
     {RM_START, 0, {0}},
+    {RM_BOX, 0, {0}},
     {GM_SIGNAL, 0, {0}},
     {GM_WINSIZE, 0, {0}},
     {GM_PING, 0, {0}},

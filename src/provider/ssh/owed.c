@@ -14,7 +14,8 @@ static const struct {
     {RM_LAND, RM_LANDED, OWED_LAND},	 {RM_START, GM_READY, OWED_START},
     {GM_EXEC, GM_STARTED, OWED_STARTED}, {GM_EXEC, GM_EXITED, OWED_LAST},
     {GM_EXEC, GM_FAILED, OWED_LAST},	 {GM_PACK, GM_PACKED, OWED_PACK},
-    {GM_PING, GM_PONG, OWED_PING},
+    {GM_EXEC, GM_OOM, OWED_OOM},	 {GM_PING, GM_PONG, OWED_PING},
+    {RM_BOX, RM_BOXED, OWED_BOX},	 {RM_BOX, RM_NOT_BOXED, OWED_BOX},
 };
 
 void owed_request(struct owed *o, uint8_t type)

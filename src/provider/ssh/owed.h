@@ -18,6 +18,8 @@ enum owed_kind {
 	OWED_LAST,    /* of a command: its last event */
 	OWED_PACK,
 	OWED_PING,
+	OWED_BOX,
+	OWED_OOM, /* of a command at most one */
 	OWED_KINDS
 };
 

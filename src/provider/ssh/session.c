@@ -18,6 +18,7 @@
 #include "base/path.h"
 #include "base/str.h"
 #include "os/self.h"
+#include "provider/native/fill.h"
 #include "provider/ssh/base.h"
 #include "provider/ssh/script.h"
 
@@ -206,6 +207,7 @@ static const struct awaited {
      "the connection, the login and the guest program"},
     {RM_OPENED, ANSWER_MS, "opening the run's directory"},
     {GM_READY, ANSWER_MS, "starting the guest's server"},
+    {RM_BOXED, REMOTE_TREE_MS, "starting the sandbox there"},
     {RM_LANDED, REMOTE_TREE_MS, "writing the workspace"},
     {RM_REMOVED, REMOTE_TREE_MS, "removing the run's directory"},
 };
@@ -263,6 +265,8 @@ int session_await(struct ssh_session *x, uint8_t type, const volatile int *cance
 	if (f.type == RM_FAULT && rm_fault_get(f.payload, &fault) == 0)
 		return ssh_explain_fault(&x->target, &fault, e);
 	x->answer = f.payload;
+	if (f.type == RM_NOT_BOXED && type == RM_BOXED)
+		return 1;
 	return f.type == type
 		   ? 0
 		   : err_set(e, ERR_PROTOCOL, "ssh %s: the guest there answers out of order",
@@ -348,9 +352,12 @@ int session_open_run(struct ssh_session *x, const struct sandbox_spec *s, unsign
 	_cleanup_buf_ struct buf b = BUF_INIT(2 * PATH_MEMBER_MAX);
 	_cleanup_free_ char *lease = strdup(s->lease_id);
 	bool keep = flags == RO_REMOVE && !x->target.no_base && !s->nothing_stays;
-	_cleanup_free_ char *base = keep ? ssh_base_name(s) : strdup("");
-	const struct rm_open m = {
-	    .flags = flags, .root = x->target.path, .lease = lease, .base = base};
+	_cleanup_free_ char *base = keep ? ssh_base_name(s, x->sandbox) : strdup("");
+	const struct rm_open m = {.flags = flags,
+				  .root = x->target.path,
+				  .lease = lease,
+				  .base = base,
+				  .owner = x->sandbox ? SANDBOX_UID : 0};
 	int r = lease && base ? rm_open_put(&b, &m) : -ENOMEM;
 
 	if (r < 0)
@@ -360,7 +367,7 @@ int session_open_run(struct ssh_session *x, const struct sandbox_spec *s, unsign
 	if (r == 0)
 		r = session_await(x, answer, s->cancel, e);
 	if (r == 0 && base[0])
-		ssh_base_kept(s);
+		ssh_base_kept(s, x->sandbox);
 	return r;
 }
 

@@ -27,6 +27,7 @@ struct ssh_session {
 	int64_t until_ns; /* of all that is awaited; 0 */
 	bool up;	  /* the guest has spoken */
 	enum ssh_refused refused;
+	bool sandbox; /* commands are to run in one there */
 	bool
 	    absent; /* the run's directory is not there any more: the guest was asked and said so */
 };
@@ -40,14 +41,14 @@ struct ssh_program {
 };
 int session_program(const char *name, struct ssh_program *ret, struct err *e);
 
-/* The guest runs there and has said hello. Needs remote, lease_id, lease_dir and cancel of s. */
+/* The guest runs there and has said hello; x->sandbox is the caller's to set. Needs remote, lease_id, lease_dir and cancel of s. */
 int session_start(const struct sandbox_spec *s, struct ssh_session **ret, struct err *e);
 /* The same, and where that machine cannot take or run the guest, why. */
 int session_try(const struct sandbox_spec *s, struct ssh_session **ret,
 		enum ssh_refused *ret_refused, struct err *e);
 /* Where the shared connection's socket is: heap; NULL: no place is short and private enough. */
 char *session_control(const struct sandbox_spec *s);
-/* Waits for a message of this type: x->answer. A fault of the other side, the connection's end and a cancel are errors. */
+/* Waits for a message of this type: x->answer. 1: RM_NOT_BOXED in place of RM_BOXED. A fault of the other side, the connection's end and a cancel are errors. */
 int session_await(struct ssh_session *x, uint8_t type, const volatile int *cancel, struct err *e);
 /* RM_OPEN of the lease's directory; waits for that answer. */
 int session_open_run(struct ssh_session *x, const struct sandbox_spec *s, unsigned flags,

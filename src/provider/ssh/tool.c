@@ -20,9 +20,9 @@
 
 #define PLACE "${XDG_CACHE_HOME:-$HOME/.cache}/airlock"
 
-/* $0: the hash, $1: the size. The directory is as the guest's script has left it: ours alone. */
+/* $0: the hash, $1: the size, $2: the kind. The directory is as the guest's script has left it: ours alone. */
 #define SCRIPT                                                                                                   \
-	"umask 077; d=" PLACE "; g=$d/gateway-$0; "                                                              \
+	"umask 077; d=" PLACE "; g=$d/$2-$0; "                                                                   \
 	"x=$(sha256sum <\"$g\" 2>/dev/null) && test \"${x%% *}\" = \"$0\" && test -x \"$g\" && exit 0; "         \
 	"f() { rm -f \"$t\"; echo \"$*\"; exit 98; }; "                                                          \
 	"t=$d/.new-$$; rm -f \"$t\"; { head -c \"$1\" >\"$t\"; } 2>/dev/null; "                                  \
@@ -32,7 +32,13 @@
 	"chmod 700 \"$t\" && mv -f \"$t\" \"$g\" || f \"$g cannot be put in place\"; "                           \
 	"\"$g\" --version >/dev/null 2>&1 || f \"$g does not run: a file system without execution, or a policy\""
 
-static int failed(const struct ssh_session *x, int out, struct err *e)
+static const char *called(const char *kind)
+{
+	return strcmp(kind, "gateway") == 0 ? "gateway program of the bridge"
+					    : "launcher of the sandbox";
+}
+
+static int failed(const struct ssh_session *x, const char *kind, int out, struct err *e)
 {
 	_cleanup_buf_ struct buf b = BUF_INIT(4096);
 	char said[SAID_MAX];
@@ -42,8 +48,8 @@ static int failed(const struct ssh_session *x, int out, struct err *e)
 	while (n > 0 && said[n - 1] == '\n')
 		n--;
 	(void)str_printable(&b, said, (size_t)n);
-	return err_set(e, ERR_UNAVAILABLE, "%s cannot take the gateway program of the bridge: %s",
-		       x->target.label, b.len ? buf_text(&b) : "its shell did not say why");
+	return err_set(e, ERR_UNAVAILABLE, "%s cannot take the %s: %s", x->target.label,
+		       called(kind), b.len ? buf_text(&b) : "its shell did not say why");
 }
 
 int ssh_tool_said(void)
@@ -57,8 +63,8 @@ int ssh_tool_said(void)
 }
 
 /* Until the command has ended: 0, or why not. Time and cancel are judged on every turn: other events do not put them off. */
-static int wait_for(struct ssh_session *x, uint32_t id, int out, const volatile int *cancel,
-		    struct err *e)
+static int wait_for(struct ssh_session *x, uint32_t id, const char *kind, int out,
+		    const volatile int *cancel, struct err *e)
 {
 	int64_t until = clock_mono_ns() + REMOTE_UPLOAD_MS * NS_PER_MS;
 	struct pollfd p = {.fd = x->link.ch.fd, .events = POLLIN};
@@ -73,17 +79,16 @@ static int wait_for(struct ssh_session *x, uint32_t id, int out, const volatile 
 			return err_set(e, ERR_UNAVAILABLE, "%s",
 				       x->sb.why[0] ? x->sb.why : "the session ended too early");
 		if (r > 0 && ev.id == id && ev.type == SE_EXITED)
-			return ev.code || ev.signo ? failed(x, out, e) : 0;
+			return ev.code || ev.signo ? failed(x, kind, out, e) : 0;
 		if (r > 0 && ev.id == id && ev.type == SE_FAILED)
 			return err_sys(e, ev.sys, "%s: start /bin/sh", x->target.label);
 		if (cancel && *cancel)
-			return err_set(e, ERR_CANCELLED,
-				       "stopped while the gateway program was sent to %s",
-				       x->target.label);
+			return err_set(e, ERR_CANCELLED, "stopped while the %s was sent to %s",
+				       called(kind), x->target.label);
 		if (clock_mono_ns() > until)
 			return err_set(e, ERR_TIMEOUT,
-				       "ssh %s: sending the gateway program took longer than %d s",
-				       x->target.label, REMOTE_UPLOAD_MS / 1000);
+				       "ssh %s: sending the %s took longer than %d s",
+				       x->target.label, called(kind), REMOTE_UPLOAD_MS / 1000);
 		if (r == 0)
 			(void)poll(&p, 1, LOOK_MS);
 	}
@@ -95,20 +100,23 @@ static char *word(const char *s)
 	return (char *)(uintptr_t)s;
 }
 
-int ssh_tool_gateway(struct ssh_session *x, const volatile int *cancel, struct err *e)
+int ssh_tool_put(struct ssh_session *x, const char *kind, const volatile int *cancel,
+		 char hash[SSH_HASH_LEN + 1], struct err *e)
 {
 	_cleanup_fd_ int out = ssh_tool_said(), in = -1;
 	struct ssh_program p;
-	char size[24];
-	char *const argv[] = {word("/bin/sh"), word("-c"), word(SCRIPT), p.hash, size, NULL};
+	char size[24], name[32];
+	char *const argv[] = {word("/bin/sh"), word("-c"), word(SCRIPT), p.hash, size,
+			      word(kind),      NULL};
 	char *const env[] = {NULL};
 	struct exec_spec s = {.argv = argv, .env = env, .cwd = "/", .out = out, .err = out};
 	uint32_t id;
 	int r;
 
 	if (out < 0)
-		return err_sys(e, errno, "send the gateway program");
-	r = session_program("airlock-gateway", &p, e);
+		return err_sys(e, errno, "send the %s", called(kind));
+	(void)snprintf(name, sizeof(name), "airlock-%s", kind);
+	r = session_program(name, &p, e);
 	if (r < 0)
 		return r;
 	in = p.fd;
@@ -116,7 +124,16 @@ int ssh_tool_gateway(struct ssh_session *x, const volatile int *cancel, struct e
 	(void)snprintf(size, sizeof(size), "%llu", (unsigned long long)p.size);
 	r = guestlink_exec(&x->link, &s, &id, e);
 	if (r == 0)
-		r = wait_for(x, id, out, cancel, e);
+		r = wait_for(x, id, kind, out, cancel, e);
+	(void)memcpy(hash, p.hash, sizeof(p.hash));
+	return r;
+}
+
+int ssh_tool_gateway(struct ssh_session *x, const volatile int *cancel, struct err *e)
+{
+	char hash[SSH_HASH_LEN + 1];
+	int r = ssh_tool_put(x, "gateway", cancel, hash, e);
+
 	if (r < 0)
 		return r;
 	r = strv_add(&x->gateway, "/bin/sh");
@@ -125,7 +142,7 @@ int ssh_tool_gateway(struct ssh_session *x, const volatile int *cancel, struct e
 	if (r == 0)
 		r = strv_add(&x->gateway, "exec \"" PLACE "/gateway-$0\"");
 	if (r == 0)
-		r = strv_add(&x->gateway, p.hash);
+		r = strv_add(&x->gateway, hash);
 	x->sb.gateway = x->gateway;
 	return r < 0 ? err_set(e, ERR_NOMEM, "ssh: out of memory") : 0;
 }

@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+"""Runs in a sandbox of another machine's kernel (--remote-sandbox) over a real sshd on loopback (B-04, B-05, B-09, S1, S2 and RT for
+provider ssh-sandbox; cases J11, K9; field reports B047, B093).
+
+usage: test_ssh_sandbox.py AIRLOCK PROBER [unittest arguments]
+"""
+import json, os, shutil, signal, socket, subprocess, sys, unittest
+
+import api_box
+from run_box import DEADLINE, alive, look, pids, until
+from ssh_box import Remote, SSHD, parent_is
+
+AIRLOCK, PROBER = (os.path.realpath(sys.argv.pop(1)) for _ in range(2))
+FILES = {"a": b"one\n", "d/b": b"two\n", "run.sh": b"#!/bin/sh\n"}
+ATTEMPTS = 36  # of tests/hostile/prober.c
+# A machine on which an ordinary account can make no sandbox: the last user namespace is the one that it is in.
+NO_NAMESPACES = ("exec unshare -Ur sh -c 'echo 1 >/proc/sys/user/max_user_namespaces && exec unshare -U --map-user=1000 --map-group=1000 "
+                 "/bin/sh -c \"$SSH_ORIGINAL_COMMAND\"'")
+
+
+def marked(word):
+    """Processes with this word in their arguments, wherever they run."""
+    return [p for p in pids() if word.encode() in look(p, "cmdline").split(b"\0") and alive(p)]
+
+
+class Sandbox(unittest.TestCase):
+    def setUp(self):
+        self.r = Remote(os.path.dirname(AIRLOCK), FILES)
+        self.addCleanup(self.r.remove)
+
+    def run_there(self, *words, **kw):
+        return self.r.run("--remote-sandbox", *words, **kw)
+
+    def ok(self, *words, status=0, **kw):
+        p = self.run_there(*words, **kw)
+        self.assertEqual(p.returncode, status, p.stderr.decode(errors="replace"))
+        return p
+
+    def fails(self, text, *words, status=125, **kw):
+        """Said in these words, and nothing ran: less isolation than was asked for is no answer."""
+        p = self.run_there(*words, "--", "touch ran; echo ran", **kw)
+        self.assertEqual(p.returncode, status, p.stderr)
+        self.assertIn(text, p.stderr.decode(errors="replace"))
+        self.assertEqual((p.stdout, os.path.exists(self.r.ws + "/ran")), (b"", False))
+        self.assertEqual(self.r.runs_there(), [])
+        return p
+
+    # Isolation. ---------------------------------------------------------------------------------
+
+    def probe(self, *words):
+        """What the prober of the native provider finds, with facts of this host, which is the other machine too."""
+        shutil.copy(PROBER, self.r.ws + "/prober")
+        name = "airlock-probe-%d" % os.getpid()
+        with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as un:
+            un.bind("\0" + name)
+            un.listen(8)
+            p = self.ok("-q", *words, "--", "env | grep -c ^SSH_; exec env -i ./prober %s %d %s %d" % (self.r.top, tcp.getsockname()[1], name, os.getpid()))
+        # Of the session's own variables none is there.
+        self.assertEqual(p.stdout[:2], b"0\n")
+        found = [json.loads(line) for line in p.stdout.splitlines() if line.startswith(b"{")]
+        self.assertEqual(len(found), ATTEMPTS, p.stdout)
+        return {f["attempt"] for f in found if f["escaped"]}
+
+    def test_no_way_out_of_it_RT_S1(self):
+        self.assertEqual(self.probe(), set())
+
+    def test_the_prober_sees_what_is_open(self):
+        self.assertIn("host-loopback", self.probe("--net", "host"))
+        self.assertNotEqual(self.probe("--without", "seccomp"), set())
+
+    def test_the_same_layers_as_here_are_in_force_and_said_B_09_FR_B179(self):
+        def layers(*words):
+            p = self.r.airlock("run", *words, "--json", "--", "true")
+            self.assertEqual(p.returncode, 0, p.stderr)
+            doc = json.loads(p.stdout)["isolation"]
+            return doc["isolated"], [(x["layer"], x["state"], x["detail"]) for x in doc["layers"]]
+        there = layers(*self.r.words, "--remote-sandbox")
+        self.assertEqual(there, layers())
+        self.assertTrue(there[0])
+        p = self.ok("--", "id -u; hostname; pwd; echo $HOME; ls -A")
+        self.assertEqual(p.stdout.split()[1:4], [b"airlock", b"/workspace", b"/home/agent"])
+        self.assertNotEqual(p.stdout.split()[0], b"0")
+        said = p.stderr.decode()
+        self.assertIn("layers in force; network none", said)
+        self.assertIn("of the other machine's kernel", said)
+        self.assertNotIn("NO ISOLATION", said)
+        p = self.ok("--without", "landlock", "--net", "host", "--", "true")
+        self.assertIn(b"WITHOUT landlock", p.stderr)
+        self.assertIn(b"network HOST", p.stderr)
+
+    def test_nothing_runs_with_less_than_was_asked_for(self):
+        self.r.sshd.shell(NO_NAMESPACES)
+        p = self.fails("Missing there: user namespace. Remedy: allow unprivileged user namespaces there")
+        self.assertIn(b"doctor --ssh ... --remote-sandbox", p.stderr)
+        q = self.r.airlock("doctor", *self.r.words, "--remote-sandbox")
+        self.assertEqual(q.returncode, 1, q.stdout)
+        self.assertRegex(q.stdout.decode(), r"user namespace +warning +cannot be had there\n +remedy: allow unprivileged user namespaces there")
+        self.assertRegex(q.stdout.decode(), r"remote sandbox +FAILED")
+        # A machine that cannot have our programs has no sandbox either: its shell and tar are none.
+        self.r.sshd.shell('XDG_CACHE_HOME=/proc exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"')
+        self.fails("has no place for the guest program")
+
+    def test_the_doctor_proves_it(self):
+        q = self.r.airlock("doctor", *self.r.words, "--remote-sandbox")
+        self.assertEqual(q.returncode, 0, q.stdout)
+        self.assertRegex(q.stdout.decode(), r"remote sandbox +ok")
+
+    def test_what_cannot_be_had_is_refused_aloud(self):
+        for words in ["--net", "allow=h"], ["--bind-ro", "/etc"], ["--map", "a:/tmp/a"], ["--keep"], ["--ssh-guest", "never"], \
+                ["--api-transport", "queue"], ["--image", "x"], ["--provider", "local"]:
+            p = self.run_there(*words, "--", "echo ran")
+            self.assertNotIn(p.returncode, (0,), words)
+            self.assertIn(words[0].encode(), p.stderr)
+            self.assertEqual(p.stdout, b"", words)
+        p = self.r.airlock("run", "--remote-sandbox", "--", "echo ran")
+        self.assertEqual((p.returncode, p.stdout), (2, b""), p.stderr)
+        self.assertIn(b"--remote-sandbox belongs to --ssh", p.stderr)
+
+    def test_limits_hold_there(self):
+        p = self.ok("-q", "--pids", "20", "--", "grep 'Max processes' /proc/self/limits")
+        self.assertEqual(p.stdout.split()[2:4], [b"20", b"20"])
+
+    # Work. --------------------------------------------------------------------------------------
+
+    def test_results_come_back_and_nothing_stays_there_K9(self):
+        change = "echo more >>a; rm -r d; printf x >new; ln -s a l; mkdir e; echo f >e/f; chmod 755 run.sh; echo h >~/home; echo t >/tmp/t"
+        for words in ["--without", "overlay"], []:
+            shutil.rmtree(self.r.ws)
+            os.mkdir(self.r.ws)
+            for name, data in FILES.items():
+                self.r.write(name, data)
+            self.ok(*words, "--", change)
+            self.assertEqual(self.r.read("a"), b"one\nmore\n")
+            self.assertEqual((self.r.read("new"), self.r.read("e/f"), os.readlink(self.r.ws + "/l")), (b"x", b"f\n", "a"))
+            self.assertFalse(os.path.exists(self.r.ws + "/d"))
+            self.assertEqual(os.stat(self.r.ws + "/run.sh").st_mode & 0o777, 0o755)
+            self.assertEqual(os.stat(self.r.ws + "/new").st_uid, os.geteuid())
+            self.assertEqual(self.r.left_there(), [])
+            self.assertEqual(os.listdir(self.r.state + "/leases"), [])
+        # The next one starts from what the last one left, as it is here now; home and tmp are new.
+        p = self.ok("-q", "--", "cat a e/f; ls ~ /tmp; ls")
+        self.assertEqual(p.stdout, b"one\nmore\nf\n/home/agent:\n\n/tmp:\na\ne\nl\nnew\nrun.sh\n")
+        # A run without a sandbox has a tree of its own: that of a sandbox may be another user's.
+        self.assertEqual(self.r.run("-q", "--", "stat -c %u a; rm e/f").stdout, b"%d\n" % os.geteuid())
+        self.assertEqual(self.ok("-q", "--", "ls e; cat a").stdout, b"one\nmore\n")
+        self.assertEqual(len(os.listdir(self.r.there + "/.airlock-runtime/bases")), 2)
+        self.assertEqual(self.r.airlock("env", "clean", *self.r.words).returncode, 0)
+        self.assertEqual(os.listdir(self.r.there), [])
+        self.assertEqual(os.listdir(self.r.sshd.home + "/.cache/airlock"), [])
+
+    def test_streams_status_and_commits(self):
+        git = ["git", "-C", self.r.ws, "-c", "user.name=t", "-c", "user.email=t@t"]
+        for words in ["init", "-q", "-b", "main"], ["add", "a"], ["commit", "-q", "-m", "first"]:
+            subprocess.run(git + words, check=True, env=self.r.env)
+        p = self.ok("-q", "--", "cat; printf '\\0\\377' >&2; echo c >c && git add c && git -c user.name=r -c user.email=r@r commit -q -m second; exit 7",
+                    status=7, stdin=None, input=b"in\0\xfe" * 50000)
+        self.assertEqual((p.stdout, p.stderr), (b"in\0\xfe" * 50000, b"\0\xff"))
+        log = subprocess.run(git + ["log", "--format=%s"], check=True, env=self.r.env, stdout=subprocess.PIPE).stdout
+        self.assertEqual(log, b"second\nfirst\n")
+
+    def test_the_bridge_works_in_it_S2_01(self):
+        api, words = self.r.with_api(self)
+        call = ("python3 -c \"import os, urllib.request as u; k = os.environ['PAPERCLIP_API_KEY']; "
+                "print(u.urlopen(u.Request(os.environ['PAPERCLIP_API_URL'] + '/api/agents/me', headers={'Authorization': 'Bearer ' + k})).status, "
+                "k == '%s')\"" % api_box.KEY)
+        p = self.ok("-q", *words, "--", "for i in 1 2 3; do %s; done; ls -A /tmp" % call)
+        self.assertEqual(p.stdout, b"200 False\n" * 3)
+        self.assertEqual({dict(c["headers"])["authorization"] for c in api.take()}, {"Bearer " + api_box.KEY})
+
+    # Ends. --------------------------------------------------------------------------------------
+
+    def test_time_out_ends_the_whole_tree_J11(self):
+        self.ok("--timeout", "500ms", "--", "echo w >work; setsid sleep 31338.1 & sleep 31338.1", status=124)
+        until("the tree has ended", lambda: not marked("31338.1"))
+        self.assertEqual((self.r.read("work"), self.r.runs_there()), (b"w\n", []))
+
+    def test_ctrl_c_ends_the_tree_and_brings_the_work_back_FR_B047(self):
+        p = self.r.start("--remote-sandbox", "--", "echo w >work; echo up; sleep 31338.2 & sleep 31338.2")
+        self.assertEqual(p.stdout.readline(), b"up\n")
+        p.send_signal(signal.SIGINT)
+        p.communicate(timeout=DEADLINE)
+        self.assertEqual(p.returncode, 130)
+        until("the tree has ended", lambda: not marked("31338.2"))
+        self.assertEqual((self.r.read("work"), self.r.runs_there()), (b"w\n", []))
+
+    def killed(self, n, whom):
+        p = self.r.start("--remote-sandbox", "--", "echo w >work; rm a; echo up; setsid sleep 31338.%d & sleep 31338.%d" % (n, n))
+        self.assertEqual(p.stdout.readline(), b"up\n")
+        until("the tree is up", lambda: len(marked("31338.%d" % n)) == 2)
+        whom(p)
+        p.communicate(timeout=DEADLINE)
+        until("the tree has ended", lambda: not marked("31338.%d" % n))
+        self.assertEqual(len(self.r.runs_there()), 1)
+        self.assertFalse(os.path.exists(self.r.ws + "/work"))
+        q = self.r.airlock("recover", self.r.rows()[0]["run"])
+        self.assertEqual(q.returncode, 0, q.stderr)
+        self.assertEqual((self.r.read("work"), os.path.exists(self.r.ws + "/a")), (b"w\n", False))
+        self.assertEqual(self.r.left_there(), [])
+
+    def there(self, word):
+        return [q for q in pids() if look(q, "cmdline").endswith(b"\0remote\0") and
+                os.path.basename(look(q, "cmdline").split(b"\0")[0]).startswith(word) and parent_is(q, self.r.sshd.proc.pid)]
+
+    def kill(self, words):
+        self.assertNotEqual(words, [])
+        for q in words:
+            os.kill(q, signal.SIGKILL)
+
+    def test_kill_9_of_airlock_leaves_no_process_and_loses_nothing(self):
+        self.killed(3, lambda p: p.kill())
+
+    def test_kill_9_of_the_launcher_there_leaves_no_process_and_loses_nothing(self):
+        self.killed(4, lambda p: self.kill(self.there(b"launch-")))
+
+    def test_kill_9_of_the_guest_there_leaves_no_process_and_loses_nothing(self):
+        self.killed(5, lambda p: self.kill(self.there(b"guest-")))
+
+    def test_a_lost_connection_leaves_no_process_and_loses_nothing_FR_B093(self):
+        self.killed(6, lambda p: self.r.cut())
+
+
+if __name__ == "__main__":
+    if not SSHD:
+        print("skipped: no sshd on this machine")
+        sys.exit(77)
+    unittest.main(argv=sys.argv[:1] + sys.argv[1:], verbosity=2)
