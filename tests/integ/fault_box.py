@@ -122,14 +122,33 @@ def flat(t):
     return {p: w for p, w in t.items() if w[0] != "d" and not p.startswith(".airlock-staging/")}
 
 
-def spread(points, n):
-    """n of them, evenly, always the same ones; None: all, or the slice K/N of them that FAULT_SLICE names."""
-    if n is None and "FAULT_SLICE" in os.environ:
-        k, of = os.environ["FAULT_SLICE"].split("/")
-        return points[int(k) - 1::int(of)]
-    if n is None or len(points) <= n:
-        return points
-    return [points[i * (len(points) - 1) // (n - 1)] for i in range(n)]
+def spread(items, n):
+    """n of them, evenly, always the same ones; None: all."""
+    if n is None or len(items) <= n:
+        return items
+    return [items[i * (len(items) - 1) // (n - 1)] for i in range(n)]
+
+
+def slice_named(word):
+    """(K, N) of "K/N"."""
+    k, of = map(int, word.split("/"))
+    if not 1 <= k <= of:
+        raise ValueError("FAULT_SLICE=%s: give K/N with K from 1 to N" % word)
+    return k, of
+
+
+SLICE = slice_named(os.environ.get("FAULT_SLICE", "1/1"))
+
+
+def chosen(points, n, of=SLICE):
+    """Of fault points, each of which is looked at alone: n of them, or all in the slice K/N that FAULT_SLICE names. What one
+    test needs together is never parted."""
+    return points[of[0] - 1::of[1]] if n is None else spread(points, n)
+
+
+def at_least(n):
+    """How many of n that a whole class has must be in a slice."""
+    return n // SLICE[1]
 
 
 class FaultBox(Box):
@@ -338,11 +357,11 @@ class FaultBox(Box):
         return made
 
     def kill_points(self, calls, n=None):
-        return spread(kills(calls, self.alike), n)
+        return chosen(kills(calls, self.alike), n)
 
     def error_points(self, calls, n=None, errors=ERRORS):
         """From main() on: what the loader says of its own troubles is not ours."""
-        return spread(failures(calls[[name for name, _ in calls].index("recvmsg"):], errors, self.alike), n)
+        return chosen(failures(calls[[name for name, _ in calls].index("recvmsg"):], errors, self.alike), n)
 
     def recover(self, *wrap):
         out = subprocess.run(list(wrap) + [self.driver, "recover", self.root, self.runs_top], stdout=subprocess.PIPE, timeout=60,

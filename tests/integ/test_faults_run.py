@@ -11,7 +11,7 @@ import sys
 import unittest
 from pathlib import PurePath
 
-from fault_box import ERRORS, failures, kills, read_calls, spread
+from fault_box import ERRORS, chosen, failures, kills, read_calls
 from run_box import Host
 
 AIRLOCK, FAULT_AT = os.path.realpath(sys.argv[1]), os.path.realpath(sys.argv[2])
@@ -60,7 +60,7 @@ class WholeRun(unittest.TestCase):
         # After its last word a kill is no failure of the run.
         points = [kills(calls[:commit]), kills(calls[commit:-3])]
         points.append(failures(calls, {err: ERRORS[err] for err in ("ENOSPC", "EIO", "EDQUOT")}, True))
-        points = sum((spread(p, None if LONG else n) for p, n in zip(points, (3, 4, 5))), [])
+        points = sum((chosen(p, None if LONG else n) for p, n in zip(points, (3, 4, 5))), [])
         print("%d points" % len(points), flush=True)
         for spec, fault in points:
             with self.subTest(spec):

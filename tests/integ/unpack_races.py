@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-from fault_box import EVERY, TREE_LINKS, TREES, UNSEEN, FaultBox, edges, flat, remove_tree, spread, tree_stream
+from fault_box import EVERY, TREE_LINKS, TREES, UNSEEN, FaultBox, chosen, edges, flat, remove_tree, tree_stream
 from unpack_box import Stream, main, tree
 
 LONG = "--long" in sys.argv
@@ -71,7 +71,7 @@ class Races(FaultBox):
         if LONG and not EVERY:
             kept = edges(calls, lambda c: (c[0], c.site))
             calls = [c for c in calls if c in kept]
-        return spread(calls, None if LONG else n)
+        return chosen(calls, None if LONG else n)
 
     def each(self, script, n, check, *args):
         for call, at in self.places(n):
