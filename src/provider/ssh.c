@@ -254,7 +254,7 @@ static int guest_of(const struct sandbox_spec *s, enum ssh_guest *ret, struct er
 static int connect_sandbox(const struct sandbox_spec *s, struct sandbox **ret, struct err *e)
 {
 	struct ssh_session *x = NULL;
-	int r = session_start(s, &x, e);
+	int r = session_start(s, false, &x, e);
 
 	if (r < 0)
 		return s->resume && r == -ENOENT ? -EHOSTUNREACH : r;
@@ -422,7 +422,7 @@ static int forget_there(const struct sandbox_spec *s, bool sandbox, bool give_up
 		return r;
 	if (ssh_plain_is(s->lease_dir))
 		return ssh_plain_forget(s, e);
-	r = session_start(s, &x, e);
+	r = session_start(s, true, &x, e);
 	if (r == 0) {
 		x->sandbox = sandbox;
 		r = session_open_run(x, s, RO_REMOVE, RM_REMOVED, e);
@@ -454,7 +454,7 @@ int ssh_clean(char *const *remote, const char *lease_dir, struct rm_cleaned *ret
 	const struct sandbox_spec s = {
 	    .remote = remote, .lease_id = "clean", .lease_dir = lease_dir};
 	struct ssh_session *x = NULL;
-	int r = session_start(&s, &x, e);
+	int r = session_start(&s, false, &x, e);
 
 	if (r < 0)
 		return r;

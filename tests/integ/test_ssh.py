@@ -4,7 +4,7 @@ J14, J15; field reports B012, B029, B046, B054, B101, B132, B142, B158, B172, B1
 
 usage: test_ssh.py AIRLOCK [unittest arguments]
 """
-import glob, hashlib, http.server, json, os, re, shutil, signal, subprocess, sys, threading, unittest
+import glob, hashlib, http.server, json, os, re, shutil, signal, subprocess, sys, threading, time, unittest
 
 import api_box
 from run_box import DEADLINE, alive, link, look, pids, snapshot, until
@@ -259,6 +259,27 @@ class Ssh(unittest.TestCase):
         os.utime(base + "/base", ns=(now, now + 10**9))
         self.assertEqual(self.ok("-q", "--", "cat a; echo more >>a").stdout, b"one, of its length\n")
         self.assertEqual(self.r.read("a"), b"one, of its length\nmore\n")
+
+    def hangs_at_the_end(self, which, *words):
+        """All is here, and then nobody gets in there any more: the run is over soon, and what is left is removed later."""
+        p = self.r.start(*words, "--", "echo w >work; echo up; read x", stdin=subprocess.PIPE)
+        self.assertEqual(p.stdout.readline(), b"up\n")
+        self.r.sshd.shell('case $SSH_ORIGINAL_COMMAND in %s) exec sleep 31339.9;; esac; exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"' % which)
+        began = time.monotonic()
+        _, err = p.communicate(b"\n", timeout=2 * DEADLINE)
+        self.assertEqual((p.returncode, self.r.read("work")), (0, b"w\n"), err)
+        self.assertLess(time.monotonic() - began, 35)
+        self.assertRegex(err, b"could not be reached within 1[0-9] s; what the run left there is removed later")
+        self.assertEqual(len(self.r.runs_there()), 1)
+        self.r.sshd.shell('exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"')
+        self.ok("-q", "--", "true")
+        self.assertEqual(self.r.runs_there(), [])
+
+    def test_a_machine_that_hangs_at_the_end_holds_up_nobody_FR_B093(self):
+        self.hangs_at_the_end("*")
+
+    def test_a_machine_that_hangs_at_the_end_holds_up_nobody_without_a_guest_FR_B093(self):
+        self.hangs_at_the_end('*"s hello"*', "--ssh-guest", "never")
 
     def test_no_tree_stays_there_where_none_is_wanted_FR_B172(self):
         self.ok("-q", "--", "true")

@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "os/process.h"
 #include "provider/ssh/explain.h"
+#include "provider/ssh/reach.h"
 #include "wire/remote.h"
 
 #define NONCE 16 /* bytes */
@@ -21,6 +22,8 @@ struct hearing {
 	struct buf all;
 	char mark[2 * NONCE + 16];
 	int64_t began_ns, spoke_ns, spoke_real_ns;
+	struct process *proc;
+	int64_t all_ns; /* deadline once it has spoken */
 };
 
 void ssh_said_done(struct ssh_said *s)
@@ -36,6 +39,7 @@ static int hear(void *arg, const char *p, size_t n)
 	if (r == 0 && !h->spoke_ns && memmem(h->all.data, h->all.len, h->mark, strlen(h->mark))) {
 		h->spoke_ns = clock_mono_ns();
 		h->spoke_real_ns = clock_real_ns();
+		h->proc->deadline_ns = h->all_ns;
 	}
 	return r;
 }
@@ -92,6 +96,8 @@ static int not_heard(const struct ssh_look *o, const struct hearing *h, const ch
 
 	if (r == -ECANCELED)
 		return r;
+	if (r == -ETIMEDOUT && o->reach_ns)
+		return reach_failed(o->target->label, o->reach_ns, e);
 	/* It is too much, too slow, or over. */
 	if (r == -ETIMEDOUT && !tail[0])
 		return err_set(
@@ -126,9 +132,10 @@ int ssh_look(const struct ssh_look *o, struct ssh_said *ret, struct err *e)
 	_cleanup_strv_ char **argv = NULL, **env = NULL;
 	_cleanup_free_ char *command = NULL, *input = NULL;
 	struct hearing h = {.all = BUF_INIT(REMOTE_NOISE_MAX)};
-	char tail[PROCESS_TAIL_MAX + 1], nonce[2 * NONCE + 1];
+	char nonce[2 * NONCE + 1];
 	unsigned char raw[NONCE];
 	struct process_opts p = PROCESS_OPTS_INIT;
+	struct process proc = {.tail = ""};
 	struct err pe = ERR_INIT;
 	int r;
 
@@ -155,12 +162,18 @@ int ssh_look(const struct ssh_look *o, struct ssh_said *ret, struct err *e)
 	p.cancel = o->cancel;
 	p.session = true;
 	h.began_ns = clock_mono_ns();
-	r = process_run(&p, &ret->status, tail, &pe);
+	h.all_ns = h.began_ns + o->timeout_ms * NS_PER_MS;
+	h.proc = &proc;
+	r = process_start(&proc, &p, &pe);
+	if (r == 0 && o->reach_ns)
+		proc.deadline_ns = h.began_ns + o->reach_ns;
+	if (r == 0)
+		r = process_wait(&proc, &p, &ret->status, &pe);
 	if (r == -ENOENT)
 		r = err_set(e, ERR_UNAVAILABLE,
 			    "there is no program ssh in PATH: install openssh-client");
 	else if (!h.spoke_ns)
-		r = not_heard(o, &h, tail, r, r == -ECANCELED ? &pe : e);
+		r = not_heard(o, &h, proc.tail, r, r == -ECANCELED ? &pe : e);
 	else
 		r = r == -ECANCELED ? r : 0;
 	if (r == -ECANCELED)

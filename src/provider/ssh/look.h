@@ -18,6 +18,7 @@ struct ssh_look {
 	const char *script;
 	const char *input; /* lines that it reads */
 	int timeout_ms;
+	int64_t reach_ns;	    /* until it speaks (reach.h); 0: as long as all */
 	const volatile int *cancel; /* may be NULL */
 };
 

@@ -24,6 +24,7 @@
 #include "os/proc.h"
 #include "provider/ssh/look.h"
 #include "provider/ssh/plain_internal.h"
+#include "provider/ssh/reach.h"
 #include "provider/ssh/send.h"
 #include "provider/ssh/session.h"
 #include "provider/ssh/tool.h"
@@ -102,12 +103,16 @@ static int start_watch(struct plain *p, const struct sandbox_spec *s, struct err
 	return r;
 }
 
-static int look(struct ssh_target *t, const struct sandbox_spec *s, const char *script,
-		const char *word, struct ssh_said *said, struct err *e)
+/* reach: 0, or for how long it may say nothing. */
+static int look(struct ssh_target *t, const struct sandbox_spec *s, int64_t reach,
+		const char *script, const char *word, struct ssh_said *said, struct err *e)
 {
 	_cleanup_free_ char *input = NULL;
-	struct ssh_look o = {
-	    .target = t, .script = script, .timeout_ms = ASK_MS, .cancel = s->cancel};
+	struct ssh_look o = {.target = t,
+			     .script = script,
+			     .timeout_ms = ASK_MS,
+			     .reach_ns = reach,
+			     .cancel = s->cancel};
 	int r;
 
 	if (asprintf(&input, "%s\n%s\n%s\n", t->path, s->lease_id, word) < 0) {
@@ -155,7 +160,7 @@ static int open_place(struct plain *p, const struct sandbox_spec *s, bool *ret_t
 	bool again = s->resume || !s->manifest;
 	_cleanup_said_ struct ssh_said said = {0};
 	_cleanup_free_ char *why = NULL;
-	int r = look(&p->target, s, plain_script_open(),
+	int r = look(&p->target, s, 0, plain_script_open(),
 		     s->keep ? (again ? "shared" : "new")
 		     : again ? "old"
 			     : "new",
@@ -163,6 +168,7 @@ static int open_place(struct plain *p, const struct sandbox_spec *s, bool *ret_t
 
 	if (r < 0)
 		return r;
+	reach_note(s->lease_dir, said.login_ns);
 	why = ssh_said_get(&said, "fail");
 	p->opened = !why || str_starts(why, "place ");
 	if (why)
@@ -392,7 +398,7 @@ int ssh_plain_forget(const struct sandbox_spec *s, struct err *e)
 	if (r == 0)
 		r = ssh_target_identity(&t, s->identities, e);
 	if (r == 0)
-		r = look(&t, s, plain_script_remove(), "", &said, e);
+		r = look(&t, s, reach_ns(s), plain_script_remove(), "", &said, e);
 	if (r < 0)
 		return r;
 	why = ssh_said_get(&said, "fail");

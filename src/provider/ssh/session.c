@@ -20,6 +20,7 @@
 #include "os/self.h"
 #include "provider/native/fill.h"
 #include "provider/ssh/base.h"
+#include "provider/ssh/reach.h"
 #include "provider/ssh/script.h"
 
 #define LOOK_MS 100
@@ -233,19 +234,23 @@ int session_await(struct ssh_session *x, uint8_t type, const volatile int *cance
 	const struct awaited *w = awaited_of(type);
 	int64_t until = clock_mono_ns() + w->ms * NS_PER_MS;
 	bool hurry = x->until_ns && x->until_ns < until;
+	bool reach = x->reach_ns && type == RM_HELLO;
 	struct rm_fault fault;
 	struct frame f;
 	int r;
 
 	if (hurry)
 		until = x->until_ns;
+	if (reach)
+		until = clock_mono_ns() + x->reach_ns;
 	do {
 		r = chan_recv(&x->link.ch, clock_mono_ns() + LOOK_MS * NS_PER_MS, &f, NULL, e);
 		if (r == -EAGAIN && cancel && *cancel)
 			return err_set(e, ERR_CANCELLED, "stopped while %s was being waited for",
 				       x->target.label);
 		if (r == -EAGAIN && clock_mono_ns() > until)
-			return hurry
+			return reach ? reach_failed(x->target.label, x->reach_ns, e)
+			       : hurry
 				   ? err_set(e, ERR_TIMEOUT,
 					     "ssh %s: %s is not done yet; it is gone on with later",
 					     x->target.label, w->what)
@@ -308,9 +313,10 @@ static int start(struct ssh_session *x, const struct sandbox_spec *s, struct err
 	return r;
 }
 
-int session_try(const struct sandbox_spec *s, struct ssh_session **ret,
-		enum ssh_refused *ret_refused, struct err *e)
+static int try_once(const struct sandbox_spec *s, bool reach, struct ssh_session **ret,
+		    enum ssh_refused *ret_refused, struct err *e)
 {
+	int64_t began = clock_mono_ns();
 	struct ssh_session *x = calloc(1, sizeof(*x));
 	int r;
 
@@ -318,7 +324,9 @@ int session_try(const struct sandbox_spec *s, struct ssh_session **ret,
 		return err_set(e, ERR_NOMEM, "ssh: out of memory");
 	x->link.ch.fd = -1;
 	x->link.ended = true;
-	x->until_ns = s->until_ns;
+	x->reach_ns = reach ? reach_ns(s) : 0;
+	/* Of who has little time, what is slow there takes nothing of it. */
+	x->until_ns = s->until_ns && reach ? s->until_ns + x->reach_ns : s->until_ns;
 	x->ssh = (struct process){.pid = -1, .pidfd = -1, .in = -1, .out = -1, .err = -1};
 	r = ssh_target_parse(s->remote, &x->target, e);
 	if (r == 0)
@@ -335,15 +343,23 @@ int session_try(const struct sandbox_spec *s, struct ssh_session **ret,
 		session_end(x);
 		return r;
 	}
+	if (!reach)
+		reach_note(s->lease_dir, clock_mono_ns() - began);
 	*ret = x;
 	return 0;
 }
 
-int session_start(const struct sandbox_spec *s, struct ssh_session **ret, struct err *e)
+int session_try(const struct sandbox_spec *s, struct ssh_session **ret,
+		enum ssh_refused *ret_refused, struct err *e)
+{
+	return try_once(s, false, ret, ret_refused, e);
+}
+
+int session_start(const struct sandbox_spec *s, bool reach, struct ssh_session **ret, struct err *e)
 {
 	enum ssh_refused refused;
 
-	return session_try(s, ret, &refused, e);
+	return try_once(s, reach, ret, &refused, e);
 }
 
 int session_open_run(struct ssh_session *x, const struct sandbox_spec *s, unsigned flags,

@@ -25,6 +25,7 @@ struct ssh_session {
 	struct view
 	    answer; /* payload of the last awaited message: valid until the next is received */
 	int64_t until_ns; /* of all that is awaited; 0 */
+	int64_t reach_ns; /* how long until it has spoken; 0: what that takes */
 	bool up;	  /* the guest has spoken */
 	enum ssh_refused refused;
 	bool sandbox; /* commands are to run in one there */
@@ -41,8 +42,12 @@ struct ssh_program {
 };
 int session_program(const char *name, struct ssh_program *ret, struct err *e);
 
-/* The guest runs there and has said hello; x->sandbox is the caller's to set. Needs remote, lease_id, lease_dir and cancel of s. */
-int session_start(const struct sandbox_spec *s, struct ssh_session **ret, struct err *e);
+/*
+ * The guest runs there and has said hello; x->sandbox is the caller's to set. Needs remote, lease_id, lease_dir and cancel of s. reach: of one that only cleans up after a lease
+ * (reach.h).
+ */
+int session_start(const struct sandbox_spec *s, bool reach, struct ssh_session **ret,
+		  struct err *e);
 /* The same, and where that machine cannot take or run the guest, why. */
 int session_try(const struct sandbox_spec *s, struct ssh_session **ret,
 		enum ssh_refused *ret_refused, struct err *e);

@@ -1,0 +1,19 @@
+/*
+ * reach.h: how long who only cleans up waits for a machine.
+ *
+ * At the end of a run all is here, and a machine that is dead, or whose login hangs, must not hold it up: what is left there is a
+ * sweep's. So getting there has REMOTE_REACH_MS, and twice what it took at the begin of the lease, which is kept in the lease's
+ * directory: a machine that is always slow is cleaned up as well.
+ */
+#ifndef AIRLOCK_PROVIDER_SSH_REACH_H
+#define AIRLOCK_PROVIDER_SSH_REACH_H
+
+#include "provider/provider.h"
+
+/* In the file "there" of the lease's directory, which is there already. */
+void reach_note(const char *lease_dir, int64_t took_ns);
+/* From now on. */
+int64_t reach_ns(const struct sandbox_spec *s);
+int reach_failed(const char *label, int64_t ns, struct err *e);
+
+#endif
