@@ -233,25 +233,29 @@ int h_run_apply(struct call *c)
 	return later(c, w, "apply", request);
 }
 
-/* What is asked of the run as a whole, without words in the body. */
-static int whole(struct call *c, bool place, const char *verb, const char *action)
+int h_run_discard(struct call *c)
 {
-	struct wait w = {.call = c, .action = action};
+	struct wait w = {.call = c, .action = "environment.run_changes_discarded"};
 	json_t *request;
 
-	if (find(c, place, &w.run, &request)) {
+	if (find(c, false, &w.run, &request)) {
 		envrun_row_done(&w.run);
 		return 0;
 	}
-	return later(c, w, verb, request);
-}
-
-int h_run_discard(struct call *c)
-{
-	return whole(c, false, "discard", "environment.run_changes_discarded");
+	return later(c, w, "discard", request);
 }
 
 int h_run_recover(struct call *c)
 {
-	return whole(c, true, "recover", "environment.run_recovered");
+	struct wait w = {.call = c, .action = "environment.run_recovered"};
+	json_t *request, *no_strict = json_object_get(c->body, "noStrict"),
+			 *exclude = json_object_get(c->body, "exclude");
+
+	if (find(c, true, &w.run, &request)) {
+		envrun_row_done(&w.run);
+		return 0;
+	}
+	(void)json_object_set(request, "noStrict", no_strict ? no_strict : json_false());
+	(void)json_object_set(request, "exclude", exclude ? exclude : json_null());
+	return later(c, w, "recover", request);
 }

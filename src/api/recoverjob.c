@@ -11,8 +11,10 @@
 #include "api/changesets.h"
 #include "api/runhost.h"
 #include "api/runs.h"
+#include "api/runwish.h"
 #include "api/sshenv.h"
 #include "base/cleanup.h"
+#include "base/str.h"
 #include "engine/recover.h"
 #include "store/lease.h"
 #include "store/run.h"
@@ -61,16 +63,22 @@ json_t *job_recover(struct job_ctx *x, const json_t *request)
 	_cleanup_free_ char *run_dir = NULL;
 	struct lease_row l = {0};
 	struct transfer t = {0};
+	_cleanup_strv_ char **exclude = NULL;
+	struct recover_opts o = {.no_strict = json_is_true(json_object_get(request, "noStrict"))};
 	struct sshenv_keys keys = {0};
 	struct err e = ERR_INIT;
 	json_t *answer;
 	int r = runhost_prepare(&e);
 
 	if (r == 0)
+		r = runwish_texts(json_object_get(request, "exclude"), &exclude, &e);
+	o.exclude = exclude;
+
+	if (r == 0)
 		r = lease_of(x, request, &l, &e);
 	if (r == 0) {
 		sshenv_keys_of(&keys, x, &l);
-		r = recover_run(x->st, id, &(struct recover_opts){0}, &ui, &t, &run_dir, &e);
+		r = recover_run(x->st, id, &o, &ui, &t, &run_dir, &e);
 		x->st->identities = NULL;
 		sshenv_keys_done(&keys);
 	}

@@ -59,6 +59,9 @@ static const struct field lease_release[] = {
     {"disposition", FIELD_WORD, 0, 0, 0, dispositions,
      "of a reusable lease; see the operator's guide"},
     END};
+static const char *const on_conflict[] = {"keep-host", "take-sandbox", NULL};
+static const char *const git[] = {"none", "shallow", "full", NULL};
+static const char *const sync_out[] = {"changes", "tar", NULL};
 static const struct field run_start[] = {
     {"workspaceRoot", FIELD_TEXT, FIELD_REQUIRED, 1, 63, NULL,
      "name of a root that the operator gave with --workspace-root"},
@@ -69,9 +72,21 @@ static const struct field run_start[] = {
     {"preset", FIELD_TEXT, 0, 1, 60, NULL,
      "of an agent CLI, which the command then finds under that name; its model's key is the environment's"},
     {"review", FIELD_BOOL, 0, 0, 0, NULL, "results wait for airlock apply"},
+    {"strict", FIELD_BOOL, 0, 0, 0, NULL, "any refused member rejects all results"},
+    {"onConflict", FIELD_WORD, 0, 0, 0, on_conflict,
+     "when both sides changed a file; the loser is always saved"},
+    {"exclude", FIELD_TEXTS, 0, 1, API_RUN_PATTERNS_MAX, NULL,
+     "patterns of what neither goes in nor comes back, as of airlock run --exclude"},
+    {"git", FIELD_WORD, 0, 0, 0, git, "history that the sandbox gets; default: shallow"},
+    {"syncOut", FIELD_WORD, 0, 0, 0, sync_out, "how results come back; default: changes"},
     {"companyId", FIELD_UUID, 0, 0, 0, NULL, "whose run it is; the only company when there is one"},
     END};
-static const char *const on_conflict[] = {"keep-host", "take-sandbox", NULL};
+static const struct field run_recover[] = {
+    {"noStrict", FIELD_BOOL, 0, 0, 0, NULL,
+     "refuse single members instead of all results, though the run said strict"},
+    {"exclude", FIELD_TEXTS, 0, 1, API_RUN_PATTERNS_MAX, NULL,
+     "patterns of what is new or unreadable and stays out, besides the run's own"},
+    END};
 static const struct field changes_apply[] = {
     {"paths", FIELD_TEXTS, 0, 1, API_APPLY_PATHS_MAX, NULL,
      "files, or directories with what is below; default: everything"},
@@ -119,6 +134,7 @@ static const struct schema s_environment_create = {"EnvironmentCreate", environm
 			   s_secret_create = {"SecretCreate", secret_create},
 			   s_secret_renew = {"SecretRenew", secret_version},
 			   s_run_start = {"RunStart", run_start},
+			   s_run_recover = {"RunRecover", run_recover},
 			   s_changes_apply = {"ChangesApply", changes_apply},
 			   s_image_session = {"ImageSessionOpen", image_session},
 			   s_image_finish = {"ImageSessionFinish", image_finish},
@@ -216,7 +232,7 @@ const struct api_route api_routes[] = {
     {POST, RUN "/discard", GUARD_ADMIN, h_run_discard, "discardChanges", "Drops what waits",
      &s_nothing, "ChangeSetDiscarded", 200, NULL, NULL},
     {POST, RUN "/recover", GUARD_ADMIN, h_run_recover, "recoverRun",
-     "Brings back the work that a run which was cut short left behind (workKept)", &s_nothing,
+     "Brings back the work that a run which was cut short left behind (workKept)", &s_run_recover,
      "ChangeSetDiscarded", 200, NULL, "S1-10"},
     {POST, RUN "/cancel", GUARD_ADMIN, h_run_cancel, "cancelRun",
      "Ends its command; what it did comes back all the same", &s_nothing, "Run", 200, NULL, NULL},

@@ -56,6 +56,17 @@ static int fill(struct request *q, const struct runhost_want *w, struct err *e)
 	set(&q->pids, w->pids, "the environment");
 	set(&q->cpu, w->cpu_milli, "the environment");
 	q->review = w->review;
+	q->strict = w->strict;
+	q->by_tar = w->by_tar;
+	if (w->take_sandbox)
+		q->on_conflict = CONFLICT_TAKE_SANDBOX;
+	if (w->git && w->git[0])
+		q->git = strcmp(w->git, "none") == 0   ? GIT_NONE
+			 : strcmp(w->git, "full") == 0 ? GIT_FULL
+						       : GIT_SHALLOW;
+	for (size_t i = 0; i < strv_len(w->exclude); i++)
+		if (strv_add(&q->exclude, w->exclude[i]) < 0)
+			return err_set(e, ERR_NOMEM, "run: out of memory");
 	return 0;
 }
 

@@ -15,9 +15,11 @@ struct runhost_want {
 	char *const *vars;			  /* NAME=VALUE, NULL-ended; NULL: none */
 	const char *
 	    image; /* "sha256:..." of the environment's system image; "": the host's own programs */
-	const char *preset;  /* of an agent CLI (engine/preset.h); "": none */
-	char *const *remote; /* words of provider/ssh/target.h; NULL: here */
-	bool host_network, review, local;
+	const char *preset;   /* of an agent CLI (engine/preset.h); "": none */
+	char *const *remote;  /* words of provider/ssh/target.h; NULL: here */
+	char *const *exclude; /* patterns; NULL: none */
+	const char *git;      /* "none", "shallow", "full"; "" or NULL: as ever */
+	bool host_network, review, local, strict, take_sandbox, by_tar;
 	uint64_t timeout_ns, memory, pids, cpu_milli; /* 0: none */
 };
 

@@ -11,6 +11,7 @@
 #include "api/runhost.h"
 #include "api/runs.h"
 #include "api/runvars.h"
+#include "api/runwish.h"
 #include "api/sshenv.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -65,6 +66,7 @@ static int go(struct job_ctx *x, const json_t *j, struct runhost_result *ret,
 					.run_id = json_member_text(j, "runId"),
 					.actor = json_member_text(j, "actor")};
 	_cleanup_runvars_ char **vars = NULL;
+	_cleanup_strv_ char **exclude = NULL;
 	_cleanup_free_ char *real = NULL;
 	struct runhost_want w = {
 	    .run_id = json_member_text(j, "runId"),
@@ -89,11 +91,15 @@ static int go(struct job_ctx *x, const json_t *j, struct runhost_result *ret,
 	if (runs_resolve(json_member_text(j, "root"), json_member_text(j, "path"), x->st->dir,
 			 &real) < 0)
 		return err_set(e, ERR_NOT_FOUND, "its workspace is not what it was");
-	r = runvars_make(x->st, x->db, &use, json_object_get(j, "envVars"), &vars, ret_reason, e);
+	r = runwish_get(j, &w, &exclude, e);
+	if (r == 0)
+		r = runvars_make(x->st, x->db, &use, json_object_get(j, "envVars"), &vars,
+				 ret_reason, e);
 	if (r < 0)
 		return r;
 	w.workspace = real;
 	w.vars = vars;
+	w.exclude = exclude;
 	if (ssh)
 		return go_there(x, &use, config, &w, ret, ret_reason, e);
 	*ret_reason = "prepare_failed";

@@ -10,6 +10,7 @@
 #include "api/envwrite.h"
 #include "api/jobs.h"
 #include "api/runvars.h"
+#include "api/runwish.h"
 #include "api/sweeper.h"
 #include "api/view.h"
 #include "base/cleanup.h"
@@ -152,6 +153,8 @@ static const char *beyond_runs(const struct call *c, const struct environment_ro
 			return "Runs in a local environment have no isolation; the daemon allows them with --local-runs only.";
 		if (json_is_true(json_object_get(c->body, "review")))
 			return "A local environment works in the workspace itself, so nothing can wait for a review.";
+		if (runwish_in_place(c->body))
+			return "A local environment works in the workspace itself: nothing is copied, so strict, onConflict, exclude, git and syncOut mean nothing there.";
 		return NULL;
 	}
 	return strcmp(env->driver, "sandbox") == 0 || strcmp(env->driver, "ssh") == 0
@@ -248,17 +251,21 @@ static json_t *make_request(const struct call *c, const struct envrun_row *r,
 			    const struct api_root *root, const struct environment_row *env)
 {
 	json_t *config = json_loads(env->config, 0, NULL),
-	       *vars = json_loads(env->env_vars, 0, NULL);
+	       *vars = json_loads(env->env_vars, 0, NULL), *j;
 	char actor[UUID_LEN + 8];
 
 	actor_text(&c->actor, actor, sizeof(actor));
-	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:b,s:o,s:o,s:O?}", "op", "run",
-			 "runId", r->id, "companyId", r->company_id, "environmentId", env->id,
-			 "actor", actor, "driver", env->driver, "root", root->path, "path", r->path,
-			 "command", r->command, "timeoutSeconds", (json_int_t)r->timeout_s,
-			 "review", (int)r->review, "config", config ? config : json_object(),
-			 "envVars", vars ? vars : json_object(), "preset",
-			 json_object_get(c->body, "preset"));
+	j = json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:b,s:o,s:o,s:O?}", "op", "run",
+		      "runId", r->id, "companyId", r->company_id, "environmentId", env->id, "actor",
+		      actor, "driver", env->driver, "root", root->path, "path", r->path, "command",
+		      r->command, "timeoutSeconds", (json_int_t)r->timeout_s, "review",
+		      (int)r->review, "config", config ? config : json_object(), "envVars",
+		      vars ? vars : json_object(), "preset", json_object_get(c->body, "preset"));
+	if (j && runwish_put(j, c->body) < 0) {
+		json_decref(j);
+		return NULL; /* which no job is begun with */
+	}
+	return j;
 }
 
 /* The job writes its row itself. One that could not be started leaves it queued, and the daemon's. */

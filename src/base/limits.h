@@ -158,6 +158,7 @@
 #define API_JOB_MS 90000	  /* one of them: given up, the sweep cleans up */
 #define API_RUNS_MAX 8		  /* runs through the API that go on at once; further ones wait */
 #define API_RUNS_WAITING_MAX 64	  /* further ones that wait for their turn; of one user half as many: 503 */
+#define API_RUN_PATTERNS_MAX 1000 /* patterns of what a run, or its recovery, leaves out: 400 */
 #define API_RUN_COMMAND_MAX 16384 /* bytes of the command of a run: 400 */
 #define API_RUN_SECONDS 3600	  /* a run without a limit of its own */
 #define API_RUN_SECONDS_MAX 86400 /* and most that it may ask for: 400 */

@@ -15,8 +15,10 @@
 
 const char *daemonrun_beyond(const struct runopts *o)
 {
-	static const char *const known[] = {"env",  "workspace", "timeout",   "review", "quiet",
-					    "json", "help",	 "no-preset", "agent"};
+	static const char *const known[] = {"env",   "workspace", "timeout", "review",
+					    "quiet", "json",	  "help",    "no-preset",
+					    "agent", "strict",	  "exclude", "on-conflict",
+					    "git",   "sync-out"};
 
 	for (size_t i = 0; i < strv_len(o->given); i++) {
 		bool is = false;
@@ -51,6 +53,11 @@ static void command_line(struct buf *b, const struct request *q, bool preset)
 		(void)buf_puts(b, "cd ./");
 		(void)buf_put_sh(b, q->subdir);
 		(void)buf_puts(b, " || exit 125; ");
+	}
+	/* RT-01: one word is a script. */
+	if (!q->argv[1]) {
+		(void)buf_puts(b, q->argv[0]);
+		return;
 	}
 	/* A preset's CLI is a function of the shell there. */
 	if (!preset)
@@ -159,6 +166,46 @@ static int find_root(const struct daemon *d, const struct request *q, const char
 	return r;
 }
 
+static bool given(const struct runopts *o, const char *name)
+{
+	for (size_t i = 0; i < strv_len(o->given); i++)
+		if (strcmp(o->given[i], name) == 0)
+			return true;
+	return false;
+}
+
+/* How the workspace is copied; what was not asked for is the daemon's default, which is ours. */
+static int put_wishes(const struct runopts *o, json_t *body, struct err *e)
+{
+	static const char *const gits[] = {
+	    [GIT_NONE] = "none", [GIT_SHALLOW] = "shallow", [GIT_FULL] = "full"};
+	const struct request *q = &o->req;
+	json_t *out = json_array();
+
+	for (size_t i = 0; i < strv_len(q->exclude); i++)
+		if (json_array_append_new(out, json_string(q->exclude[i])) < 0) {
+			json_decref(out);
+			return err_set(e, ERR_INVALID,
+				       "--exclude: the daemon takes patterns in UTF-8");
+		}
+	if (json_array_size(out))
+		(void)json_object_set(body, "exclude", out);
+	json_decref(out);
+	if (q->strict)
+		(void)json_object_set_new(body, "strict", json_true());
+	if (given(o, "on-conflict"))
+		(void)json_object_set_new(body, "onConflict",
+					  json_string(q->on_conflict == CONFLICT_TAKE_SANDBOX
+							  ? "take-sandbox"
+							  : "keep-host"));
+	if (given(o, "git"))
+		(void)json_object_set_new(body, "git", json_string(gits[q->git]));
+	if (given(o, "sync-out"))
+		(void)json_object_set_new(body, "syncOut",
+					  json_string(q->by_tar ? "tar" : "changes"));
+	return 0;
+}
+
 int daemonrun_start(struct watch *w, const char *env, struct err *e)
 {
 	const struct request *q = &w->o->req;
@@ -173,6 +220,8 @@ int daemonrun_start(struct watch *w, const char *env, struct err *e)
 		(void)json_object_set_new(body, "preset", json_string(preset));
 	(void)json_object_set_new(body, "command", json_string(buf_text(&line)));
 	(void)json_object_set_new(body, "review", json_boolean(q->review));
+	if (r == 0)
+		r = put_wishes(w->o, body, e);
 	if (q->timeout.v)
 		(void)json_object_set_new(
 		    body, "timeoutSeconds",

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -109,27 +110,31 @@ static int key_is_the_daemons(struct state *st, const char *word, char ret_id[ID
 static int by_daemon(struct state *st, const char *id, const struct recover_opts *o, struct err *e)
 {
 	_cleanup_daemon_ struct daemon d = {0};
-	json_t *answer = NULL;
+	json_t *answer = NULL, *body = json_object(), *out;
 	char path[64];
 	int status = 0, r;
 
-	if (o->no_strict || o->exclude)
-		return err_set(
-		    e, ERR_UNAVAILABLE,
-		    "run %s is recovered by airlockd, which has the key of its machine: without "
-		    "--no-strict and --exclude",
-		    id);
-	r = daemon_find(st->dir, &d, e);
+	r = body ? daemon_find(st->dir, &d, e) : err_set(e, ERR_NOMEM, "recover: out of memory");
 	if (r == 0)
-		return err_set(
+		r = err_set(
 		    e, ERR_UNAVAILABLE,
 		    "the work of run %s is on a machine whose key only airlockd can open: start "
 		    "airlockd, and run this again",
 		    id);
 	d.wait_ms = DAEMON_MS;
+	if (o->no_strict)
+		(void)json_object_set_new(body, "noStrict", json_true());
+	out = o->exclude ? json_array() : NULL;
+	for (char **p = o->exclude; p && *p; p++)
+		if (json_array_append_new(out, json_string(*p)) < 0)
+			r = err_set(e, ERR_INVALID,
+				    "--exclude: the daemon takes patterns in UTF-8");
+	if (out)
+		(void)json_object_set_new(body, "exclude", out);
 	(void)snprintf(path, sizeof(path), "/api/runs/%s/recover", id);
 	if (r > 0)
-		r = daemon_ask(&d, "POST", path, NULL, &status, &answer, e);
+		r = daemon_ask(&d, "POST", path, body, &status, &answer, e);
+	json_decref(body);
 	if (r == 0 && status != 200)
 		return daemon_refused(status, answer, "to recover it", e);
 	json_decref(answer);

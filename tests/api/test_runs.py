@@ -8,6 +8,7 @@ import http.client
 import http.server
 import json
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -784,6 +785,58 @@ class Runs(unittest.TestCase):
         self.assertEqual(self.end(run)["status"], "cancelled")
         self.assertEqual(self.content("after"), b"survived\n")
 
+    def test_how_a_workspace_is_copied(self):
+        """S1-04: exclude, strict, onConflict, git and syncOut of a run are those of `airlock run`; a recovery may be less strict."""
+        where = f"{top}/all/copied"
+        os.makedirs(where)
+
+        def put(name, text):
+            with open(f"{where}/{name}", "w", encoding="ascii") as out:
+                out.write(text)
+        put("a.held", "host\n")
+        put("both", "base\n")
+        git = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-C", where]
+        for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "1"], ["commit", "-qm", "2", "--allow-empty"]):
+            subprocess.run(git + words, check=True)
+        if UID:
+            for at, dirs, files in os.walk(where):
+                for name in [".", *dirs, *files]:
+                    os.lchown(f"{at}/{name}", UID, UID)
+
+        def run(command, **body):
+            return self.end(self.start(command, workspacePath="copied", **body))
+        for body, commits in (({}, "1"), ({"git": "shallow"}, "1"), ({"git": "full"}, "2"), ({"git": "none"}, "0")):
+            end = run("git log --oneline 2>/dev/null | wc -l", **body)
+            self.assertEqual(self.text(self.log(end["id"]), "stdout").strip(), commits.encode(), body)
+        for out in ("changes", "tar"):
+            end = run(f"test ! -e a.held && echo no >b.held && echo yes >c-{out}", exclude=["*.held"], syncOut=out)
+            self.assertEqual((end["status"], self.content("b.held", "all/copied"), self.content("a.held", "all/copied"),
+                              self.content("c-" + out, "all/copied")), ("succeeded", None, b"host\n", b"yes\n"), (out, d.log[-3:]))
+        for how, result in ((None, b"host-1\n"), ("keep-host", b"host-2\n"), ("take-sandbox", b"inside\n")):
+            x = self.start("echo inside >both; echo rea''dy; sleep 600", workspacePath="copied", **({"onConflict": how} if how else {}))
+            wait_for("it to speak", lambda x=x: b"ready" in self.raw_log(x))
+            put("both", "host-2\n" if how else "host-1\n")
+            # What a cancelled run did comes back all the same.
+            f.ask("I", "POST", f"/api/runs/{x}/cancel", {})
+            self.end(x)
+            self.assertEqual(self.content("both", "all/copied"), result, how)
+        # A refused member rejects everything, and a recovery takes the rest.
+        end = run("ln -s /etc/passwd leads-out; echo good >good", strict=True)
+        self.assertEqual((end["status"], end["workKept"], self.content("good", "all/copied")), ("failed", True, None))
+        path = f"/api/runs/{end['id']}/recover"
+        self.assertEqual(f.ask("I", "POST", path, {"exclude": ["nothing"]}).status, 422)
+        for bad in ({"noStrict": "yes"}, {"exclude": []}, {"exclude": [1]}, {"strict": False}):
+            self.assertEqual(f.ask("I", "POST", path, bad).status, 400, bad)
+        self.assertTrue(self.get(end["id"]).json["workKept"])
+        self.assertEqual(f.ask("I", "POST", path, {"noStrict": True}).status, 200)
+        self.assertEqual((self.content("good", "all/copied"), os.path.lexists(where + "/leads-out")), (b"good\n", False))
+        end = run("ln -s /etc/passwd leads-out; echo good >good-2; echo x >skip-2", strict=True)
+        self.assertEqual(f.ask("I", "POST", f"/api/runs/{end['id']}/recover", {"noStrict": True, "exclude": ["skip-*"]}).status, 200)
+        self.assertEqual((self.content("good-2", "all/copied"), self.content("skip-2", "all/copied")), (b"good\n", None))
+        for bad in ({"git": "all"}, {"syncOut": "rsync"}, {"onConflict": "host"}, {"exclude": []}, {"exclude": ["x"] * 1001}, {"exclude": "x"},
+                    {"strict": 1}, {"include": [".env"]}, {"noStrict": True}):
+            self.assertEqual(self.post({"command": "true", **bad}).status, 400, bad)
+
     def restart(self, *drop):
         """Without those options, and with them again at the end."""
         d.options, was = [x for x in d.options if x not in drop], d.options
@@ -914,6 +967,41 @@ class CommandLine(unittest.TestCase):
             self.assertIn(rc, (2, 125), (words, err))
             self.assertIn(text, err, words)
         self.assertEqual(len(self.runs()), before)
+
+    def test_every_option_is_carried_or_refused(self):
+        """None of `airlock run` is dropped without a word where the daemon runs the command."""
+        carried = {"workspace", "env", "timeout", "review", "quiet", "json", "help", "no-preset", "agent", "strict", "exclude", "on-conflict",
+                   "git", "sync-out"}
+        values = {"provider": "native", "image": "x", "ssh": "h:/d", "ssh-key": "/etc/passwd", "ssh-known-hosts": "/etc/passwd", "ssh-config": "/etc/passwd", "ssh-jump": "h",
+                  "ssh-guest": "auto", "net": "none", "resolve": "h:1:1.1.1.1", "map": "a:/b", "include": "x", "bind-ro": "/usr", "memory": "1G",
+                  "pids": "100", "cpus": "1", "without": "seccomp", "shell": "sh", "setenv": "A=b", "env-file": "/etc/passwd", "cli": "ls", "install": "true",
+                  "api": "http://127.0.0.1:1", "api-key-file": "/etc/passwd", "api-run-id": "x", "api-transport": "http2", "policy": "paperclip",
+                  "upstream": "m=http://127.0.0.1:1,policy=paperclip", "log-limit": "1M"}
+        said = self.airlock("help", "run")[1].decode()
+        options = re.findall(r"^ {2,6}(?:-\w, )?--([a-z-]+)", said, re.M)
+        self.assertGreater(len(options), 40)
+        self.assertEqual(carried - set(options), set())
+        before = len(self.runs())
+        for name in sorted(set(options) - carried):
+            words = [f"--{name}"] + ([values[name]] if name in values else [])
+            rc, _, err = self.airlock("run", "--env", "cli env", *words, "--", "true")
+            self.assertIn(rc, (2, 125), name)
+            self.assertIn(f"has no --{name}", err)
+        self.assertEqual(len(self.runs()), before)
+        with open(f"{top}/all/w/x.held", "w", encoding="ascii") as out:
+            out.write("host\n")
+        for more in ([], ["--strict", "--on-conflict", "take-sandbox", "--git", "none", "--sync-out", "tar"]):
+            rc, out, err = self.airlock("run", "--env", "cli env", "--exclude", "*.held", "--exclude", "y.*", *more, "--",
+                                        "ls x.held; echo 1 >y.z; echo 2 >carried")
+            self.assertEqual((rc, out), (0, b""), err)
+            self.assertEqual([os.path.exists(f"{top}/all/w/{n}") for n in ("y.z", "carried")], [False, True])
+            os.unlink(f"{top}/all/w/carried")
+        rc, out, err = self.airlock("run", "--env", "cli env", "--strict", "--", "ln -s /etc/passwd away; echo 3 >with-strict")
+        self.assertEqual((rc, os.path.exists(f"{top}/all/w/with-strict")), (125, False), err)
+        self.airlock("recover", "--no-strict", self.runs()[0]["id"])
+        self.assertTrue(os.path.exists(f"{top}/all/w/with-strict"))
+        rc, out, err = self.airlock("run", "--env", "cli env", "--exclude", "\udcff", "--", "true")
+        self.assertIn("UTF-8", err)
 
     def test_without_a_daemon(self):
         """What only the command line has is run here, and that is said; --quiet does not say it, and none asks for no daemon."""

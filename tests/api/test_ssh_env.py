@@ -279,7 +279,8 @@ class SshEnv(unittest.TestCase):
 
     def killed(self, env, name):
         """A run whose job is killed when it has written a file: its work is there, and nowhere else."""
-        run = self.start(env, f"echo precious >{name}; sleep 31337.4")
+        run = self.start(env, f"echo precious >{name}; echo x >precious-3; sleep 31337.4" if name == "precious-2" else
+                         f"echo precious >{name}; sleep 31337.4")
         at = env["config"]["remoteWorkspacePath"]
         wait_for("its begin", lambda: glob.glob(f"{at}/.airlock-runtime/runs/*/workspace/{name}"))
         for job in [p for p in pids() if parent(p) == d.process.pid]:
@@ -317,10 +318,12 @@ class SshEnv(unittest.TestCase):
             d.stop()
             self.assertIn("start airlockd", d.cli("recover", runs[1], ok=False).stderr)
             d.start()
-            d.cli("recover", runs[1])
+            # Its options reach the daemon: what is left out is not brought back.
+            d.cli("recover", "--no-strict", "--exclude", "precious-[3]", runs[1])
         finally:
             del d.env["AIRLOCK_TOKEN"]
         self.assertEqual(text(f"{top}/all/w/precious-2"), "precious\n")
+        self.assertFalse(os.path.exists(f"{top}/all/w/precious-3"))
         self.assertEqual(glob.glob(top + "/there/kept/.airlock-runtime/runs/*"), [])
         self.assertEqual(f.ask("I", "DELETE", path).status, 200)
 
