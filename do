@@ -47,6 +47,7 @@ libseccomp-dev libcap-dev libnghttp2-dev libmicrohttpd-dev libcurl4-openssl-dev 
 libcmocka-dev libarchive-dev libarchive-tools=bsdtar
 git=git openssh-client=ssh openssh-server=/usr/sbin/sshd zsh=zsh fish=fish openssl=openssl ca-certificates musl-tools=musl-gcc file=file procps=ps util-linux=unshare
 bubblewrap=bwrap rsync=rsync nginx-light=nginx nghttp2-client=h2load wrk=wrk busybox-static attr=setfattr strace=strace
+e2fsprogs=/usr/sbin/mkfs.ext4 xfsprogs=/usr/sbin/mkfs.xfs btrfs-progs=/usr/sbin/mkfs.btrfs
 clang-format=clang-format clang-tidy=clang-tidy cppcheck=cppcheck mandoc=mandoc shellcheck=shellcheck
 '
 packages_long='valgrind=valgrind gcovr=gcovr'

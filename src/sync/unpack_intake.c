@@ -371,6 +371,9 @@ int intake_member(struct intake *k, const struct tar_member *m, struct err *e)
 		if (!k->c.path_len && !(k->c.flags & CH_OPAQUE))
 			return 0; /* "." : the root's own metadata is the host's business */
 		k->c.kind = MK_DIR;
+		/* Inside, its owner may write in every directory (layer.c): that alone is no change. */
+		if (k->have_base && k->base.kind == 'd' && (k->base.mode | 0700) == k->c.mode)
+			k->c.mode = k->base.mode;
 		r = tree_dir(k->u, &k->c, e);
 		return r < 0 ? r : intake_add(k, e);
 	case TAR_SYMLINK:

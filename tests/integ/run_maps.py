@@ -72,6 +72,17 @@ class Maps(unittest.TestCase):
         self.assertEqual(self.read("assets/f"), "later")
         self.assertFalse(os.path.exists(d + "/x"))
 
+    def test_S1_10_a_directory_that_nobody_may_write_stays_one(self):
+        """Every directory comes with such a stream, as its owner may write in it: that is nothing the sandbox did."""
+        self.write("assets/ro/x", "x")
+        self.write("assets/shut/y", "y")
+        modes = {"ro": 0o555, "shut": 0o500}
+        for d, mode in modes.items():
+            os.chmod(os.path.join(self.assets, d), mode)
+        self.run_in("echo n >~/assets/new; chmod 750 ~/assets/shut", "--map", self.assets + ":/home/agent/assets")
+        self.assertEqual(self.report(), {"new": "add", "shut": "mode"})
+        self.assertEqual([stat.S_IMODE(os.stat(os.path.join(self.assets, d)).st_mode) for d in modes], [0o555, 0o750])
+
     def test_S1_03_what_is_no_longer_the_mapped_kind_does_not_come_back(self):
         for script, opt, kind in (("rm -f ~/f; mkfifo ~/f", "%s/f:/home/agent/f" % self.assets, "file"),
                                   ("rm -rf ~/d; ln -s /etc ~/d", "%s/d:/home/agent/d" % self.assets, "directory")):
