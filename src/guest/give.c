@@ -21,6 +21,7 @@ static int give(int dir, uid_t owner, unsigned depth)
 	int copy = openat(dir, ".", DIR_FLAGS), r = 0;
 	_cleanup_dir_ DIR *d = copy < 0 ? NULL : fdopendir(copy);
 	struct dirent *ent;
+	struct stat own;
 
 	if (!d) {
 		r = -errno;
@@ -45,7 +46,10 @@ static int give(int dir, uid_t owner, unsigned depth)
 			r = -errno;
 		}
 	}
-	return r == 0 && fchown(dir, owner, owner) < 0 ? -errno : r;
+	/* One that is the owner's already keeps its stamps. */
+	if (r == 0 && fstat(dir, &own) < 0)
+		return -errno;
+	return r == 0 && own.st_uid != owner && fchown(dir, owner, owner) < 0 ? -errno : r;
 }
 
 int give_tree(int tree, uint32_t owner)

@@ -20,6 +20,7 @@
 #define CHUNK 65536
 #define BOOT_LEN 36
 #define UNFLUSHED "unflushed"
+#define NEW_INDEX ".new-index"
 #define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
 struct lander {
@@ -273,24 +274,27 @@ bool land_lost(int run)
 	return full_read(fd, then, BOOT_LEN) < 0 || memcmp(then, now, BOOT_LEN) != 0;
 }
 
+/* It takes the index's place only when all has landed. */
+static int put_index(int run, struct err *e)
+{
+	int r = mark_unflushed(run);
+
+	if (r == 0 && renameat(run, NEW_INDEX, run, "index") < 0)
+		r = -errno;
+	return r < 0 ? err_sys(e, -r, "index of the workspace") : 0;
+}
+
 static int write_index(struct lander *l, int run, int sent, struct err *e)
 {
 	_cleanup_fd_ int fd =
-	    openat(run, ".new-index", O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	    openat(run, NEW_INDEX, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 	struct manifest *m = NULL;
 	int r = fd < 0 ? err_sys(e, errno, "index of the workspace") : manifest_open(sent, &m, e);
 
 	if (r == 0)
 		r = delta_index(l->tree, m, fd, e);
 	manifest_free(m);
-	if (r == 0) {
-		r = mark_unflushed(run);
-		if (r < 0)
-			return err_sys(e, -r, "index of the workspace");
-	}
-	if (r == 0 && renameat(run, ".new-index", run, "index") < 0)
-		r = err_sys(e, errno, "index of the workspace");
-	return r;
+	return r < 0 ? r : put_index(run, e);
 }
 
 /* What the host is to send, in as many bytes as that takes. */
@@ -324,7 +328,7 @@ static bool use_tree(struct lander *l, int run, const struct manifest *sent)
 	l->tree = openat(run, "workspace", DIR_FLAGS);
 	if (l->tree < 0)
 		return false;
-	if (reuse_tree(l->tree, index, sent, &l->reuse, &e) == 0)
+	if (reuse_tree(l->tree, index, l->owner, sent, &l->reuse, &e) == 0)
 		return true;
 	/* Made by another account, or made not to be changed: then as if it were not there. */
 	cleanup_fd(&l->tree);
@@ -350,6 +354,7 @@ static int into(struct lander *l, int run, int sent, struct err *e)
 	/* Limited by the disk alone: the stream is the host's own. */
 	const struct tar_limits none = {UINT32_MAX, MEMBER_SIZE_MAX, MEMBER_SIZE_MAX};
 	struct manifest *m = NULL;
+	bool same = false;
 	int r = take_manifest(l, sent);
 
 	if (r < 0)
@@ -360,7 +365,8 @@ static int into(struct lander *l, int run, int sent, struct err *e)
 	manifest_free(m);
 	if (r < 0)
 		return r;
-	/* It was true of what is being changed now. */
+	/* It was true of what is being changed now; or it is still: then nobody walks through the tree again. */
+	same = l->reuse.same && renameat(run, "base", run, NEW_INDEX) == 0;
 	(void)unlinkat(run, "base", 0);
 	r = say_want(l);
 	if (r < 0)
@@ -377,7 +383,9 @@ static int into(struct lander *l, int run, int sent, struct err *e)
 		if (k < 0 && k != -EINVAL)
 			return err_sys(e, -k, "give the workspace to the sandbox's user");
 	}
-	return r < 0 ? r : write_index(l, run, sent, e);
+	if (r < 0)
+		return r;
+	return same ? put_index(run, e) : write_index(l, run, sent, e);
 }
 
 int land(int in, int want, int run, uint32_t owner, struct err *e)

@@ -25,6 +25,8 @@ struct reuser {
 	struct delta *age;	/* of the index, for its time alone */
 	struct reuse *out;
 	size_t known_pos, known_passed;
+	uid_t us, owner;	       /* whose files count; owner 0: ours alone */
+	bool touched;		       /* something is not, or was not, as the index has it */
 	bool known_left;	       /* k is one that has not been met yet */
 	struct manifest_entry m, k, f; /* asked for, known, found by name */
 	uint8_t chunk[CHUNK];
@@ -37,6 +39,7 @@ static int64_t stamp(const struct timespec *t)
 
 static void want(struct reuser *u, uint64_t entry)
 {
+	u->touched = true;
 	u->out->want.bits[entry / 8] |= (uint8_t)(1u << entry % 8);
 }
 
@@ -60,6 +63,7 @@ static int meet(struct reuser *u)
 			return 0;
 		if (c == 0)
 			return 1;
+		u->touched = true;
 		/* Safe because: a directory comes before what is in it, so no link stands above it any more. */
 		r = land_remove(u->tree, u->k.path);
 		if (r == 0)
@@ -75,6 +79,7 @@ static int rest_of_known(struct reuser *u)
 	int r = 0;
 
 	while (r == 0 && u->known_left) {
+		u->touched = true;
 		r = land_remove(u->tree, u->k.path);
 		if (r == 0)
 			r = next_known(u);
@@ -107,9 +112,10 @@ static int sweep_dir(struct reuser *u, const char *path, size_t len, const struc
 			memcpy(name + len + slash, ent->d_name, n + 1);
 			r = manifest_find(u->sent, name, len + slash + n, &u->f);
 		}
-		if (r == 0)
+		if (r == 0) {
+			u->touched = true;
 			r = land_remove(dirfd(d), ent->d_name);
-		else if (r > 0)
+		} else if (r > 0)
 			r = 0;
 	}
 	return r < 0 ? r : ent || !errno ? 0 : -errno;
@@ -164,6 +170,7 @@ static int judge_bytes(struct reuser *u, uint64_t entry, bool met, const struct 
 			       memcmp(u->k.hash, u->m.hash, sizeof(u->k.hash)) == 0
 			   ? 1
 			   : -1;
+	u->touched = true;
 	if ((uint64_t)st->st_size > u->m.size)
 		return -1;
 	fd = openat(u->tree, u->m.path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -175,14 +182,18 @@ static int judge_bytes(struct reuser *u, uint64_t entry, bool met, const struct 
 											       : -1;
 }
 
+static bool is_ours(const struct reuser *u, const struct stat *st)
+{
+	return st->st_uid == u->us || (u->owner && st->st_uid == u->owner);
+}
+
 static int judge_file(struct reuser *u, uint64_t entry, bool met, const struct stat *st)
 {
 	const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
 					  {.tv_sec = u->m.mtime_ns / NS_PER_S,
 					   .tv_nsec = u->m.mtime_ns % NS_PER_S}};
 	/* Another name of it may be anywhere. */
-	int same =
-	    st->st_nlink == 1 && st->st_uid == geteuid() ? judge_bytes(u, entry, met, st) : -1;
+	int same = st->st_nlink == 1 && is_ours(u, st) ? judge_bytes(u, entry, met, st) : -1;
 
 	if (same <= 0)
 		want(u, entry);
@@ -190,6 +201,11 @@ static int judge_file(struct reuser *u, uint64_t entry, bool met, const struct s
 		return land_remove(u->tree, u->m.path);
 	if (same == 0)
 		return 0;
+	if ((st->st_mode & 07777) == (u->m.mode & 0777) && stamp(&st->st_mtim) == u->m.mtime_ns) {
+		u->touched |= u->k.mode != (u->m.mode & 0777);
+		return 0;
+	}
+	u->touched = true;
 	if ((st->st_mode & 07777) != (u->m.mode & 0777) &&
 	    fchmodat(u->tree, u->m.path, u->m.mode & 0777, 0) < 0)
 		return -errno;
@@ -204,8 +220,12 @@ static int judge_link(struct reuser *u, uint64_t entry)
 	char target[LINK_TARGET_MAX + 1];
 	ssize_t n = readlinkat(u->tree, u->m.path, target, sizeof(target));
 
-	if (n > 0 && (size_t)n == u->m.target_len && memcmp(target, u->m.target, (size_t)n) == 0)
+	if (n > 0 && (size_t)n == u->m.target_len && memcmp(target, u->m.target, (size_t)n) == 0) {
+		/* It may have become so on both sides. */
+		u->touched |= u->k.kind != 'l' || u->k.target_len != u->m.target_len ||
+			      memcmp(u->k.target, u->m.target, u->m.target_len) != 0;
 		return 0;
+	}
 	want(u, entry);
 	return land_remove(u->tree, u->m.path);
 }
@@ -215,13 +235,14 @@ static int judge_dir(struct reuser *u, uint64_t entry, const struct stat *st)
 	mode_t mode = u->m.mode & 0777;
 
 	/* Another account's (a container's there) is none that files can be written into. */
-	if (st->st_uid != geteuid())
+	if (!is_ours(u, st))
 		return -EPERM;
 	/* One that denies us something is opened, and shut again when all is in it (the lander does that for what is sent). */
 	if ((mode & 0700) != 0700) {
 		mode = 0700;
 		want(u, entry);
 	}
+	u->touched |= (st->st_mode & 07777) != mode || u->k.kind != 'd' || u->k.mode != mode;
 	if ((st->st_mode & 07777) != mode && fchmodat(u->tree, u->m.path, mode, 0) < 0)
 		return -errno;
 	return sweep_dir(u, u->m.path, u->m.path_len, st);
@@ -234,6 +255,7 @@ static int judge(struct reuser *u, uint64_t entry)
 	bool there = met >= 0 && fstatat(u->tree, u->m.path, &st, AT_SYMLINK_NOFOLLOW) == 0;
 	int r = met < 0 ? met : 0;
 
+	u->touched |= met <= 0;
 	if (there && u->m.kind == 'f' && S_ISREG(st.st_mode))
 		r = judge_file(u, entry, met, &st);
 	else if (there && u->m.kind == 'd' && S_ISDIR(st.st_mode))
@@ -286,7 +308,8 @@ static int begin(struct reuser *u, int index, struct err *e)
 	return 0;
 }
 
-int reuse_tree(int tree, int index, const struct manifest *sent, struct reuse *ret, struct err *e)
+int reuse_tree(int tree, int index, uint32_t owner, const struct manifest *sent, struct reuse *ret,
+	       struct err *e)
 {
 	struct reuser *u = calloc(1, sizeof(*u));
 	int r;
@@ -296,6 +319,8 @@ int reuse_tree(int tree, int index, const struct manifest *sent, struct reuse *r
 		return err_sys(e, ENOMEM, "look at what is there already");
 	u->tree = tree;
 	u->sent = sent;
+	u->us = geteuid();
+	u->owner = owner;
 	u->out = ret;
 	r = begin(u, index, e);
 	if (r == 0) {
@@ -303,6 +328,7 @@ int reuse_tree(int tree, int index, const struct manifest *sent, struct reuse *r
 		if (r < 0)
 			(void)err_sys(e, -r, "make use of what is there already: %s", u->m.path);
 	}
+	ret->same = r == 0 && u->known && !u->touched;
 	manifest_free(u->known);
 	delta_free(u->age);
 	free(u);

@@ -18,11 +18,15 @@
 
 struct reuse {
 	struct rm_want want;
+	bool
+	    same; /* the tree is what the index says, and that is what is asked for: it is the new landing's index as well */
 	char *part_path[RM_PARTS_MAX]; /* owned, beside want.part */
 };
 
-/* index: of the landing that the tree comes from; -1: none is known. 0 or negative errno with text: then the tree is of no use. */
-int reuse_tree(int tree, int index, const struct manifest *sent, struct reuse *ret, struct err *e);
+/* index: of the landing that the tree comes from; -1: none is known. 0 or negative errno with text: then the tree is of no use.
+ * owner: of what landed, beside this account (struct rm_open). */
+int reuse_tree(int tree, int index, uint32_t owner, const struct manifest *sent, struct reuse *ret,
+	       struct err *e);
 void reuse_done(struct reuse *r);
 
 #endif

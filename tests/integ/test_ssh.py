@@ -236,6 +236,34 @@ class Ssh(unittest.TestCase):
         fresh = self.ok("-q", "--review", "--", show)
         self.assertEqual(plain(q), plain(fresh))
 
+    def test_an_index_that_is_true_still_is_not_made_again_S1(self):
+        os.symlink("a", self.r.ws + "/link")
+        os.mkdir(self.r.ws + "/empty")
+        self.ok("-q", "--", "true")
+        st = os.stat(self.base() + "/base")
+
+        def made_again(command):
+            nonlocal st
+            before, st = st, os.stat(self.base() + "/base") if self.ok("-q", "--", command) else None
+            return (before.st_ino, before.st_mtime_ns) != (st.st_ino, st.st_mtime_ns)
+        self.assertFalse(made_again("echo 2 >d/b; cat a"))
+        self.assertEqual(self.r.read("d/b"), b"2\n")
+        # What a run changes is in no index that stays, whatever it is; nor what changed here.
+        self.assertTrue(made_again("true"))
+        self.assertFalse(made_again("ln -sfn d link"))
+        self.assertEqual(os.readlink(self.r.ws + "/link"), "d")
+        # The same on both sides by now, and another than the index has.
+        self.assertTrue(made_again("ln -sfn a link"))
+        self.assertEqual(os.readlink(self.r.ws + "/link"), "a")
+        for command in "chmod 755 a", "chmod 750 empty", "rmdir empty", "echo n >new", "mv a b; cp -p b a; rm b", "rm new":
+            self.made = made_again("true")
+            self.assertFalse(made_again(command), command)
+            self.assertTrue(made_again("true"), command)
+            self.assertFalse(made_again("true"), command)
+        os.chmod(self.r.ws + "/a", 0o600)
+        self.assertTrue(made_again("stat -c %a a >mode"))
+        self.assertEqual(self.r.read("mode"), b"600\n")
+
     def test_an_index_of_a_tree_there_counts_only_as_the_host_remembers_it_FR_B172(self):
         """Whoever works as that account there may write both, the tree and what says that nobody touched it."""
         self.r.write("a", b"one, of its length\n")
