@@ -32,7 +32,7 @@ static json_t *run(const json_t *request)
 	const char *op = json_string_value(json_object_get(request, "op"));
 	_cleanup_state_ struct state st = {0};
 	struct job_ctx x = {.st = &st};
-	_cleanup_free_ char *path = NULL;
+	_cleanup_free_ char *path = NULL, *note = NULL;
 	struct err e = ERR_INIT;
 	json_t *answer = NULL;
 	int r = state_open(&st, &e);
@@ -45,10 +45,14 @@ static json_t *run(const json_t *request)
 		r = db_open_server(path, &x.db, &e);
 	if (r < 0)
 		return job_failed(&e);
+	if (op && strcmp(op, "run") != 0)
+		note = jobs_note(&st);
 	for (size_t i = 0; op && i < ARRAY_LEN(ops); i++)
 		if (strcmp(ops[i].op, op) == 0)
 			answer = ops[i].run(&x, request);
 	db_close(x.db);
+	if (note)
+		(void)unlink(note);
 	return answer;
 }
 

@@ -8,53 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/pidfd.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "api/sweeper.h"
+#include "api/jobs_internal.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/limits.h"
-#include "store/envrun.h"
 
 #define ANSWER_MAX (24 << 20) /* results of a run as 4 MiB of text, escaped; others are some KiB */
-#define PLACES (API_JOBS_MAX + API_RUNS_MAX) /* the runs' places come last */
 #define REQUEST_MAX (4 << 20) /* an environment with all that may be in it, escaped */
 #define WAITING_MAX (8 << 20) /* bytes of the requests that wait */
-
-struct job {
-	struct loop_watch watch; /* its standard output; first, so that a watch is its job */
-	struct api *api;
-	pid_t pid;
-	int fd;	      /* -1: this place is free; adopted: a descriptor of the process itself */
-	bool adopted; /* a run that a daemon before this one started: only its place is ours */
-	struct buf answer;
-	int64_t deadline_ns;
-	bool killed, makes;
-	job_done done;
-	void *arg;
-	char who[UUID_LEN + 1];
-};
-
-/* One whose turn has not come. */
-struct waiting {
-	struct waiting *next;
-	char *text; /* owned: its request */
-	job_done done;
-	void *arg;
-	bool run, makes;
-	int64_t ms; /* its time; 0: it has none of ours */
-	char who[UUID_LEN + 1];
-};
-
-struct jobs {
-	char *program;
-	struct job v[PLACES];
-	struct waiting *first; /* oldest first */
-	size_t running, runs, waiting;
-	size_t waiting_bytes;
-};
 
 int jobs_new(struct api *a, const char *program, struct err *e)
 {
@@ -106,6 +70,11 @@ size_t jobs_running(const struct api *a)
 	return a->jobs ? a->jobs->running : 0;
 }
 
+size_t jobs_awaited(const struct api *a)
+{
+	return a->jobs ? a->jobs->running - a->jobs->adopted : 0;
+}
+
 size_t jobs_runs(const struct api *a)
 {
 	return a->jobs ? a->jobs->runs : 0;
@@ -141,16 +110,9 @@ void jobs_tick(struct api *a, int64_t now_ns)
 	}
 }
 
-static void pump(struct api *a);
-
-static bool is_run(const struct jobs *all, const struct job *j)
-{
-	return j - all->v >= API_JOBS_MAX;
-}
-
 static size_t *counter_of(struct jobs *all, const struct job *j)
 {
-	return is_run(all, j) ? &all->runs : &all->running;
+	return jobs_is_run(all, j) ? &all->runs : &all->running;
 }
 
 static void end(struct job *j)
@@ -183,7 +145,7 @@ static void end(struct job *j)
 	buf_done(&j->answer);
 	done(a, arg, answer);
 	json_decref(answer);
-	pump(a);
+	jobs_pump(a);
 }
 
 static void readable(struct loop_watch *w, uint32_t events)
@@ -274,7 +236,7 @@ static int begin(struct api *a, struct job *j, const struct waiting *w, struct e
 	return 0;
 }
 
-static struct job *free_place(struct jobs *all, bool run)
+struct job *jobs_free_place(struct jobs *all, bool run)
 {
 	for (size_t i = run ? API_JOBS_MAX : 0; i < (run ? PLACES : API_JOBS_MAX); i++)
 		if (all->v[i].fd < 0)
@@ -319,7 +281,7 @@ static void pump_kind(struct api *a, bool run)
 	struct job *j;
 	struct waiting *w;
 
-	while (a->jobs && (j = free_place(a->jobs, run)) && (w = next_turn(a->jobs, run))) {
+	while (a->jobs && (j = jobs_free_place(a->jobs, run)) && (w = next_turn(a->jobs, run))) {
 		struct err e = ERR_INIT;
 
 		if (begin(a, j, w, &e) < 0) {
@@ -331,61 +293,10 @@ static void pump_kind(struct api *a, bool run)
 	}
 }
 
-static void pump(struct api *a)
+void jobs_pump(struct api *a)
 {
 	pump_kind(a, false);
 	pump_kind(a, true);
-}
-
-/* --- adopted ------------------------------------------------------------------------------ */
-
-/* It has written its row itself, or the sweep sees that it did not. */
-static void adopted_ended(struct loop_watch *w, uint32_t events)
-{
-	struct job *j = (struct job *)w;
-	struct api *a = j->api;
-
-	(void)events;
-	loop_del(&a->loop, &j->watch);
-	(void)close(j->fd);
-	j->fd = -1;
-	a->jobs->runs--;
-	sweeper_hurry(a);
-	pump(a);
-}
-
-static int adopt(void *arg, const struct envrun_row *r)
-{
-	struct api *a = arg;
-	struct job *j = free_place(a->jobs, true);
-	_cleanup_fd_ int fd = -1;
-
-	for (size_t i = API_JOBS_MAX; i < PLACES; i++)
-		if (a->jobs->v[i].fd >= 0 && a->jobs->v[i].pid == r->owner.pid)
-			return 0;
-	if (!j || r->status != ER_RUNNING || !r->owner.pid)
-		return 0;
-	fd = pidfd_open(r->owner.pid, 0);
-	/* Asked after it was opened: the number is that process's as long as this is true. */
-	if (fd < 0 || !proc_alive(&r->owner))
-		return 0;
-	*j = (struct job){
-	    .api = a, .pid = r->owner.pid, .fd = -1, .adopted = true, .deadline_ns = INT64_MAX};
-	memcpy(j->who, r->user_id, sizeof(j->who));
-	if (loop_add(&a->loop, &j->watch, fd, EPOLLIN, adopted_ended) < 0)
-		return 0;
-	j->fd = TAKE_FD(fd);
-	a->jobs->runs++;
-	return 0;
-}
-
-void jobs_adopt(struct api *a)
-{
-	const struct envrun_filter f = {.open = true, .limit = API_LIST_MAX};
-	struct err e = ERR_INIT;
-
-	if (envrun_each(a->db, &f, adopt, a, &e) < 0)
-		(void)fprintf(stderr, "airlockd: runs: %s\n", e.text);
 }
 
 /* --- start -------------------------------------------------------------------------------- */
@@ -408,7 +319,7 @@ bool jobs_full(const struct api *a, const char *who)
 
 bool jobs_runs_full(const struct api *a, const char *who)
 {
-	return !free_place(a->jobs, true) && full(a->jobs, who, true);
+	return !jobs_free_place(a->jobs, true) && full(a->jobs, who, true);
 }
 
 static bool among(const char *op, const char *const *ops)
@@ -443,7 +354,7 @@ int jobs_start(struct api *a, const char *who, json_t *request, job_done done, v
 	bool run = op && strcmp(op, "run") == 0;
 	_cleanup_free_ char *text = request ? json_dumps(request, JSON_COMPACT) : NULL;
 	struct waiting *w = calloc(1, sizeof(*w)), **at = &a->jobs->first;
-	struct job *j = free_place(a->jobs, run);
+	struct job *j = jobs_free_place(a->jobs, run);
 	int r = 0;
 
 	json_decref(request);

@@ -22,9 +22,15 @@ void jobs_free(struct api *a);
 /* Runs are counted on their own, and do not hold up the end of the daemon: they go on without it. */
 size_t jobs_running(const struct api *a);
 size_t jobs_runs(const struct api *a);
+/* Of those that run, without those of earlier daemons: nobody here waits for them. */
+size_t jobs_awaited(const struct api *a);
 size_t jobs_waiting(const struct api *a);
 /* Gives the runs that daemons before this one started, and that still go on, the places that they take. */
 void jobs_adopt(struct api *a);
+/* The same for their other jobs; once, before the first one is started. */
+void jobs_adopt_others(struct api *a);
+/* In a job that is no run: says that it lives, until the file is removed. Heap path, or NULL. */
+char *jobs_note(const struct state *st);
 /* Whether one more of that actor would be refused. */
 bool jobs_full(const struct api *a, const char *who);
 bool jobs_runs_full(const struct api *a, const char *who);

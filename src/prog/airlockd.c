@@ -329,7 +329,7 @@ static void tick(void *arg, int64_t now_ns)
 	if (a->stopping) {
 		next = d->stop_by_ns < next ? d->stop_by_ns : next;
 		a->loop.stop =
-		    (server_active(a) == 0 && jobs_running(a) == 0) || now_ns >= d->stop_by_ns;
+		    (server_active(a) == 0 && jobs_awaited(a) == 0) || now_ns >= d->stop_by_ns;
 	}
 	a->loop.wake_ns = next;
 }
@@ -372,8 +372,10 @@ static int serve(struct daemon *d, struct tls_pair *tls, struct err *e)
 		r = watch_signals(d, e);
 	if (r == 0)
 		r = jobs_new(a, "/proc/self/exe", e);
-	if (r == 0)
+	if (r == 0) {
 		jobs_adopt(a);
+		jobs_adopt_others(a);
+	}
 	if (r == 0)
 		r = server_start(a, TAKE_FD(at->fd), TAKE_FD(d->own.fd), tls, e);
 	tls_done(tls);

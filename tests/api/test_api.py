@@ -20,6 +20,7 @@ import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 import warnings
@@ -1162,6 +1163,47 @@ class Secrets(Case):
         box.stop()
         with self.assertRaisesRegex(AssertionError, "airlock-seal-key-old"):
             box.start()
+
+
+class Jobs(Case):
+    def test_jobs_of_an_earlier_daemon_take_places(self):
+        """Eight at once is eight, whichever daemon began them; nobody waits for those of another one to stop."""
+        box = Daemon(PROGRAMS, mode="local_trusted")
+        self.addCleanup(box.close)
+        company = box.cli("company", "add", "C")
+        box.stop()
+
+        def figure(name):
+            return int(re.search(rf"^airlockd_{name} (\d+)$", box.ask("GET", "/metrics").body.decode(), re.M).group(1))
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            config = {"host": "127.0.0.1", "port": silent.getsockname()[1], "username": "u", "remoteWorkspacePath": "/w"}
+            jobs = [box.job({"op": "probe_ssh", "config": config, "environmentId": "", "companyId": "", "actor": "x", "key": ""}) for _ in range(8)]
+            try:
+                wait_for("eight", lambda: len(os.listdir(box.dir + "/airlock/jobs")) == 8 if os.path.isdir(box.dir + "/airlock/jobs") else 0)
+                with open(box.dir + "/airlock/jobs/1-1-" + "0" * 36, "w", encoding="ascii"):
+                    pass
+                box.start()
+                self.assertEqual(figure("jobs_running"), 8)
+                self.assertEqual(len(os.listdir(box.dir + "/airlock/jobs")), 8)  # without that of a dead one
+                got = []
+                t = threading.Thread(target=lambda: got.append(box.ask("POST", f"/api/companies/{company}/environments/probe-config",
+                                                                       {"driver": "ssh", "config": {**config, "port": 1}})))
+                t.start()
+                wait_for("it to wait", lambda: figure("jobs_waiting") >= 1)
+                self.assertEqual((figure("jobs_running"), got), (8, []))
+                for p in jobs[:2]:
+                    p.kill()
+                    p.wait()
+                t.join(DEADLINE)
+                self.assertEqual([r.json["ok"] for r in got], [False])
+                begun = time.monotonic()
+                box.stop()
+                self.assertLess(time.monotonic() - begun, 8)
+            finally:
+                for p in jobs:
+                    p.kill()
+                    p.wait()
+                    p.stdout.close()
 
 
 class Modes(Case):
