@@ -18,6 +18,8 @@ enum config_use {
 /* Answers 422 and returns NULL, or the normalised object (owned). *ret_key (owned, may be NULL): raw private key. */
 json_t *envconfig_normalise(struct call *c, const char *driver, json_t *config, enum config_use use,
 			    char **ret_key);
+/* A reference to a secret, as it is kept (owned), or NULL: answered, as a fault of that member. */
+json_t *envconfig_secret_ref(struct call *c, const char *member, json_t *v);
 /* Normalised variables (owned), or NULL: answered. company: whose secrets may be referred to. */
 json_t *envconfig_variables(struct call *c, json_t *vars, const char *company);
 /*
