@@ -299,7 +299,7 @@ static int sync_out_phase(struct runner *r, struct err *e)
 	if (k == 0 && r->spec.review)
 		k = changeset_begin(r->st, r->run.id, &r->spec, e);
 	if (k == 0)
-		k = transfer_out(&j, &r->o->xfer, e);
+		k = runner_bring_back(r, &j, e);
 	return phase_end(r, k);
 }
 
@@ -481,7 +481,8 @@ static void drive(struct runner *r)
 			    "bringing the results back; press Ctrl-C again to stop now and keep them for 'airlock recover'");
 		k = sync_out_phase(r, &e);
 		first_error(r, k, &e);
-		if (r->o->xfer.out_done)
+		/* A cut that was not got over has taken it. */
+		if (r->o->xfer.out_done && r->sb)
 			history_phase(r, k == 0);
 		if (r->spec.review && r->rows)
 			changeset_settle(r->st, r->run.id);

@@ -52,6 +52,10 @@ void runner_renew(void *arg);
 /* Ends or leaves the sandbox, and says in the row where the lease stands. settled: all work is on the host. */
 int runner_release(struct runner *r, bool settled, struct err *e);
 
+struct transfer_job;
+/* runner_back.c: transfer_out, again over a cut: j->sb and r->sb are new ones then, r->sb NULL where it was not got over. */
+int runner_bring_back(struct runner *r, struct transfer_job *j, struct err *e);
+
 /* runner_bridge.c: asked for and not there is an error; lost later is said once. */
 int runner_bridge_start(struct runner *r, struct err *e);
 /* Of the sandbox's network, that its bridges can use. */

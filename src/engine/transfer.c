@@ -142,9 +142,12 @@ static int wait_packed(struct sandbox *sb, uint32_t id, struct transfer *t, stru
 			    e, ERR_TIMEOUT,
 			    "the packer inside the sandbox did not report its end within %d s",
 			    START_TIMEOUT_MS / 1000);
-		if (r > 0 && ev.type == SE_ENDED)
-			return err_set(e, ERR_UNAVAILABLE,
-				       "the sandbox ended while its results were being packed");
+		if (r > 0 && ev.type == SE_ENDED) {
+			(void)err_set(e, ERR_UNAVAILABLE,
+				      "the sandbox ended while its results were being packed%s%s",
+				      sb->why[0] ? ": " : "", sb->why);
+			return -ECONNRESET;
+		}
 		if (r > 0 && ev.id == id && (ev.type == SE_PACKED || ev.type == SE_FAILED)) {
 			t->members = ev.members;
 			t->unreadable = ev.unreadable;

@@ -53,7 +53,7 @@ int transfer_turn(const struct transfer_job *j, const char *name, int *ret, stru
 /*
  * Packs inside, judges and publishes outside. Heeds only the second interrupt: the first one may be
  * what brought us here. -EBADMSG: rejected, nothing written. 0 with t->withheld: not all of the work is
- * here, so the storage must stay (transfer_withheld_text says why).
+ * here, so the storage must stay (transfer_withheld_text says why). -ECONNRESET: the sandbox went away before the packer's last word.
  */
 int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e);
 /* A device number of when the sandbox was made, where it still means something; else 0. */

@@ -135,6 +135,13 @@ class Remote(Host):
             if look(q, "cmdline").startswith(b"sshd: ") and parent_is(q, self.sshd.proc.pid):
                 os.kill(q, signal.SIGKILL)
 
+    def cut_all(self):
+        """Of a daemon that has ended already."""
+        for q in pids():
+            if look(q, "cmdline").startswith(b"sshd: ") and self.sshd.top.encode() in look(q, "environ") + b"".join(
+                    look(c, "environ") + look(c, "cmdline") for c in pids() if parent(c) == q):
+                os.kill(q, signal.SIGKILL)
+
     def left_there(self, there=None):
         """What lies in the directory there beside the tree that the next run starts from."""
         there = there or self.there

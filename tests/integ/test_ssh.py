@@ -436,6 +436,41 @@ class Ssh(unittest.TestCase):
         with open(self.r.ws + "/big", "rb") as f:
             self.assertEqual(out[1].decode(), hashlib.blake2b(f.read()).hexdigest())
 
+    def test_a_way_out_that_is_cut_is_gone_again_K5(self):
+        """No byte of the stream that was cut is published, and the person has nothing to do."""
+        def part():
+            # What the helper at door 1 has taken of it.
+            return [q for q in self.helper("airlock-unpack") if int(look(q, "io").split()[1] if look(q, "io") else 0) > 16 << 20]
+        for words in [], ["--remote-sandbox"], ["--keep"]:
+            p = self.r.start(*words, "--", "rm -f big; head -c 256M /dev/urandom >big; b2sum <big; echo w >>work; rm -f a")
+            until("a part of it is here", part)
+            self.r.cut()
+            out, text = p.communicate(timeout=2 * DEADLINE)
+            self.assertEqual(p.returncode, 0, text)
+            self.assertIn(b"the connection was cut while the results came back", text)
+            with open(self.r.ws + "/big", "rb") as f:
+                self.assertEqual(out.split()[0].decode(), hashlib.blake2b(f.read()).hexdigest())
+            self.assertFalse(os.path.exists(self.r.ws + "/a"))
+            if words != ["--keep"]:
+                self.assertEqual(self.r.left_there(), [])
+        self.assertEqual(self.r.read("work"), b"w\nw\nw\n")
+        q = self.r.airlock("rm", "--all", "--yes")
+        self.assertEqual(q.returncode, 0, q.stderr)
+        # A machine that does not come back: told, and the work waits.
+        p = self.r.start("--", "head -c 256M /dev/urandom >big; echo x >>work")
+        until("a part of it is here", part)
+        self.r.sshd.stop()
+        self.r.cut_all()
+        until("it tries", lambda: b"connection was cut" in p.stderr.readline())
+        p.send_signal(signal.SIGINT)
+        p.send_signal(signal.SIGINT)
+        text = p.communicate(timeout=DEADLINE)[1]
+        self.assertEqual(p.returncode, 125, text)
+        self.assertEqual(self.r.read("work"), b"w\nw\nw\n")
+        self.r.sshd.start()
+        q = self.r.airlock("recover", self.r.rows()[0]["run"])
+        self.assertEqual((q.returncode, self.r.read("work")), (0, b"w\nw\nw\nx\n"), q.stderr)
+
     def test_commits_come_back(self):
         git = ["git", "-C", self.r.ws, "-c", "user.name=t", "-c", "user.email=t@t"]
         for words in ["init", "-q", "-b", "main"], ["add", "a"], ["commit", "-q", "-m", "first"]:
