@@ -25,6 +25,7 @@
 #include "provider/ssh/box.h"
 #include "provider/ssh/session.h"
 #include "provider/ssh/plain.h"
+#include "provider/ssh/reach.h"
 #include "provider/ssh/send.h"
 #include "provider/ssh/tool.h"
 
@@ -199,8 +200,10 @@ static int begin(const struct sandbox_spec *s, struct ssh_session *x, struct san
 {
 	int r = mark(s, true, e);
 
-	if (r >= 0)
+	if (r >= 0) {
+		reach_note(s->lease_dir, x->took_ns);
 		r = bring_up(x, s, e);
+	}
 	if (r < 0) {
 		/* A program missing here, or a file system not mounted there, is no proof of a loss. */
 		r = r == -ENOENT && !x->absent ? -EHOSTUNREACH : r;

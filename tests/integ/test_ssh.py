@@ -292,6 +292,9 @@ class Ssh(unittest.TestCase):
         """All is here, and then nobody gets in there any more: the run is over soon, and what is left is removed later."""
         p = self.r.start(*words, "--", "echo w >work; echo up; read x", stdin=subprocess.PIPE)
         self.assertEqual(p.stdout.readline(), b"up\n")
+        took, = glob.glob(self.r.state + "/leases/*/there")
+        with open(took, encoding="ascii") as f:
+            self.assertRegex(f.read(), "^[0-9]+\n$")
         self.r.sshd.shell('case $SSH_ORIGINAL_COMMAND in %s) exec sleep 31339.9;; esac; exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"' % which)
         began = time.monotonic()
         _, err = p.communicate(b"\n", timeout=2 * DEADLINE)

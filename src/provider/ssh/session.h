@@ -25,6 +25,7 @@ struct ssh_session {
 	struct view
 	    answer; /* payload of the last awaited message: valid until the next is received */
 	int64_t until_ns; /* of all that is awaited; 0 */
+	int64_t took_ns;  /* until it had spoken */
 	int64_t reach_ns; /* how long until it has spoken; 0: what that takes */
 	bool up;	  /* the guest has spoken */
 	enum ssh_refused refused;
