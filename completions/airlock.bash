@@ -504,9 +504,9 @@ _airlock() {
 		;;
 	esac
 	case $verb in
-	run) words="--workspace --env --provider --image --ssh --ssh-key --ssh-known-hosts --ssh-config --ssh-jump --ssh-guest --no-remote-base --remote-sandbox --net --resolve --agent --no-preset --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --api-transport --policy --upstream --log-limit --json --quiet --help" ;;
+	run) words="--workspace --env --provider --image --ssh --ssh-key --ssh-known-hosts --ssh-config --ssh-jump --ssh-guest --no-remote-base --in-place --remote-sandbox --net --resolve --agent --no-preset --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --api-transport --policy --upstream --log-limit --json --quiet --help" ;;
 	exec) words="--shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --api-transport --policy --upstream --log-limit --json --quiet --help $(_airlock_runs)" ;;
-	shell) words="--workspace --env --provider --image --ssh --ssh-key --ssh-known-hosts --ssh-config --ssh-jump --ssh-guest --no-remote-base --remote-sandbox --net --resolve --agent --no-preset --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --api-transport --policy --upstream --log-limit --json --quiet --help $(_airlock_runs)" ;;
+	shell) words="--workspace --env --provider --image --ssh --ssh-key --ssh-known-hosts --ssh-config --ssh-jump --ssh-guest --no-remote-base --in-place --remote-sandbox --net --resolve --agent --no-preset --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --api-transport --policy --upstream --log-limit --json --quiet --help $(_airlock_runs)" ;;
 	ps) words="--all --json --help" ;;
 	logs) words="--follow --raw --help $(_airlock_runs)" ;;
 	stop) words="--help $(_airlock_runs)" ;;

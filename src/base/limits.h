@@ -90,6 +90,8 @@
 #define REMOTE_SILENT_MS 60000	  /* nothing heard from here: the guest there ends its commands; their work stays. Nothing heard from there: the session is given up */
 #define REMOTE_SAY_MS 10000	  /* between two signs of life of ours */
 #define REMOTE_REACH_MS 10000	  /* getting there to remove what a run left, beside twice what it took at the run's begin; longer: a later sweep does it */
+#define INPLACE_MS 60000	  /* recording, or comparing, what git would execute in a checkout there */
+#define INPLACE_GIT_MAX (8 << 20) /* bytes of all of that in base64: refused */
 #define REMOTE_TAKE_MS 15000	  /* who connects again waits for the end of the one before; in the middle of that it is killed */
 #define REMOTE_TREE_MS 1800000	  /* writing what arrived of a workspace, or removing a run's directory; longer: given up */
 #define REMOTE_PLAIN_ALIVE_S 180  /* a run's directory there that a session without a guest has renewed so lately is no left-over: 'env clean' leaves it */

@@ -217,6 +217,9 @@ static void set_flag(struct runopts *o, int id)
 	case O_REMOTE_SANDBOX:
 		o->remote_sandbox = true;
 		break;
+	case O_IN_PLACE:
+		o->in_place = true;
+		break;
 	case O_TTY:
 		o->req.tty = true;
 		break;

@@ -18,7 +18,7 @@ struct runopts {
 	char *workspace;		   /* as given, owned */
 	char *env_name, *provider, *image; /* as given, owned */
 	char *ssh, **ssh_words; /* owned: --ssh as given, words of the options beside it */
-	bool remote_sandbox;
+	bool remote_sandbox, in_place;
 	char **env_files; /* owned, read after the provider is known */
 	char **vars;	  /* owned, as given */
 	char **binds;	  /* owned, as given */

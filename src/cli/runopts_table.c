@@ -26,6 +26,8 @@ const struct opt opts_run[] = {
     {"no-remote-base", 0, NULL,
      "with --ssh: no tree stays there that the next run with this workspace would start from",
      O_SSH_NO_BASE},
+    {"in-place", 0, NULL,
+     "with --ssh: work in DIR there itself; nothing is copied, nothing is validated", O_IN_PLACE},
     {"remote-sandbox", 0, NULL,
      "with --ssh: in a sandbox of that machine's kernel, or not at all ('airlock doctor --ssh ... --remote-sandbox')",
      O_REMOTE_SANDBOX},

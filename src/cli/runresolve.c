@@ -190,6 +190,56 @@ static int use_preset(struct runopts *o, struct err *e)
 	return r;
 }
 
+static bool was_given(const struct runopts *o, const char *name)
+{
+	for (char *const *v = o->given; v && *v; v++)
+		if (strcmp(*v, name) == 0)
+			return true;
+	return false;
+}
+
+/* Nothing is copied and nothing comes back: what is about that would be a promise that is not kept. */
+static int refuse_in_place(const struct runopts *o, const struct ssh_target *t, struct err *e)
+{
+	static const char *const roots[] = {"/bin",   "/boot", "/dev", "/etc",	"/home", "/lib",
+					    "/media", "/mnt",  "/opt", "/proc", "/root", "/run",
+					    "/sbin",  "/srv",  "/sys", "/tmp",	"/usr",	 "/var"};
+	const struct request *q = &o->req;
+	const struct {
+		bool given;
+		const char *what;
+	} no[] = {
+	    {o->remote_sandbox, "--remote-sandbox"},
+	    {q->review, "--review"},
+	    {q->strict, "--strict"},
+	    {q->keep, "--keep"},
+	    {o->map_words != NULL, "--map"},
+	    {q->include != NULL, "--include"},
+	    {q->exclude != NULL, "--exclude"},
+	    {q->by_tar, "--sync-out tar"},
+	    {was_given(o, "git"), "--git"},
+	    {was_given(o, "on-conflict"), "--on-conflict"},
+	    {o->workspace != NULL, "--workspace"},
+	    {t->no_base, "--no-remote-base"},
+	    {t->guest == GUEST_NEVER, "--ssh-guest never"},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(no); i++)
+		if (no[i].given)
+			return err_set(
+			    e, ERR_USAGE,
+			    "%s does not go with --in-place: the command works in %s there itself, through the guest "
+			    "program, nothing is copied there or back and nothing is judged: leave one of them out",
+			    no[i].what, t->path);
+	for (size_t i = 0; i < ARRAY_LEN(roots); i++)
+		if (strcmp(t->path, roots[i]) == 0)
+			return err_set(
+			    e, ERR_USAGE,
+			    "--in-place: %s is a directory of the system: name a checkout",
+			    t->path);
+	return 0;
+}
+
 /* --ssh names the provider too. */
 int runopts_remote(struct runopts *o, struct err *e)
 {
@@ -205,8 +255,14 @@ int runopts_remote(struct runopts *o, struct err *e)
 		return err_set(
 		    e, ERR_USAGE,
 		    "--remote-sandbox belongs to --ssh; on this machine the default provider is one");
+	if (o->in_place && !o->ssh)
+		return err_set(
+		    e, ERR_USAGE,
+		    "--in-place belongs to --ssh; on this machine '--provider local' works in the workspace itself");
 	if (str_eq(o->provider, provider_ssh_sandbox.name))
 		o->remote_sandbox = true;
+	if (str_eq(o->provider, provider_ssh_in_place.name))
+		o->in_place = true;
 	if (!o->ssh && (str_eq(o->provider, "ssh") || o->remote_sandbox))
 		return err_set(
 		    e, ERR_USAGE,
@@ -214,7 +270,8 @@ int runopts_remote(struct runopts *o, struct err *e)
 	if (!o->ssh)
 		return 0;
 	if (o->provider && strcmp(o->provider, "ssh") != 0 &&
-	    strcmp(o->provider, provider_ssh_sandbox.name) != 0)
+	    strcmp(o->provider, provider_ssh_sandbox.name) != 0 &&
+	    strcmp(o->provider, provider_ssh_in_place.name) != 0)
 		return err_set(
 		    e, ERR_USAGE,
 		    "--provider %.60s: it runs on this machine, --ssh on another: leave one out",
@@ -226,9 +283,14 @@ int runopts_remote(struct runopts *o, struct err *e)
 		r = ssh_target_parse(q->remote, &t, e);
 	if (r == 0)
 		r = ssh_target_files(&t, e);
+	if (r == 0 && o->in_place)
+		r = refuse_in_place(o, &t, e);
 	return r < 0 ? r
 		     : runopts_replace(&o->provider,
-				       o->remote_sandbox ? provider_ssh_sandbox.name : "ssh", e);
+				       o->remote_sandbox ? provider_ssh_sandbox.name
+				       : o->in_place	 ? provider_ssh_in_place.name
+							 : "ssh",
+				       e);
 }
 
 /* A name is looked up once: what the run and its lease keep is the image that it stands for now. */
@@ -337,8 +399,14 @@ int runopts_resolve(struct runopts *o, const struct state *st, struct err *e)
 		    "another one",
 		    q->provider->name);
 	r = use_image(o, st, e);
-	if (r == 0)
+	if (r == 0 && q->provider->in_place && q->provider->elsewhere) {
+		/* No directory of this machine has a part in it. */
+		(void)snprintf(q->workspace, sizeof(q->workspace), "%s", strchr(q->remote[0], '/'));
+		(void)snprintf(q->workspace_why, sizeof(q->workspace_why),
+			       "--in-place: on the other machine");
+	} else if (r == 0) {
 		r = runopts_workspace(o, e);
+	}
 	if (r == 0)
 		r = runopts_vars(o, e);
 	for (size_t i = 0; r == 0 && i < strv_len(o->binds); i++)

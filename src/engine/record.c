@@ -311,6 +311,8 @@ char *record_text(const struct request *q, const struct run_outcome *o)
 					  json_pack("{s:o,s:I,s:o}", "path", text(o->log_path),
 						    "dropped_bytes", (json_int_t)o->log_dropped,
 						    "error", reason(o->log_error)));
+		(void)json_object_set_new(j, "in_place",
+					  json_boolean(q->provider && q->provider->in_place));
 		(void)json_object_set_new(j, "lease_pending", json_boolean(o->pending));
 	}
 	line = j ? json_dumps(j, JSON_COMPACT) : NULL;

@@ -13,6 +13,7 @@
 #include "base/str.h"
 #include "engine/changeset.h"
 #include "engine/history.h"
+#include "engine/inplace.h"
 #include "engine/interrupt.h"
 #include "engine/maps.h"
 #include "engine/probe.h"
@@ -269,12 +270,46 @@ static int network_phase(struct runner *r, struct err *e)
 	return k < 0 ? k : phase_end(r, runner_net_start(r, e));
 }
 
+/* Said before anything of the command's happens. */
+static int begin_in_place(struct runner *r, struct err *e)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(8192);
+	int k = inplace_record(r->sb, r->sb->inside, r->o->run_dir, e);
+
+	if (k < 0)
+		return k;
+	(void)buf_puts(&b, "works in place in ");
+	(void)str_printable(&b, r->sb->inside, strlen(r->sb->inside));
+	(void)buf_puts(
+	    &b,
+	    " on the other machine: nothing is copied, nothing is validated, what the command does there is done");
+	(void)buf_puts(&b,
+		       k ? "; config and hooks of its git repository are put back afterwards" : "");
+	runner_note(r, true, buf_text(&b));
+	return 0;
+}
+
+static int end_in_place(struct runner *r, struct err *e)
+{
+	_cleanup_free_ char *text = NULL;
+	int k = inplace_restore(r->sb, r->sb->inside, r->o->run_dir, &text, e);
+
+	if (k == 0 && text)
+		runner_note(r, true, text);
+	return k;
+}
+
 static int execute_phase(struct runner *r, struct err *e)
 {
 	int k = phase_begin(r, "execute", true, e);
 
 	if (k < 0)
 		return k;
+	if (ops(r)->in_place && ops(r)->elsewhere) {
+		k = begin_in_place(r, e);
+		if (k < 0)
+			return phase_end(r, k);
+	}
 	/* With --keep not before: a sandbox that never ran anything of ours is nothing to keep. */
 	k = r->q->keep || r->shared ? runner_share_lease(r, e) : 0;
 	return phase_end(r, k < 0 ? k : runner_execute(r, e));
@@ -287,7 +322,7 @@ static int sync_out_phase(struct runner *r, struct err *e)
 
 	r->turn_ns = clock_real_ns();
 	if (ops(r)->in_place)
-		return 0;
+		return ops(r)->elsewhere ? end_in_place(r, e) : 0;
 	k = phase_begin(r, "sync_out", false, e);
 	if (k < 0)
 		return k;

@@ -194,7 +194,7 @@ static int open_place(struct front *f, const struct rm_open *m)
 		fault(f, r, what);
 		return 0;
 	}
-	(void)buf_u32(&b, f->place.pack.index >= 0);
+	(void)buf_u32(&b, f->place.pack.index >= 0 || f->place.alone >= 0);
 	put(f, RM_OPENED, &b);
 	return 0;
 }
@@ -250,7 +250,8 @@ static int on_start(struct front *f, struct view v)
 {
 	int sv[2];
 
-	if (v.n || f->serve_pid || f->place.pack.index < 0 || f->worker_ctl >= 0)
+	if (v.n || f->serve_pid || (f->place.pack.index < 0 && f->place.alone < 0) ||
+	    f->worker_ctl >= 0)
 		return -EPROTO;
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv) < 0) {
 		fault(f, errno, "start");

@@ -25,6 +25,7 @@
 #define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 #define RUNTIME ".airlock-runtime"
 #define RUNS "runs"
+#define IN_PLACE "in-place"
 #define NAP_MS 20
 #define NAPS 100
 #define TIDY_TRIES 20
@@ -65,7 +66,8 @@ void front_place_init(struct front_place *p)
 {
 	char what[RM_WHAT_MAX + 1];
 
-	*p = (struct front_place){.run = -1, .lock = -1, .pack = {.tree = -1, .index = -1}};
+	*p = (struct front_place){
+	    .run = -1, .lock = -1, .alone = -1, .pack = {.tree = -1, .index = -1}};
 	p->programs = own_programs(what);
 	if (p->programs < 0)
 		p->programs = -1;
@@ -152,6 +154,8 @@ static void tidy(int root, int runtime)
 		return;
 	if (unlinkat(runtime, RUNS, AT_REMOVEDIR) < 0)
 		return;
+	/* No run is there, so nobody holds it: who comes now begins with the directories. */
+	(void)unlinkat(runtime, IN_PLACE, 0);
 	(void)unlinkat(runtime, ".gitignore", 0);
 	(void)unlinkat(root, RUNTIME, AT_REMOVEDIR);
 }
@@ -359,6 +363,15 @@ int front_place_landed(struct front_place *p)
 	return 0;
 }
 
+/* One after the other: two that work in one checkout would not know whose change is whose. */
+static int take_alone(struct front_place *p, int runtime, const char *root, char *what)
+{
+	p->alone = openat(runtime, IN_PLACE, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (p->alone >= 0 && flock(p->alone, LOCK_EX | LOCK_NB) == 0)
+		return 0;
+	return failed(what, errno == EWOULDBLOCK ? EBUSY : errno, "work in place in", root);
+}
+
 int front_place_open(struct front_place *p, const struct rm_open *m, char *what)
 {
 	_cleanup_fd_ int root = open(m->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -380,6 +393,8 @@ int front_place_open(struct front_place *p, const struct rm_open *m, char *what)
 		r = runs < 0 ? runs : open_run(p, runs, m->lease, m->flags, what);
 		if (r == -ENOENT && (m->flags & RO_RESUME))
 			return 0;
+		if (r == 0 && (m->flags & RO_IN_PLACE))
+			return take_alone(p, runtime, m->root, what);
 	}
 	if (r == 0) {
 		r = front_place_landed(p);

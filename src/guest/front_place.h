@@ -7,6 +7,8 @@
  *   sandbox    storage of a sandbox of this machine's (wire/remote_box.h): workspace stays as it landed then
  *   index      what it looked like when it had landed (delta.h): there only when all of it had
  *
+ * A run in place has its directory for the lock alone, and holds .airlock-runtime/in-place: one works in a root at a time.
+ *
  * Beside the runs, bases/<name>: the directory of a run that is over, from which the next one with the same workspace starts. It is
  * taken and put by one rename, so two runs never meet in one. At most BASES_MAX stay, and each for BASE_DAYS without use. One that goes is
  * renamed first to bases/.going-ID, which nobody takes; what cannot be removed stays there until it can.
@@ -19,6 +21,7 @@
 
 struct front_place {
 	int run, lock;
+	int alone;	/* held as long as we work in the root itself; -1: we do not */
 	uint32_t owner; /* of what lands: struct rm_open */
 	int programs; /* where this program lies, held shared: no clean takes it from under a session; -1 */
 	struct pack_place pack; /* index -1: nothing has landed yet */

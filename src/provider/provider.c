@@ -5,10 +5,7 @@
 #include "base/cleanup.h"
 
 static const struct provider_ops *const providers[] = {
-    &provider_native,
-    &provider_local,
-    &provider_ssh,
-    &provider_ssh_sandbox,
+    &provider_native, &provider_local, &provider_ssh, &provider_ssh_in_place, &provider_ssh_sandbox,
 };
 
 const struct provider_ops *provider_find(const char *name)

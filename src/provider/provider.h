@@ -182,6 +182,8 @@ int ssh_clean(char *const *remote, const char *lease_dir, struct rm_cleaned *ret
 extern const struct provider_ops provider_native;
 extern const struct provider_ops provider_local;
 extern const struct provider_ops provider_ssh;
+extern const struct provider_ops
+    provider_ssh_in_place;			       /* the same, in the directory there itself */
 extern const struct provider_ops provider_ssh_sandbox; /* the same, in a sandbox there */
 
 /* By name; NULL if unknown. */

@@ -153,9 +153,11 @@ static int bring_up(struct ssh_session *x, const struct sandbox_spec *s, struct 
 	struct cursor c;
 	bool there;
 	/* A kept lease has as many sessions as it has commands; any other one, the one that comes last. */
-	int r = session_open_run(
-	    x, s, (s->keep ? RO_SHARED : 0) | (s->resume || !s->manifest ? RO_RESUME : 0),
-	    RM_OPENED, e);
+	int r = session_open_run(x, s,
+				 x->in_place ? RO_IN_PLACE
+					     : (s->keep ? RO_SHARED : 0) |
+						   (s->resume || !s->manifest ? RO_RESUME : 0),
+				 RM_OPENED, e);
 
 	if (r < 0)
 		return r;
@@ -210,8 +212,10 @@ static int begin(const struct sandbox_spec *s, struct ssh_session *x, struct san
 		session_end(x);
 		return r;
 	}
-	x->sb.ops = x->sandbox ? &provider_ssh_sandbox : &provider_ssh;
-	x->sb.inside = x->sandbox ? s->inside : x->inside;
+	x->sb.ops = x->sandbox	  ? &provider_ssh_sandbox
+		    : x->in_place ? &provider_ssh_in_place
+				  : &provider_ssh;
+	x->sb.inside = x->sandbox ? s->inside : x->in_place ? x->target.path : x->inside;
 	if (!x->sandbox) {
 		x->sb.isolation[0] =
 		    (struct isolation){"isolation", "not available",
@@ -265,6 +269,38 @@ static int connect_sandbox(const struct sandbox_spec *s, struct sandbox **ret, s
 	return begin(s, x, ret, e);
 }
 
+/* For who looks at the lease without going there. What that machine itself says of the run is an answer. */
+static int remember(const struct sandbox_spec *s, int r, const struct err *e)
+{
+	_cleanup_free_ char *path = path_join(s->lease_dir, SANDBOX_UNREACHED);
+	_cleanup_fd_ int fd = -1;
+
+	if (!path || r == -ECANCELED)
+		return r;
+	if (r >= 0 || r == -ENOENT || !e) {
+		(void)unlink(path);
+		return r;
+	}
+	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd >= 0)
+		(void)!write(fd, e->text, strlen(e->text));
+	return r;
+}
+
+/* With a guest: it holds the directory for this run alone. */
+static int acquire_in_place(const struct sandbox_spec *s, struct sandbox **ret, struct err *e)
+{
+	struct ssh_session *x = NULL;
+	int r = validate(s, e);
+
+	if (r == 0)
+		r = session_start(s, false, &x, e);
+	if (r < 0)
+		return remember(s, r, e);
+	x->in_place = true;
+	return remember(s, begin(s, x, ret, e), e);
+}
+
 /* A guest, or none where that is how it is. */
 static int connect_to(const struct sandbox_spec *s, struct sandbox **ret, struct err *e)
 {
@@ -285,24 +321,6 @@ static int connect_to(const struct sandbox_spec *s, struct sandbox **ret, struct
 	if (r < 0)
 		return s->resume && r == -ENOENT ? -EHOSTUNREACH : r;
 	return begin(s, x, ret, e);
-}
-
-/* For who looks at the lease without going there. What that machine itself says of the run is an answer. */
-static int remember(const struct sandbox_spec *s, int r, const struct err *e)
-{
-	_cleanup_free_ char *path = path_join(s->lease_dir, SANDBOX_UNREACHED);
-	_cleanup_fd_ int fd = -1;
-
-	if (!path || r == -ECANCELED)
-		return r;
-	if (r >= 0 || r == -ENOENT || !e) {
-		(void)unlink(path);
-		return r;
-	}
-	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (fd >= 0)
-		(void)!write(fd, e->text, strlen(e->text));
-	return r;
 }
 
 /* True: that long has passed. */
@@ -487,6 +505,28 @@ const struct provider_ops provider_ssh = {
     .signal = signal_command,
     .winsize = winsize,
     .pack = pack,
+    .release = release,
+    .detach = detach,
+    .destroy_storage = destroy_storage,
+    .forget = forget,
+};
+
+const struct provider_ops provider_ssh_in_place = {
+    .name = "ssh-in-place",
+    .isolates = false,
+    .in_place = true,
+    .elsewhere = true,
+    .statement =
+	"IN PLACE ON THE REMOTE: the command ran as the account that ssh logs in to, in the directory itself: nothing was copied, nothing "
+	"was validated, and there is no isolation",
+    .validate = validate,
+    .owner = owner,
+    .acquire = acquire_in_place,
+    .event_fd = event_fd,
+    .next_event = next_event,
+    .exec = exec,
+    .signal = signal_command,
+    .winsize = winsize,
     .release = release,
     .detach = detach,
     .destroy_storage = destroy_storage,

@@ -25,7 +25,7 @@ bool rm_base_fits(const char *s)
 
 static bool open_fits(const struct rm_open *m)
 {
-	return !(m->flags & ~(RO_REMOVE | RO_SHARED | RO_CLEAN | RO_RESUME)) &&
+	return !(m->flags & ~(RO_REMOVE | RO_SHARED | RO_CLEAN | RO_RESUME | RO_IN_PLACE)) &&
 	       strlen(m->root) < PATH_MEMBER_MAX / 2 && path_is_absolute_normal(m->root) &&
 	       name_fits(m->lease) && rm_base_fits(m->base);
 }

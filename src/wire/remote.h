@@ -75,6 +75,8 @@ enum link_end {
 #define RO_SHARED 2u /* of a kept lease: beside other sessions of it */
 #define RO_CLEAN \
 	4u /* with RO_REMOVE: no run's; our programs, and directories of runs that hold nothing */
+#define RO_IN_PLACE \
+	16u /* nothing lands: commands work in the root itself, alone; RM_OPENED 1, RM_START may follow */
 #define RO_RESUME 8u /* make nothing: RM_OPENED 0, if the run's directory is not there */
 
 struct rm_open {

@@ -199,6 +199,11 @@ int ssh_explain_fault(const struct ssh_target *t, const struct rm_fault *f, stru
 		    e, ERR_NOT_FOUND,
 		    "the directory %s is not there on %s: make it there first; nothing was made here or there",
 		    t->path, t->label);
+	if (n == EBUSY && str_starts(f->what, "work in place"))
+		return err_set(
+		    e, ERR_CONFLICT,
+		    "%s: another run works in place in %s: one at a time does; wait for it, or run without --in-place, in a copy",
+		    t->label, t->path);
 	if (n == EBUSY && !str_starts(f->what, "remove"))
 		return err_set(
 		    e, ERR_CONFLICT,

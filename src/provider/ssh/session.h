@@ -29,7 +29,8 @@ struct ssh_session {
 	int64_t reach_ns; /* how long until it has spoken; 0: what that takes */
 	bool up;	  /* the guest has spoken */
 	enum ssh_refused refused;
-	bool sandbox; /* commands are to run in one there */
+	bool in_place; /* commands work in the target's directory itself */
+	bool sandbox;  /* commands are to run in one there */
 	bool
 	    absent; /* the run's directory is not there any more: the guest was asked and said so */
 };
