@@ -15,6 +15,7 @@
 #include "base/path.h"
 #include "engine/history.h"
 #include "engine/interrupt.h"
+#include "engine/runlock.h"
 #include "engine/unpacks.h"
 #include "sync/pending.h"
 
@@ -342,23 +343,20 @@ void changeset_settle(struct state *st, const char *run_id)
 /* The directory's own lock: two applies of one run are served one after the other. Descriptor or errno. */
 int changeset_lock(const char *run_dir, const struct run_ui *ui, struct err *e)
 {
-	_cleanup_fd_ int fd = open(run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_fd_ int fd = -1;
+	int r = runlock_try(run_dir, &fd);
 
-	if (fd < 0)
-		return err_sys(e, errno, "open %s", run_dir);
-	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-		if (errno != EWOULDBLOCK)
-			return err_sys(e, errno, "lock %s", run_dir);
-		if (ui && ui->note)
-			ui->note(ui->arg, true,
-				 "another process is at the results of this run: waiting for it");
-		if (flock(fd, LOCK_EX) < 0)
-			return errno == EINTR
-				   ? err_set(
-					 e, ERR_CANCELLED,
-					 "stopped while another process was at the results of this run; nothing was done")
-				   : err_sys(e, errno, "lock %s", run_dir);
-	}
+	if (r < 0)
+		return err_sys(e, -r, "lock %s", run_dir);
+	if (r == 0 && ui && ui->note)
+		ui->note(ui->arg, true,
+			 "another process is at the results of this run: waiting for it");
+	if (r == 0 && flock(fd, LOCK_EX) < 0)
+		return errno == EINTR
+			   ? err_set(
+				 e, ERR_CANCELLED,
+				 "stopped while another process was at the results of this run; nothing was done")
+			   : err_sys(e, errno, "lock %s", run_dir);
 	return TAKE_FD(fd);
 }
 

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/path.h"
 #include "engine/changeset.h"
+#include "engine/runlock.h"
 #include "engine/unpacks.h"
 
 /* Once a day: the time of an empty file. */
@@ -55,9 +56,9 @@ static void drop_place(const struct state *st, const char *run, const char *dir)
 static void drop_all_copies(const struct state *st, const char *run)
 {
 	_cleanup_free_ char *dir = state_path(st, "runs", run, NULL);
-	_cleanup_fd_ int fd = dir ? open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+	_cleanup_fd_ int fd = -1;
 
-	if (fd < 0 || (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK))
+	if (!dir || runlock_try(dir, &fd) <= 0)
 		return;
 	drop_place(st, run, dir);
 	for (size_t i = 1; i < CHANGESET_PARTS_MAX; i++) {

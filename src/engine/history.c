@@ -205,7 +205,8 @@ struct fetch {
  * 0: the script ran; what it put out lies in the file `leaf`.new when f->end.out_bytes is not 0. The one without .new may be of
  * an attempt before, and hold what the sandbox has no more.
  */
-static int run(struct sandbox *sb, const struct history_opts *o, struct fetch *f, struct err *e)
+static int run(struct sandbox *sb, const struct history_opts *o, int sent, struct fetch *f,
+	       struct err *e)
 {
 	char *argv[] = {(char *)(uintptr_t) "sh",
 			(char *)(uintptr_t) "-c",
@@ -215,7 +216,7 @@ static int run(struct sandbox *sb, const struct history_opts *o, struct fetch *f
 			NULL};
 	_cleanup_free_ char *file = beside(o, f->leaf);
 	_cleanup_strv_ char **env = NULL;
-	_cleanup_fd_ int fd = -1, sent = sent_ids(o->spec);
+	_cleanup_fd_ int fd = -1;
 	struct command_opts co = {
 	    .argv = argv,
 	    .cwd = "/",
@@ -231,6 +232,8 @@ static int run(struct sandbox *sb, const struct history_opts *o, struct fetch *f
 	fd = open(file, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return err_sys(e, errno, "%s", file);
+	if (sent >= 0 && lseek(sent, 0, SEEK_SET) < 0)
+		return err_sys(e, errno, "tell what was sent");
 	co.env = env;
 	co.io.out = fd;
 	r = command_run(sb, &co, &f->end, e);
@@ -260,11 +263,11 @@ static int take(const struct history_opts *o, const char *leaf, struct err *e)
 }
 
 /* 1: a bundle lies in the run's directory. 0: decided without one. */
-static int fetch(struct sandbox *sb, const struct history_opts *o, struct history *h)
+static int fetch(struct sandbox *sb, const struct history_opts *o, int sent, struct history *h)
 {
 	struct fetch f = {script, GITBACK_BUNDLE, {0}, BUF_INIT(SAID_MAX)};
 	struct err e = ERR_INIT;
-	int r = run(sb, o, &f, &e);
+	int r = run(sb, o, sent, &f, &e);
 
 	if (r < 0)
 		(void)failed(h, true, e.text);
@@ -282,7 +285,8 @@ static int fetch(struct sandbox *sb, const struct history_opts *o, struct histor
  * Commits of other branches, tags and the stash are not for us to place, but they must not die with
  * the sandbox: kept as bytes beside the run, which nothing here reads.
  */
-static void keep_others(struct sandbox *sb, const struct history_opts *o, struct history *h)
+static void keep_others(struct sandbox *sb, const struct history_opts *o, int sent,
+			struct history *h)
 {
 	struct fetch f = {others_script, GITBACK_OTHERS, {0}, BUF_INIT(SAID_MAX)};
 	struct history sink = {0};
@@ -290,7 +294,7 @@ static void keep_others(struct sandbox *sb, const struct history_opts *o, struct
 
 	if (h->others == OTHERS_NONE)
 		return;
-	if (run(sb, o, &f, &e) < 0)
+	if (run(sb, o, sent, &f, &e) < 0)
 		(void)failed(&sink, true, e.text);
 	else if (judge(&f.end, &f.said, &sink) == 0 && f.end.out_bytes && take(o, f.leaf, &e) == 0)
 		h->others = OTHERS_KEPT;
@@ -351,6 +355,7 @@ void history_out(struct sandbox *sb, const struct history_opts *o, struct transf
 				 .import_only = !o->files_back,
 				 .hold = o->spec->review,
 				 .cancel = interrupt_second()};
+	_cleanup_fd_ int sent = -1; /* both scripts take it */
 	struct held held = {0};
 
 	history_done(&t->history);
@@ -358,7 +363,8 @@ void history_out(struct sandbox *sb, const struct history_opts *o, struct transf
 	if (!o->spec->repo || !t->left_out)
 		return;
 	t->history.asked = true;
-	if (fetch(sb, o, &t->history) == 1) {
+	sent = sent_ids(o->spec);
+	if (fetch(sb, o, sent, &t->history) == 1) {
 		open_held(o, &g, &held);
 		gitback_import(&g, &t->history);
 		review_free(held.rv);
@@ -366,5 +372,5 @@ void history_out(struct sandbox *sb, const struct history_opts *o, struct transf
 		if (g.hold)
 			history_refuse(o->run_dir, &t->history);
 	}
-	keep_others(sb, o, &t->history);
+	keep_others(sb, o, sent, &t->history);
 }

@@ -15,6 +15,7 @@
 #include "engine/changeset.h"
 #include "engine/interrupt.h"
 #include "engine/leasespec.h"
+#include "engine/runlock.h"
 #include "engine/sweep_elsewhere.h"
 #include "provider/provider.h"
 #include "store/run.h"
@@ -135,12 +136,9 @@ void run_locks_done(struct run_locks *l)
 /* 1 locked, or there is no directory; 0 somebody has it. */
 static int lock_run(const char *dir, int *ret_fd, struct err *e)
 {
-	*ret_fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (*ret_fd < 0)
-		return errno == ENOENT ? 1 : err_sys(e, errno, "open %s", dir);
-	if (flock(*ret_fd, LOCK_EX | LOCK_NB) == 0)
-		return 1;
-	return errno == EWOULDBLOCK ? 0 : err_sys(e, errno, "lock %s", dir);
+	int r = runlock_try(dir, ret_fd);
+
+	return r >= 0 ? r : r == -ENOENT ? 1 : err_sys(e, -r, "lock %s", dir);
 }
 
 int sweep_lock_runs(struct state *st, const char *lease_id, struct run_locks *ret, struct err *e)

@@ -137,6 +137,20 @@ int beneath_stat(struct beneath *b, const char *path, struct stat *ret)
 	return fstatat(dir, base, ret, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
 }
 
+long beneath_readlink(struct beneath *b, const char *path, char *out, size_t max)
+{
+	const char *base;
+	_cleanup_fd_ int dir = beneath_parent(b, path, &base);
+	ssize_t n;
+
+	if (dir < 0)
+		return dir == -ENOENT || dir == -ENOTDIR ? 0 : dir;
+	n = readlinkat(dir, base, out, max);
+	if (n < 0)
+		return errno == EINVAL || errno == ENOENT || errno == ENOTDIR ? 0 : -errno;
+	return n;
+}
+
 int beneath_mkdirs(struct beneath *b, const char *path, mode_t mode)
 {
 	_cleanup_fd_ int dir = -1;

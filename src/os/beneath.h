@@ -27,6 +27,8 @@ int beneath_open(struct beneath *b, const char *path, int flags, mode_t mode);
 int beneath_parent(struct beneath *b, const char *path, const char **ret_base);
 /* lstat. 0 or negative errno. */
 int beneath_stat(struct beneath *b, const char *path, struct stat *ret);
+/* The link's target, at most max bytes, no NUL. 0: there is no link (nothing, or something else); else its length, negative errno. */
+long beneath_readlink(struct beneath *b, const char *path, char *out, size_t max);
 /* mkdir -p for every segment of path. 1 if the last one was made, 0 if it was there. */
 int beneath_mkdirs(struct beneath *b, const char *path, mode_t mode);
 /* mkdir -p for the directory that holds path. */

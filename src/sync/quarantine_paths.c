@@ -210,18 +210,7 @@ int commit_paths_name(struct commit_paths *p, const char *path, const char **ret
 
 static long host_link(void *arg, const char *path, char *out, size_t max)
 {
-	struct beneath *host = arg;
-	const char *base;
-	_cleanup_fd_ int dir = beneath_parent(host, path, &base);
-	ssize_t n = dir < 0 ? -1 : readlinkat(dir, base, out, max);
-
-	if (dir == -ENOENT || dir == -ENOTDIR)
-		return 0;
-	if (dir < 0)
-		return dir;
-	if (n < 0)
-		return errno == EINVAL || errno == ENOENT || errno == ENOTDIR ? 0 : -errno;
-	return n;
+	return beneath_readlink(arg, path, out, max);
 }
 
 int commit_paths_link(struct commit_paths *p, const char *path, const char *target, size_t n,

@@ -27,7 +27,8 @@ static int stage_base(struct unpack *u, const char *path, size_t n, uint64_t *re
 	from = u->m && manifest_find(u->m, path, n, b) > 0 ? base_open(u, b) : -1;
 	if (from < 0)
 		return 0;
-	r = stage_copy_counts(u, b->size, e);
+	/* That the link becomes a file of its own is counted when it is planned. */
+	r = stage_space(u, b->size, e);
 	if (r < 0)
 		return r;
 	out = stage_create(u, path, 0600, ret_id, e);

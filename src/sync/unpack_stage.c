@@ -183,17 +183,8 @@ static int read_stream(struct intake *k, struct err *e)
 static long host_link(void *arg, const char *path, char *out, size_t max)
 {
 	struct unpack *u = arg;
-	_cleanup_fd_ int dir = -1;
-	const char *base;
-	ssize_t k;
 
-	dir = beneath_parent(&u->root, path, &base);
-	if (dir < 0)
-		return dir == -ENOENT || dir == -ENOTDIR ? 0 : dir;
-	k = readlinkat(dir, base, out, max);
-	if (k < 0)
-		return errno == ENOENT || errno == EINVAL ? 0 : -errno;
-	return k;
+	return beneath_readlink(&u->root, path, out, max);
 }
 
 static int unchanged_link(void *arg, struct view path, struct view target)

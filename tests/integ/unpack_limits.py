@@ -202,6 +202,17 @@ class Limits(Box):
         self.assert_ok(res)
         self.assertTrue(os.path.isdir(self.path("f")))
 
+    def test_A11_a_review_counts_a_hard_link_once(self):
+        """As a publish does: of a file that was sent and is unchanged, and becomes one more."""
+        self.write("big", "b" * 600000)
+        self.sync_in()
+        s = Stream().file("big", "b" * 600000).hard("again", "big")
+        res = self.unpack(s, "--total", "1500000", "--review")
+        self.assertEqual((res["rejected"], self.did(res)), (False, {"again": "add"}), res)
+        res = self.unpack(s, "--total", "1500000")
+        self.assertEqual((res["rejected"], self.did(res)), (False, {"again": "add"}), res)
+        self.assertTrue(self.unpack(s, "--total", "1100000", "--review")["rejected"])
+
     def test_A11_E13_limits_are_rejections(self):
         self.write("a", "1")
         self.sync_in()
