@@ -114,7 +114,8 @@ int h_run_report(struct call *c)
 	if (report_get(c->api->st.store, r.id, &text, &e) < 0 && e.code != ERR_NOT_FOUND)
 		return reply_failed(c, &e);
 	if (!text)
-		return reply_error(c, 404, "There is no report of this run yet");
+		return reply_error(
+		    c, 404, "There is no report of this run yet, or it was pruned (airlock prune)");
 	(void)buf_puts(&c->out, text);
 	return reply_out(c, 200);
 }

@@ -837,6 +837,39 @@ class Runs(unittest.TestCase):
                     {"strict": 1}, {"include": [".env"]}, {"noStrict": True}):
             self.assertEqual(self.post({"command": "true", **bad}).status, 400, bad)
 
+    def test_what_prune_takes_of_runs(self):
+        """Log, record and rows of the state go; the daemon goes on knowing the run, and says what is not there any more. Work that waits stays."""
+        over = self.end(self.start("echo printed; echo x >pruned"))
+        waits = self.end(self.start("echo x >pruned-review", review=True))
+        lost = self.start("echo ours >pruned-lost; echo rea''dy; sleep 600")
+        wait_for("it to speak", lambda: b"ready" in self.raw_log(lost))
+        os.kill(self.owner(lost), signal.SIGKILL)
+        lost = self.end(lost)
+        self.assertTrue(lost["workKept"])
+        con = sqlite3.connect(f"{d.dir}/airlock/airlock.db", timeout=DEADLINE)
+
+        def rows(run):
+            return [con.execute(f"select count(*) from {table} where {key}=?", (run["id"],)).fetchone()[0]
+                    for table, key in (("runs", "id"), ("phases", "run_id"), ("reports", "run_id"))]
+        self.assertTrue(all(rows(over)), rows(over))
+        d.cli("prune", "--older-than", "30d")
+        self.assertTrue(all(rows(over)), rows(over))
+        self.assertEqual(f.ask("I", "GET", f"/api/runs/{over['id']}/report").status, 200)
+        d.cli("prune", "--older-than", "0")
+        self.assertEqual(rows(over), [0, 0, 0])
+        self.assertFalse(os.path.exists(f"{d.dir}/airlock/runs/{over['id']}"))
+        self.assertEqual(self.get(over["id"]).json, over)
+        r = f.ask("I", "GET", f"/api/runs/{over['id']}/report")
+        self.assertEqual((r.status, "prune" in r.json["error"]), (404, True))
+        self.assertEqual(self.log(over["id"]), [])
+        self.assertEqual(f.ask("I", "GET", f"/api/runs/{over['id']}/changes").status, 404)
+        # What waits for a decision, or is nowhere else, is not taken.
+        self.assertTrue(all(rows(waits)[:2]) and rows(lost)[0], (rows(waits), rows(lost)))
+        con.close()
+        self.assertEqual(len(f.ask("I", "GET", f"/api/runs/{waits['id']}/changes").json["changes"]), 1)
+        self.assertEqual(f.ask("I", "POST", f"/api/runs/{lost['id']}/recover", {}).status, 200)
+        self.assertEqual(self.content("pruned-lost"), b"ours\n")
+
     def restart(self, *drop):
         """Without those options, and with them again at the end."""
         d.options, was = [x for x in d.options if x not in drop], d.options
