@@ -332,7 +332,7 @@ static int refuse_remote(const struct runopts *o, struct err *e)
 		bool given;
 		const char *what;
 	} not_yet[] = {
-	    {o->map_words != NULL, "--map"},
+	    {o->map_words && (boxed || q->keep), boxed ? "--map" : "--map with --keep"},
 	    {q->api.transport == API_QUEUE, "--api-transport queue"},
 	    {q->api.transport == API_DIRECT, "--api-transport direct"},
 	    {boxed && q->net_allow, "--net allow"},

@@ -174,6 +174,13 @@ int maps_check(const struct request *q, const char *state_dir, struct err *e)
 		if (q->provider->in_place)
 			return err_set(e, ERR_USAGE,
 				       "--map does not go with a provider that works in place");
+		if (q->provider->elsewhere && !q->provider->isolates &&
+		    !path_is_within(m.dst, "/tmp"))
+			return err_set(
+			    e, ERR_USAGE,
+			    "--map ...:%.300s: on another machine without a sandbox the place lies below /tmp there: its "
+			    "home is the account's own",
+			    m.dst);
 		if (overlap(m.src, q->workspace))
 			return err_set(
 			    e, ERR_USAGE,
@@ -209,11 +216,29 @@ static int open_root(const struct map *m, struct err *e)
 	return fd < 0 ? err_sys(e, errno, "open %s", m->root) : fd;
 }
 
+/* Places of another machine without a sandbox: everybody's there, and not gone with it. */
+static bool shared_places(const struct sandbox *sb)
+{
+	return sb->ops->elsewhere && !sb->ops->isolates;
+}
+
 static int send(struct sandbox *sb, const struct map *m, struct baseline_opts *b, struct err *e)
 {
-	static const char into[] = "mkdir -p -- \"$1\" && exec tar -C \"$1\" -xpf -";
+	static const char own[] = "mkdir -p -- \"$1\" && exec tar -C \"$1\" -xpf -";
+	/*
+	 * Made here and now, or not at all: what is there is somebody's. A directory above it that is not ours could lead elsewhere
+	 * tomorrow. A part of it is nobody's.
+	 */
+	static const char shared[] =
+	    "umask 077; p=${2%/*}; "
+	    "test \"$p\" = /tmp || { test -d \"$p\" && ! test -L \"$p\" && test -O \"$p\"; } || "
+	    "{ echo \"$p is not a directory of this account there\" >&2; exit 1; }; "
+	    "if test -e \"$2\" || test -L \"$2\"; then echo \"$2 is there already: it is not overwritten\" >&2; exit 1; fi; "
+	    "if test \"$1\" = \"$2\"; then mkdir -- \"$1\" || exit 1; fi; "
+	    "tar -C \"$1\" -xpf - || { rm -rf -- \"$2\"; exit 1; }";
 	char dir[PATH_MAX];
-	const char *argv[] = {"sh", "-c", into, "airlock-map", dir, NULL};
+	const char *argv[] = {"sh",   "-c", shared_places(sb) ? shared : own, "airlock-map", dir,
+			      m->dst, NULL};
 	struct tarout t = TAROUT_INIT;
 	struct baseline_counts n;
 	_cleanup_fd_ int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -255,6 +280,25 @@ static int note_root(struct lease_spec *s, int root, struct err *e)
 	return strv_add(&s->map_roots, word) < 0 ? err_set(e, ERR_NOMEM, "out of memory") : 0;
 }
 
+void maps_gone(struct sandbox *sb, struct lease_spec *s)
+{
+	static const char script[] =
+	    "for p do chmod -R u+rwx -- \"$p\" 2>/dev/null; rm -rf -- \"$p\"; done";
+	const char *argv[4 + MAPS_MAX + 1] = {"sh", "-c", script, "airlock-map"};
+	_cleanup_fd_ int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+	struct tarout t = TAROUT_INIT;
+	size_t n = strv_len(s->map_roots);
+
+	if (!shared_places(sb) || !n || null < 0)
+		return;
+	for (size_t i = 0; i < n && i < MAPS_MAX; i++)
+		argv[4 + i] = map_at(s->maps, i).dst;
+	if (tarout_exec(&t, sb, argv, -1, null, NULL) == 0)
+		(void)tarout_wait(&t, NULL);
+	tarout_done(&t);
+	strv_free(TAKE_PTR(s->map_roots));
+}
+
 int maps_in(struct sandbox *sb, struct lease_spec *s, const char *lease_dir, struct err *e)
 {
 	int r = 0;
@@ -276,10 +320,12 @@ int maps_in(struct sandbox *sb, struct lease_spec *s, const char *lease_dir, str
 		b.out_fd = out;
 		b.only = m.file ? path_base(m.src) : NULL;
 		b.as = m.file ? path_base(m.dst) : NULL;
-		r = note_root(s, root, e);
+		r = send(sb, &m, &b, e);
 		if (r == 0)
-			r = send(sb, &m, &b, e);
+			r = note_root(s, root, e);
 	}
+	if (r < 0)
+		maps_gone(sb, s);
 	return r;
 }
 

@@ -2,7 +2,7 @@
  * maps.h: files and directories besides the workspace that go into a sandbox and come back (--map).
  *
  * SRC is on the host and is the root of the mapping: nothing of it is written anywhere else. DST is inside, below
- * the sandbox's home or /tmp. Both are the orchestrator's; nothing inside can change them. In: a manifest of exactly
+ * the sandbox's home or /tmp; on another machine without a sandbox below /tmp, where it is made, and removed at the end. Both are the orchestrator's; nothing inside can change them. In: a manifest of exactly
  * the bytes that are sent, at <lease>/map-<n>; the sandbox's tar unpacks them. Out: its tar again (tarout.h), through
  * airlock-unpack with SRC as root, a journal of its own, and a report in runs/<id>/maps/<n>/. A single file (S1-08)
  * has its directory as root and comes back as that one name or not at all: any other member is hostile. It is staged
@@ -46,6 +46,11 @@ int maps_add(char ***maps, const char *word, struct err *e);
 int maps_check(const struct request *q, const char *state_dir, struct err *e);
 /* Fills s->map_roots. */
 int maps_in(struct sandbox *sb, struct lease_spec *s, const char *lease_dir, struct err *e);
+/*
+ * Another machine's places that are not gone with a sandbox: removed once all has come back, or nothing ran. They were made by maps_in, which refuses
+ * one that is there.
+ */
+void maps_gone(struct sandbox *sb, struct lease_spec *s);
 /*
  * After the workspace, in order, into t->maps; a mapping that fails does not keep the others from coming back.
  * *ret_kept: something could not be read inside, so the storage must stay. 0, or the first failure.

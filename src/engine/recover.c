@@ -10,6 +10,7 @@
 #include "engine/changeset.h"
 #include "engine/history.h"
 #include "engine/interrupt.h"
+#include "engine/maps.h"
 #include "engine/sweep.h"
 #include "store/run.h"
 
@@ -154,6 +155,8 @@ static int bring_back(struct state *st, struct lease_row *l, bool kept, const ch
 		transfer_withheld_text(t, path_base(run_dir), text, sizeof(text));
 		r = err_set(e, ERR_UNAVAILABLE, "%s", text);
 	}
+	if (r == 0 && s.map_roots)
+		maps_gone(sb, &s);
 	k = sb->ops->release(sb, &re);
 	if (r == 0 && k < 0) {
 		*e = re;

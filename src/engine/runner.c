@@ -523,10 +523,14 @@ static void drive(struct runner *r)
 			changeset_settle(r->st, r->run.id);
 		/* Commits that could not be fetched, files that could not be read may still be had: the storage stays. */
 		settled = k == 0 && !r->o->xfer.history.retry && !r->o->xfer.withheld;
+		if (settled && r->sb && r->spec.map_roots && !r->q->keep && !r->shared)
+			maps_gone(r->sb, &r->spec);
 		cleanup_fd(&r->baseline);
 	} else if (!r->o->command_ran && !r->attached) {
 		/* Nothing of the run's own was executed: there is no work to keep. */
 		r->spec.executed = false;
+		if (r->sb && r->spec.map_roots)
+			maps_gone(r->sb, &r->spec);
 	}
 	k = release_phase(r, settled, &e);
 	first_error(r, k, &e);

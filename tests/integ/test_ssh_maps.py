@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""--map with runs on another machine: files and directories besides the workspace, at a place that is made there and goes with the run
+(S1-08 for driver ssh; cases B1, J3, J4).
+
+usage: test_ssh_maps.py AIRLOCK [unittest arguments]
+"""
+import os, shutil, signal, subprocess, sys, unittest
+
+from run_box import DEADLINE, alive, look, pids, until
+from ssh_box import Remote, SSHD
+
+AIRLOCK = os.path.realpath(sys.argv.pop(1))
+PROGS = os.path.dirname(AIRLOCK)
+
+
+class Maps(unittest.TestCase):
+    guest = []
+
+    def setUp(self):
+        self.r = Remote(PROGS, {"a": b"one\n"})
+        self.addCleanup(self.r.remove)
+        self.r.words += self.guest
+        self.at = "/tmp/am-%d-%s" % (os.getpid(), type(self).__name__)
+        self.addCleanup(self.away)
+        self.dir, self.file = self.r.top + "/assets", self.r.top + "/one.json"
+        os.makedirs(self.dir + "/d")
+        self.put(self.dir + "/x", "old x\n")
+        self.put(self.dir + "/d/y", "old y\n")
+        self.put(self.file, "{}\n", 0o600)
+        self.maps = ["--map", "%s:%s-dir" % (self.dir, self.at), "--map", "%s:%s-file:file" % (self.file, self.at)]
+
+    def away(self):
+        for n in "-dir", "-file":
+            shutil.rmtree(self.at + n, ignore_errors=True)
+            if os.path.lexists(self.at + n):
+                os.unlink(self.at + n)
+
+    def put(self, path, text, mode=0o644):
+        with open(path, "w", encoding="ascii") as f:
+            f.write(text)
+        os.chmod(path, mode)
+
+    def get(self, path):
+        with open(path, encoding="ascii") as f:
+            return f.read()
+
+    def ok(self, *words, status=0):
+        p = self.r.run(*words)
+        self.assertEqual(p.returncode, status, p.stderr.decode(errors="replace"))
+        return p
+
+    def gone(self):
+        self.assertEqual([n for n in os.listdir("/tmp") if n.startswith(os.path.basename(self.at))], [])
+        self.assertEqual(self.r.runs_there(), [])
+
+    def test_they_go_there_and_come_back_S1_08(self):
+        d, f = self.at + "-dir", self.at + "-file"
+        p = self.ok("-q", *self.maps, "--", "cat %s/x %s; stat -c %%a %s %s; echo new >%s/x; rm -r %s/d; echo z >%s/z; echo '{1}' >%s; echo w >w"
+                    % (d, f, d, f, d, d, d, f))
+        self.assertEqual(p.stdout, b"old x\n{}\n700\n600\n")
+        self.assertEqual((self.get(self.dir + "/x"), self.get(self.dir + "/z"), os.path.exists(self.dir + "/d"), self.get(self.file)),
+                         ("new\n", "z\n", False, "{1}\n"))
+        self.assertEqual((self.r.read("w"), os.stat(self.file).st_mode & 0o777), (b"w\n", 0o600))
+        self.gone()
+
+    def test_door_1_judges_them_too_B1_J4(self):
+        d, f = self.at + "-dir", self.at + "-file"
+        self.ok("-q", *self.maps, "--", "ln -s /etc/passwd %s/evil; mkdir -p %s/.git/hooks; echo x >%s/.git/hooks/h; ln -s x %s/fine" % (d, d, d, d))
+        self.assertEqual(sorted(os.listdir(self.dir)), ["d", "fine", "x"])
+        p = self.r.run("-q", *self.maps, "--", "rm %s; mkdir %s; echo x >%s/x" % (f, f, f))
+        self.assertIn(b"is not a file any more", p.stderr)
+        self.assertEqual((p.returncode, self.get(self.file), os.path.isfile(self.file)), (125, "{}\n", True))
+
+    def test_what_is_there_is_somebodys_J4(self):
+        self.put(self.at + "-file", "somebody's\n")
+        p = self.ok(*self.maps, "--", "touch ran", status=125)
+        self.assertIn(b"is there already: it is not overwritten", p.stderr)
+        self.assertEqual((self.get(self.at + "-file"), os.path.exists(self.at + "-dir"), os.path.exists(self.r.ws + "/ran")),
+                         ("somebody's\n", False, False))
+        os.unlink(self.at + "-file")
+        os.symlink(self.r.top, self.at + "-dir")
+        p = self.ok(*self.maps, "--", "touch ran", status=125)
+        self.assertEqual((os.readlink(self.at + "-dir"), os.path.exists(self.r.top + "/x")), (self.r.top, False), p.stderr)
+        p = self.ok("--map", self.dir + ":/home/agent/x", "--", "true", status=2)
+        self.assertIn(b"below /tmp", p.stderr)
+        p = self.ok("--keep", *self.maps, "--", "true", status=125)
+        self.assertIn(b"--map with --keep", p.stderr)
+
+    def test_a_program_that_is_missing_starts_nothing_and_leaves_nothing(self):
+        self.ok(*self.maps, "--cli", "no-such-program-anywhere", "--", "touch ran", status=125)
+        self.gone()
+
+    def test_kill_9_loses_nothing(self):
+        p = self.r.start("-q", *self.maps, "--", "echo new >%s-dir/x; echo '{2}' >%s-file; echo up; sleep 31342.1" % (self.at, self.at))
+        self.assertEqual(p.stdout.readline(), b"up\n")
+        p.send_signal(signal.SIGKILL)
+        p.communicate(timeout=DEADLINE)
+        until("the tree has ended", lambda: not [q for q in pids() if b"31342.1" in look(q, "cmdline") and alive(q)])
+        q = self.r.airlock("recover", self.r.rows()[0]["run"])
+        self.assertEqual((q.returncode, self.get(self.dir + "/x"), self.get(self.file)), (0, "new\n", "{2}\n"), q.stderr)
+        self.gone()
+
+
+class WithoutGuest(Maps):
+    guest = ["--ssh-guest", "never"]
+
+
+if __name__ == "__main__":
+    if not SSHD:
+        print("no sshd here: openssh-server is missing")
+        sys.exit(77)
+    unittest.main(verbosity=1)
