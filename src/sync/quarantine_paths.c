@@ -12,6 +12,7 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "os/beneath.h"
+#include "policy/gitlayout.h"
 #include "policy/hostexec.h"
 #include "policy/member.h"
 
@@ -20,16 +21,9 @@
 #define FLAGGED_TEXT 480		      /* bytes of them */
 #define NODE_COST (sizeof(struct known) + 64) /* with the tree's own node */
 
-/* Names that make a repository of a directory; folded. The first of them hold orders for git. */
-enum { N_CONFIG, N_WORKTREE, N_HOOKS, N_COMMONDIR, N_HEAD, N_OBJECTS, N_REFS, N_COUNT };
-static const char *const names[] = {"config", "config.worktree", "hooks", "commondir",
-				    "head",   "objects",	 "refs",  NULL};
-#define BIT(n) (1u << (n))
-#define ORDERS (BIT(N_CONFIG) | BIT(N_WORKTREE) | BIT(N_HOOKS) | BIT(N_COMMONDIR))
-
 struct known { /* a directory with such names, or a flagged path */
 	size_t n;
-	unsigned brought;    /* bits of names: by the commits */
+	unsigned brought;    /* bits of policy/gitlayout.h: by the commits */
 	unsigned base, host; /* in the commit that was sent; in the work tree */
 	unsigned came;	     /* in any of the host's older commits that the commits build on */
 	unsigned old;	     /* of it: in the one that is numbered next to it */
@@ -147,16 +141,9 @@ int commit_paths_flag(struct commit_paths *p, const char *path)
 	return 0;
 }
 
-static bool is_layout(unsigned bits)
-{
-	const unsigned both = BIT(N_OBJECTS) | BIT(N_REFS);
-
-	return bits & BIT(N_HEAD) && (bits & BIT(N_COMMONDIR) || (bits & both) == both);
-}
-
 static bool alive(unsigned bits)
 {
-	return is_layout(bits) && bits & ORDERS;
+	return gitlayout_is(bits) && bits & GITLAYOUT_ORDERS;
 }
 
 static void bring(struct known *k, unsigned bit, size_t old_nr)
@@ -178,7 +165,7 @@ static int collect(struct commit_paths *p, const char *path, size_t old_nr)
 {
 	for (const char *s = path;; s++) {
 		size_t n = strcspn(s, "/");
-		int which = member_is_folded_of(s, n, names);
+		int which = gitlayout_which(s, n);
 
 		if (which >= 0) {
 			bool is_new = false;
@@ -186,7 +173,7 @@ static int collect(struct commit_paths *p, const char *path, size_t old_nr)
 
 			if (!k)
 				return -ENOMEM;
-			bring(k, BIT(which), old_nr);
+			bring(k, GITLAYOUT_BIT(which), old_nr);
 			p->dirs_bytes += is_new ? NODE_COST + k->n : 0;
 			if (p->dirs_bytes > COMMIT_DIRS_BYTES_MAX)
 				return -E2BIG;
@@ -270,11 +257,11 @@ void commit_paths_had(struct commit_paths *p, const char *path)
 {
 	for (const char *s = path;; s++) {
 		size_t n = strcspn(s, "/");
-		int which = member_is_folded_of(s, n, names);
+		int which = gitlayout_which(s, n);
 		struct known *k = which < 0 ? NULL : find(p, path, (size_t)(s - path));
 
 		if (k)
-			k->base |= BIT(which);
+			k->base |= GITLAYOUT_BIT(which);
 		s += n;
 		if (!*s)
 			return;
@@ -295,12 +282,12 @@ static void look(struct commit_paths *p, struct known *k)
 		return;
 	k->asked = true;
 	memcpy(p->path, k->path, k->n);
-	for (int i = 0; i < N_COUNT; i++) {
-		const char *name = i == N_HEAD ? "HEAD" : names[i];
+	for (int i = 0; i < GITLAYOUT_COUNT; i++) {
+		const char *name = gitlayout_on_disk((enum gitlayout_name)i);
 
 		memcpy(p->path + k->n, name, strlen(name) + 1);
 		if (beneath_stat(&p->host, p->path, &st) == 0)
-			k->host |= BIT(i);
+			k->host |= GITLAYOUT_BIT(i);
 	}
 }
 
@@ -309,8 +296,8 @@ static bool unites(const struct known *k)
 {
 	unsigned had = k->base | k->host | k->came;
 
-	return is_layout(k->brought | had) && had & ORDERS && !alive(k->base) && !alive(k->host) &&
-	       !k->alive;
+	return gitlayout_is(k->brought | had) && had & GITLAYOUT_ORDERS && !alive(k->base) &&
+	       !alive(k->host) && !k->alive;
 }
 
 void commit_paths_layout(struct commit_paths *p, const char *path, const char **ret_rule,
@@ -319,13 +306,13 @@ void commit_paths_layout(struct commit_paths *p, const char *path, const char **
 	*ret_rule = NULL;
 	for (const char *s = path;; s++) {
 		size_t n = strcspn(s, "/");
-		int which = member_is_folded_of(s, n, names);
+		int which = gitlayout_which(s, n);
 		struct known *k = which < 0 ? NULL : find(p, path, (size_t)(s - path));
 
 		if (k)
 			look(p, k);
-		if (k && (unites(k) || (BIT(which) & ORDERS &&
-					is_layout(k->brought | k->base | k->host | k->came)))) {
+		if (k && (unites(k) || (GITLAYOUT_BIT(which) & GITLAYOUT_ORDERS &&
+					gitlayout_is(k->brought | k->base | k->host | k->came)))) {
 			*ret_rule = "git_layout";
 			*ret_dir = k->n ? k->n - 1 : 0;
 			return;

@@ -8,7 +8,7 @@
  *   its name       policy/member.h: .git in any spelling, names that Airlock and Paperclip keep; size and depth as for members
  *   a symlink      policy/member.h: must stay inside. Each is judged for itself against the links of the work tree: one that
  *                  climbs first and names afterwards stays inside whatever becomes of the others
- *   a repository   as sync/unpack_gitdir.c: config, hooks or commondir where HEAD lies beside objects and refs, and a layout
+ *   a repository   policy/gitlayout.h, as for streams: orders for git where a layout lies, and a layout
  *                  that would bring such files of the host to life. All commits count together with the work tree,
  *                  the commit that was sent and older ones that they build on: a checkout of one leaves what is untracked
  *                  in the next, and a merge unites what two commits have

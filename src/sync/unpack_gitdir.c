@@ -1,11 +1,9 @@
 /*
- * A directory that git takes for a repository by its layout, whatever its name. Part of door 1.
+ * A directory that git takes for a repository by its layout (policy/gitlayout.h), in a stream. Part of door 1.
  *
- * Policy: git takes any directory with HEAD beside objects and refs (or beside commondir, which says
- * where those are) for a bare repository, and runs what its config and hooks say on a mere status
- * below it (CVE-2022-24765 and its kin). Nothing from a sandbox writes config, hooks or commondir
- * into such a directory, counting what the stream brings and what the host has; and no part of the
- * layout comes in where the host has config or hooks that the layout would bring to life.
+ * Policy: nothing from a sandbox writes orders for git (config, hooks, commondir) into such a directory, counting what the
+ * stream brings and what the host has; and no part of the layout comes in where the host has orders that the
+ * layout would bring to life.
  * The names of the stream count in every spelling that some file system takes for them; what the host has
  * is looked up as that file system answers. What the stream has in a directory is remembered while paths below it
  * are judged: a stream of a million names must not be walked through for each of them. Not done here: .git itself is refused by name (policy/member.h).
@@ -13,20 +11,18 @@
 #include <errno.h>
 #include <string.h>
 
-#include "policy/member.h"
+#include "base/cleanup.h"
+#include "policy/gitlayout.h"
 #include "sync/unpack_server.h"
 
-/* What makes a layout; the first is the bit of the lowest value in a mask. Folded. */
-enum { HEAD, COMMONDIR, OBJECTS, REFS, PARTS, LOOKED = 1 << PARTS };
-static const char *const parts[] = {"head", "commondir", "objects", "refs", NULL};
-static const char *const on_disk[] = {"HEAD", "commondir", "objects", "refs"};
+#define LOOKED GITLAYOUT_BIT(GITLAYOUT_COUNT) /* in a mask: the stream was asked */
 
 struct place { /* a directory and room for a name in it */
 	struct unpack *u;
 	struct change *scratch;
 	char path[PATH_MEMBER_MAX + 32];
 	size_t n;
-	unsigned mask; /* parts that the stream has in it */
+	unsigned mask; /* names that the stream has in it */
 };
 
 static void name_in(struct place *p, const char *name)
@@ -34,16 +30,16 @@ static void name_in(struct place *p, const char *name)
 	memcpy(p->path + p->n, name, strlen(name) + 1);
 }
 
-static bool on_host(struct place *p, const char *name)
+static bool on_host(struct place *p, enum gitlayout_name which)
 {
 	struct stat st;
 
-	name_in(p, name);
+	name_in(p, gitlayout_on_disk(which));
 	return beneath_stat(&p->u->root, p->path, &st) == 0;
 }
 
 /*
- * Which parts the stream has in some spelling in the directory p, themselves or by what lies below them. What lies below an entry is
+ * Which names the stream has in some spelling in the directory p, themselves or by what lies below them. What lies below an entry is
  * stepped over as a whole.
  */
 static int look_in_stream(struct place *p)
@@ -60,7 +56,7 @@ static int look_in_stream(struct place *p)
 			return r;
 		n = strcspn(c->path + p->n, "/");
 		which = c->kind != MK_ABSENT || c->path[p->n + n]
-			    ? member_is_folded_of(c->path + p->n, n, parts)
+			    ? gitlayout_which(c->path + p->n, n)
 			    : -1;
 		if (which >= 0)
 			p->mask |= 1u << which;
@@ -74,23 +70,27 @@ static int look_in_stream(struct place *p)
 	return r;
 }
 
-/* The host or the stream has it. */
-static bool on_either(struct place *p, int part)
+/* Is there a layout with these bits and what the host has? Most directories have no HEAD: one look. */
+static bool is_layout(struct place *p, unsigned bits)
 {
-	return p->mask >> part & 1 || on_host(p, on_disk[part]);
+	static const enum gitlayout_name parts[] = {GITLAYOUT_COMMONDIR, GITLAYOUT_OBJECTS,
+						    GITLAYOUT_REFS};
+
+	if (!(bits & GITLAYOUT_BIT(GITLAYOUT_HEAD)) && !on_host(p, GITLAYOUT_HEAD))
+		return false;
+	bits |= GITLAYOUT_BIT(GITLAYOUT_HEAD);
+	for (size_t i = 0; i < ARRAY_LEN(parts) && !gitlayout_is(bits); i++)
+		if (!(bits & GITLAYOUT_BIT(parts[i])) && on_host(p, parts[i]))
+			bits |= GITLAYOUT_BIT(parts[i]);
+	return gitlayout_is(bits);
 }
 
-/* HEAD beside what makes its directory a repository. */
-static bool is_layout(struct place *p)
+static bool host_has_orders(struct place *p)
 {
-	return on_either(p, HEAD) &&
-	       (on_either(p, COMMONDIR) || (on_either(p, OBJECTS) && on_either(p, REFS)));
-}
-
-static bool host_is_layout(struct place *p)
-{
-	return on_host(p, "HEAD") &&
-	       (on_host(p, "commondir") || (on_host(p, "objects") && on_host(p, "refs")));
+	for (int i = 0; i < GITLAYOUT_COUNT; i++)
+		if (GITLAYOUT_BIT(i) & GITLAYOUT_ORDERS && on_host(p, (enum gitlayout_name)i))
+			return true;
+	return false;
 }
 
 /* The stream's part of the answer for the directory p, of so many segments: each directory is walked through once. */
@@ -109,21 +109,16 @@ static int recall(struct place *p, struct gitdir_seen *seen, size_t depth)
 /* Is the segment of `n` bytes at `s`, in the directory p, one that may not come in? 1, 0, errno. */
 static int judge(struct place *p, struct gitdir_seen *seen, size_t depth, const char *s, size_t n)
 {
-	enum { ORDERS = 4 }; /* the first of them; folded all */
-	static const char *const names[] = {"config", "config.worktree", "hooks", "commondir",
-					    "head",   "objects",	 "refs",  NULL};
-	int which = member_is_folded_of(s, n, names), r;
-	bool order = which < ORDERS;
+	int which = gitlayout_which(s, n), r;
 
 	if (which < 0)
 		return 0;
 	r = recall(p, seen, depth);
 	if (r == 0)
-		r = is_layout(p);
-	if (r <= 0 || order)
+		r = is_layout(p, p->mask);
+	if (r <= 0 || GITLAYOUT_BIT(which) & GITLAYOUT_ORDERS)
 		return r;
-	return !host_is_layout(p) && (on_host(p, "config") || on_host(p, "config.worktree") ||
-				      on_host(p, "hooks") || on_host(p, "commondir"));
+	return !is_layout(p, 0) && host_has_orders(p);
 }
 
 /* Forgets all but the directories that both paths are in. */
