@@ -253,6 +253,8 @@ static int set(void *arg, const struct opt *opt, const char *v, struct err *e)
 	if (!o->layer[0] && runopts_add(&o->given, opt->name, e) < 0)
 		return -ENOMEM;
 	if (!v) {
+		if (opt->id == O_SSH_COMPRESS)
+			return runopts_add(&o->ssh_words, "compress=yes", e);
 		if (opt->id == O_SSH_NO_BASE)
 			return runopts_add(&o->ssh_words, "base=none", e);
 		set_flag(o, opt->id);

@@ -619,6 +619,22 @@ class Ssh(unittest.TestCase):
         self.r.disconnect()
         self.fails("host key is not known yet", "--", "true")
 
+    def test_compression_is_sshs_and_only_when_asked_for_FR_B197(self):
+        log = lambda: self.r.run("-q", "--", "true").returncode == 0 and open(self.r.sshd.top + "/log", "rb").read()
+        with open(self.r.sshd.top + "/config", "a", encoding="ascii") as f:
+            f.write("LogLevel DEBUG1\n")
+        self.r.sshd.stop()
+        self.r.sshd.start()
+        self.assertNotIn(b"zlib@openssh.com", [w for l in log().splitlines() if b"kex: client->server" in l for w in l.split()])
+        self.r.disconnect()
+        self.r.words.append("--ssh-compress")
+        self.assertIn(b"zlib@openssh.com", [w for l in log().splitlines() if b"kex: client->server" in l for w in l.split()])
+        self.r.write("big", b"text " * 100000)
+        self.assertEqual(self.ok("-q", "--", "wc -c <big; cp big copy").stdout, b"500000\n")
+        self.assertEqual(self.r.read("copy"), self.r.read("big"))
+        p = self.r.airlock("run", "--ssh-compress", "--", "true")
+        self.assertIn(b"belong to --ssh", p.stderr)
+
     def test_a_long_place_for_the_socket_is_not_used_FR_B158(self):
         self.r.env["XDG_RUNTIME_DIR"] = self.r.top + "/" + "r" * 120
         os.mkdir(self.r.env["XDG_RUNTIME_DIR"], 0o700)
@@ -809,6 +825,17 @@ print(os.environ["PAPERCLIP_API_BRIDGE_MODE"], os.environ["PAPERCLIP_RUN_ID"]); 
         self.assertTrue(all(dict(c["headers"])["authorization"] == "Bearer " + api_box.KEY for c in calls), calls)
         with open(self.r.state + "/runs/" + self.r.rows()[0]["run"] + "/audit.jsonl", "rb") as f:
             self.assertEqual(len(f.read().splitlines()), 5)
+
+    def test_the_bridge_needs_no_forwarding_there_S2(self):
+        """It goes in a channel of the session itself, where sshd forwards nothing at all."""
+        _, words = self.r.with_api(self)
+        with open(self.r.sshd.top + "/config", "a", encoding="ascii") as f:
+            f.write("AllowTcpForwarding no\nAllowStreamLocalForwarding no\nDisableForwarding yes\nPermitTunnel no\n")
+        self.r.sshd.stop()
+        self.r.sshd.start()
+        for more in [], ["--remote-sandbox"]:
+            p = self.ok("-q", *more, *words, "--", self.CALL % "print(call('/api/agents/me')[0])")
+            self.assertEqual(p.stdout, b"200\n")
 
     def test_the_bridge_comes_back_when_either_end_of_it_is_killed_S2(self):
         _, words = self.r.with_api(self)

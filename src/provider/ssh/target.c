@@ -133,6 +133,10 @@ static int parse_more(const char *word, struct ssh_target *t, struct err *e)
 		t->any_host = true;
 		return 0;
 	}
+	if (strcmp(word, "compress=yes") == 0) {
+		t->compress = true;
+		return 0;
+	}
 	if (strcmp(word, "base=none") == 0) {
 		t->no_base = true;
 		return 0;
@@ -395,6 +399,9 @@ int ssh_target_argv(const struct ssh_target *t, const char *control, const char 
 	struct words w = {0};
 
 	common(&w, t);
+	/* Once, whatever is on the way. */
+	if (t->compress)
+		option(&w, "Compression", "yes");
 	if (t->jump)
 		w.r = w.r < 0 ? w.r : jump_command(t, t->jump, strlen(t->jump), &jump);
 	if (jump)
