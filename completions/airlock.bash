@@ -61,6 +61,9 @@ _airlock() {
 		mapfile -t COMPREPLY < <(compgen -W 'auto never always' -- "$cur")
 		return
 		;;
+	run:--ssh-max-runs)
+		return
+		;;
 	run:--net)
 		mapfile -t COMPREPLY < <(compgen -W 'none host allow=' -- "$cur")
 		[ "${COMPREPLY[*]}" != allow= ] || compopt -o nospace 2>/dev/null
@@ -237,6 +240,9 @@ _airlock() {
 		;;
 	shell:--ssh-guest)
 		mapfile -t COMPREPLY < <(compgen -W 'auto never always' -- "$cur")
+		return
+		;;
+	shell:--ssh-max-runs)
 		return
 		;;
 	shell:--net)
@@ -504,9 +510,9 @@ _airlock() {
 		;;
 	esac
 	case $verb in
-	run) words="--workspace --env --provider --image --ssh --ssh-key --ssh-known-hosts --ssh-config --ssh-jump --ssh-guest --no-remote-base --in-place --ssh-compress --remote-sandbox --net --resolve --agent --no-preset --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --api-transport --policy --upstream --log-limit --json --quiet --help" ;;
+	run) words="--workspace --env --provider --image --ssh --ssh-key --ssh-known-hosts --ssh-config --ssh-jump --ssh-guest --ssh-max-runs --no-remote-base --in-place --ssh-compress --remote-sandbox --net --resolve --agent --no-preset --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --api-transport --policy --upstream --log-limit --json --quiet --help" ;;
 	exec) words="--shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --api-transport --policy --upstream --log-limit --json --quiet --help $(_airlock_runs)" ;;
-	shell) words="--workspace --env --provider --image --ssh --ssh-key --ssh-known-hosts --ssh-config --ssh-jump --ssh-guest --no-remote-base --in-place --ssh-compress --remote-sandbox --net --resolve --agent --no-preset --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --api-transport --policy --upstream --log-limit --json --quiet --help $(_airlock_runs)" ;;
+	shell) words="--workspace --env --provider --image --ssh --ssh-key --ssh-known-hosts --ssh-config --ssh-jump --ssh-guest --ssh-max-runs --no-remote-base --in-place --ssh-compress --remote-sandbox --net --resolve --agent --no-preset --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --api-transport --policy --upstream --log-limit --json --quiet --help $(_airlock_runs)" ;;
 	ps) words="--all --json --help" ;;
 	logs) words="--follow --raw --help $(_airlock_runs)" ;;
 	stop) words="--help $(_airlock_runs)" ;;

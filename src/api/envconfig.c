@@ -52,6 +52,7 @@ static const struct member ssh_members[] = {
     {"knownHosts", TRIMMED, 0, 0, NULL, NULL},
     {"strictHostKeyChecking", BOOLEAN, 0, 0, NULL, NULL},
     {"keepRemoteBase", BOOLEAN, 0, 0, NULL, NULL},
+    {"maxConcurrentRuns", COUNT, 1, 1000, NULL, NULL},
     {0},
 };
 

@@ -56,10 +56,16 @@ static int put_place(struct sshenv *s, const json_t *c, struct err *e)
 static int put_words(struct sshenv *s, struct state *st, const json_t *c, struct err *e)
 {
 	_cleanup_free_ char *known = NULL;
+	json_int_t max = json_integer_value(json_object_get(c, "maxConcurrentRuns"));
+	char digits[24];
 	int r = put_place(s, c, e);
 
 	if (r == 0)
 		r = add_word(s, "config=", "/dev/null", e);
+	if (r == 0 && max > 0) {
+		(void)snprintf(digits, sizeof(digits), "%lld", (long long)max);
+		r = add_word(s, "max-runs=", digits, e);
+	}
 	if (r == 0 && json_is_false(json_object_get(c, "keepRemoteBase")))
 		r = add_word(s, "base=none", "", e);
 	if (r == 0 && json_is_false(json_object_get(c, "strictHostKeyChecking")))

@@ -149,13 +149,13 @@ int runopts_add(char ***to, const char *v, struct err *e)
 static int set_remote(struct runopts *o, const struct opt *opt, const char *v, struct err *e)
 {
 	static const char *const kinds[] = {
-	    "", "key=", "known-hosts=", "config=", "jump=", "guest="};
+	    "", "key=", "known-hosts=", "config=", "jump=", "guest=", "max-runs="};
 	const char *kind = kinds[opt->id - O_SSH];
 	_cleanup_free_ char *file = NULL, *text = NULL;
 
 	if (opt->id == O_SSH)
 		return runopts_replace(&o->ssh, v, e);
-	if (opt->id != O_SSH_JUMP && opt->id != O_SSH_GUEST) {
+	if (opt->id != O_SSH_JUMP && opt->id != O_SSH_GUEST && opt->id != O_SSH_MAX_RUNS) {
 		file = realpath(v, NULL);
 		if (!file)
 			return err_sys(e, errno, "--%s %s", opt->name, v);
@@ -280,6 +280,7 @@ static int set(void *arg, const struct opt *opt, const char *v, struct err *e)
 	case O_SSH_CONFIG:
 	case O_SSH_JUMP:
 	case O_SSH_GUEST:
+	case O_SSH_MAX_RUNS:
 		return set_remote(o, opt, v, e);
 	case O_SETENV:
 		return runopts_add(&o->vars, v, e);

@@ -59,8 +59,9 @@ static json_t *remote_json(struct state *st, const char *lease_id)
 	if (!c.target)
 		return json_null();
 	clock_rfc3339(c.tried_ns, when, sizeof(when));
-	return json_pack("{s:s,s:b,s:s?,s:s?}", "target", c.target, "reached", (int)!c.away,
-			 "tried", c.away ? when : NULL, "why", c.away ? c.why : NULL);
+	return json_pack("{s:s,s:b,s:s?,s:s?,s:o}", "target", c.target, "reached", (int)!c.away,
+			 "tried", c.away ? when : NULL, "why", c.away ? c.why : NULL, "max_runs",
+			 c.max_runs ? json_integer(c.max_runs) : json_null());
 }
 
 /* Below the row of its first command. */
@@ -75,6 +76,8 @@ static void ps_where(struct state *st, const char *lease_id)
 	clock_human(clock_real_ns() - c.tried_ns, age, sizeof(age));
 	if (c.away)
 		(void)printf("  on %s: NOT REACHED %s ago: %s\n", c.target, age, c.why);
+	else if (c.max_runs)
+		(void)printf("  on %s, where at most %u go on at once\n", c.target, c.max_runs);
 	else
 		(void)printf("  on %s\n", c.target);
 }

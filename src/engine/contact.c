@@ -36,11 +36,16 @@ void contact_get(struct state *st, const char *lease_id, struct contact *ret)
 	_cleanup_free_ char *path = state_path(st, "leases", lease_id, SANDBOX_UNREACHED);
 	_cleanup_leasespec_ struct lease_spec s = {0};
 	struct lease_row l = {0};
+	uint64_t max = 0;
 
 	*ret = (struct contact){0};
 	if (lease_get(st->store, lease_id, &l, NULL) == 0 && leasespec_get(l.spec, &s, NULL) == 0 &&
 	    s.remote && s.remote[0])
 		ret->target = strdup(s.remote[0]);
+	for (char *const *w = ret->target ? s.remote : NULL; w && *w; w++)
+		if (str_starts(*w, "max-runs="))
+			(void)str_to_u64(*w + strlen("max-runs="), UINT32_MAX, &max);
+	ret->max_runs = (unsigned)max;
 	if (ret->target)
 		read_failure(path, ret);
 	lease_row_done(&l);

@@ -45,6 +45,8 @@ void runner_note(struct runner *r, bool warn, const char *text);
 int runner_save_lease(struct runner *r, struct err *e);
 /* Lease (unless there is one) and run appear together, before anything exists that they speak of. */
 int runner_add_rows(struct runner *r, struct err *e);
+/* runner_room.c: begins that transaction, when an environment's limit for one machine has room. Waits; the first signal ends that. */
+int runner_begin_with_room(struct runner *r, struct err *e);
 /* From here on the lease is kept, whatever becomes of this process, and others may use it. */
 int runner_share_lease(struct runner *r, struct err *e);
 /* A struct command_opts's tick: the lease is good for longer. */

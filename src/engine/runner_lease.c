@@ -82,7 +82,7 @@ int runner_add_rows(struct runner *r, struct err *e)
 	if (k == 0 && !r->run.command)
 		k = err_set(e, ERR_NOMEM, "run: out of memory");
 	if (k == 0)
-		k = db_begin(r->st->store, e);
+		k = runner_begin_with_room(r, e);
 	if (k < 0)
 		return k;
 	k = r->attached ? still_kept(r, e) : lease_add(r->st->store, &r->lease, e);

@@ -250,6 +250,19 @@ class SshEnv(unittest.TestCase):
         self.assertEqual(self.runs_there(), [])
         self.nothing_told()
 
+    def test_a_limit_of_the_environment_makes_runs_wait(self):
+        env = self.make(remoteWorkspacePath=top + "/there/few", maxConcurrentRuns=1)
+        self.assertEqual(env["config"]["maxConcurrentRuns"], 1)
+        os.makedirs(top + "/there/few", exist_ok=True)
+        first = self.start(env, "echo x >first-up; while ! test -e %s/go-on; do sleep 0.05; done" % top)
+        wait_for("the first", lambda: glob.glob(top + "/there/few/.airlock-runtime/runs/*/workspace/first-up"))
+        second = self.start(env, "test -e %s/go-on" % top)
+        self.assertIsNone(f.ask("I", "GET", "/api/runs/" + second).json["endedAt"])
+        self.assertEqual(len(glob.glob(top + "/there/few/.airlock-runtime/runs/*")), 1)
+        with open(top + "/go-on", "w", encoding="ascii"):
+            pass
+        self.assertEqual([self.end(r)["status"] for r in (first, second)], ["succeeded"] * 2)
+
     def test_no_tree_stays_there_where_none_is_wanted_FR_B172(self):
         env = self.make(remoteWorkspacePath=top + "/there/bare", keepRemoteBase=False)
         self.assertIs(env["config"]["keepRemoteBase"], False)

@@ -4,7 +4,7 @@
 
 usage: test_ssh_fleet.py AIRLOCK [unittest arguments]
 """
-import os, subprocess, sys, unittest
+import os, signal, subprocess, sys, unittest
 
 from run_box import DEADLINE
 from ssh_box import Remote, SSHD, Sshd
@@ -54,6 +54,32 @@ class Fleet(unittest.TestCase):
             self.assertEqual(self.r.read("made.%d.%d" % (i, k)), b"%d.%d\n" % (i, k))
         for i in range(3):
             self.assertEqual(self.r.left_there(self.there(i)), [])
+
+    def test_a_limit_for_a_machine_makes_further_runs_wait(self):
+        few = ["--ssh-max-runs", "2"]
+        first, second = [self.on(0, "-q", *few, "--", "echo up; read x", stdin=subprocess.PIPE) for _ in range(2)]
+        for p in first, second:
+            self.assertEqual(p.stdout.readline(), b"up\n")
+        third = self.on(0, *few, "--", "echo up; test ! -e go || echo late")
+        self.assertIn(b"waits for room: 2 going on already on 127.0.0.1:%d:%s, which" % (self.sshds[0].port, self.r.there.encode()), third.stderr.readline())
+        self.assertEqual([row["remote"]["max_runs"] for row in self.r.rows()], [2, 2])
+        self.assertIn(b"where at most 2 go on at once", self.r.airlock("ps").stdout)
+        # Another machine, and who has no such limit, does not wait; nor does it take the place of who waits.
+        self.assertEqual(self.on(1, "-q", *few, "--", "true").wait(DEADLINE), 0)
+        self.assertIsNone(third.poll())
+        # Given up.
+        fourth = self.on(0, *few, "--", "true")
+        fourth.stderr.readline()
+        fourth.send_signal(signal.SIGINT)
+        _, err = fourth.communicate(timeout=DEADLINE)
+        self.assertEqual(fourth.returncode, 130, err)
+        # A killed one goes on nowhere.
+        first.kill()
+        out, err = third.communicate(timeout=DEADLINE)
+        self.assertEqual((third.returncode, out), (0, b"up\n"), err)
+        second.communicate(b"\n", timeout=DEADLINE)
+        first.communicate(timeout=DEADLINE)
+        self.assertEqual(self.r.airlock("run", "--ssh", "h:/d", "--ssh-max-runs", "0", "--", "true").returncode, 2)
 
     def ps(self):
         return {row["remote"]["target"]: row for row in self.r.rows() if row["remote"]}

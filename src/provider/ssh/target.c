@@ -15,6 +15,7 @@
 
 #define NAME_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 #define HOST_MAX 255
+#define REMOTE_RUNS_MAX 1000
 
 static int bad(struct err *e, const char *word, const char *what)
 {
@@ -135,6 +136,14 @@ static int parse_more(const char *word, struct ssh_target *t, struct err *e)
 	}
 	if (strcmp(word, "compress=yes") == 0) {
 		t->compress = true;
+		return 0;
+	}
+	if (str_starts(word, "max-runs=")) {
+		uint64_t n;
+
+		if (str_to_u64(word + strlen("max-runs="), REMOTE_RUNS_MAX, &n) < 0 || n == 0)
+			return bad(e, word, "a number from 1 to 1000");
+		t->max_runs = (unsigned)n;
 		return 0;
 	}
 	if (strcmp(word, "base=none") == 0) {
