@@ -13,6 +13,7 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,6 +42,8 @@ struct tar_reader {
 	int failed; /* 0, -EBADMSG or -ENOMEM: sticky */
 	const char *rule;
 	const char *packed; /* "not_tar": what the stream is instead, and what to do */
+	char limit
+	    [128]; /* "limit": which one, and what it is; "" when the rule's own words must do */
 	uint64_t fail_offset;
 
 	uint64_t offset; /* bytes consumed */
@@ -113,8 +116,8 @@ static int report(const struct tar_reader *r, struct tar_out *out, struct err *e
 	return err_set(
 	    e, ERR_HOSTILE,
 	    "outbound stream rejected at byte %llu by rule %s: %s%s%s%s; the workspace was not touched",
-	    (unsigned long long)r->fail_offset, r->rule, tar_rule_text(r->rule),
-	    r->packed ? r->packed : "",
+	    (unsigned long long)r->fail_offset, r->rule,
+	    r->limit[0] ? r->limit : tar_rule_text(r->rule), r->packed ? r->packed : "",
 	    !name.len	   ? ""
 	    : r->cur.named ? "; member: "
 			   : "; last member: ",
@@ -192,6 +195,13 @@ static uint64_t padding(uint64_t size)
 }
 
 /* Extension headers: what may stand where, and how long it may be. */
+static const char *over(struct tar_reader *r, const char *what, uint64_t limit)
+{
+	(void)snprintf(r->limit, sizeof(r->limit), "more than %llu %s", (unsigned long long)limit,
+		       what);
+	return "limit";
+}
+
 static const char *side_begin(struct tar_reader *r, const struct tar_head *h)
 {
 	bool pax = h->typeflag == 'x' || h->typeflag == 'g',
@@ -209,12 +219,14 @@ static const char *side_begin(struct tar_reader *r, const struct tar_head *h)
 		return "target_too_long";
 	/* Counts the block itself too, or a million empty headers would be free. */
 	if (h->size > TAR_HEADERS_MAX)
-		return "limit";
+		return over(r, "bytes of extended headers before one member", TAR_HEADERS_MAX);
 	r->headers += TAR_BLOCK + h->size;
 	r->headers_all += TAR_BLOCK + h->size;
-	if (r->headers > TAR_HEADERS_MAX ||
-	    r->headers_all > TAR_HEADERS_FREE + (r->members + 1) * TAR_HEADERS_EACH)
-		return "limit";
+	if (r->headers > TAR_HEADERS_MAX)
+		return over(r, "bytes of extended headers before one member", TAR_HEADERS_MAX);
+	if (r->headers_all > TAR_HEADERS_FREE + (r->members + 1) * TAR_HEADERS_EACH)
+		return over(r, "bytes of extended headers for so many members",
+			    TAR_HEADERS_FREE + (r->members + 1) * TAR_HEADERS_EACH);
 	r->cur.ext.pax |= h->typeflag == 'x';
 	r->cur.ext.gnu |= gnu;
 	r->side = h->typeflag;
@@ -258,9 +270,12 @@ static const char *member_begin(struct tar_reader *r, const struct tar_head *h, 
 
 	if (rule)
 		return rule;
-	if (m->size > r->limits.member_size || m->size > r->limits.total_size - r->total ||
-	    ++r->members > r->limits.members)
-		return "limit";
+	if (m->size > r->limits.member_size)
+		return over(r, "bytes of one member", r->limits.member_size);
+	if (m->size > r->limits.total_size - r->total)
+		return over(r, "bytes of all members together", r->limits.total_size);
+	if (++r->members > r->limits.members)
+		return over(r, "members", r->limits.members);
 	r->total += m->size;
 	r->left = r->cur.stored;
 	r->pad = padding(r->cur.stored);

@@ -213,10 +213,14 @@ static void limits_are_exact(void **state)
 	static const struct {
 		struct tar_limits limits;
 		int want;
+		const char *said;
 	} t[] = {
-	    {{.members = 3}, TAR_END},	   {{.members = 2}, -EBADMSG},
-	    {{.member_size = 4}, TAR_END}, {{.member_size = 3}, -EBADMSG},
-	    {{.total_size = 6}, TAR_END},  {{.total_size = 5}, -EBADMSG},
+	    {{.members = 3}, TAR_END, ""},
+	    {{.members = 2}, -EBADMSG, "by rule limit: more than 2 members; member: d/b"},
+	    {{.member_size = 4}, TAR_END, ""},
+	    {{.member_size = 3}, -EBADMSG, "more than 3 bytes of one member; member: d/a"},
+	    {{.total_size = 6}, TAR_END, ""},
+	    {{.total_size = 5}, -EBADMSG, "more than 5 bytes of all members together; member: d/b"},
 	};
 	_cleanup_buf_ struct buf b = BUF_INIT(1 << 16);
 
@@ -233,6 +237,7 @@ static void limits_are_exact(void **state)
 		assert_int_equal(run(&t[i].limits, b.data, b.len, 4096, &log, &out, &e), t[i].want);
 		if (t[i].want < 0)
 			assert_string_equal(out.rule, "limit");
+		assert_non_null(strstr(e.text, t[i].said));
 	}
 }
 
