@@ -1,4 +1,7 @@
-/* review_internal.h: an open change set between review.c, which reads and cuts it, and review_host.c, which looks at the host. */
+/*
+ * review_internal.h: an open change set between review.c, which reads it, review_read.c (bytes of its sides), review_part.c (parts
+ * of it) and review_host.c, which looks at the host.
+ */
 #ifndef AIRLOCK_SYNC_REVIEW_INTERNAL_H
 #define AIRLOCK_SYNC_REVIEW_INTERNAL_H
 
