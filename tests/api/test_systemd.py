@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -23,6 +24,16 @@ THERE = "/run/t"  # where the directory of the test is, inside
 BOOT = r"""set -e
 mount --make-rprivate /
 cut -d' ' -f2 /proc/self/mounts | grep -vE '^/(proc|sys/fs/cgroup)(/|$)' | while read -r m; do mount -o remount,bind,ro "$m"; done
+# As they are seen from the control group of the test: nothing beside it is in reach.
+mount -t tmpfs -o size=64k tmpfs /run
+grep -E ' cgroup2? ' /proc/self/mounts | grep ' /sys/fs/cgroup' >/run/groups
+while read -r _ at type opts _; do
+	case $type in
+	cgroup2) umount $at; mount -t cgroup2 cgroup $at ;;
+	cgroup) umount $at; mount -t cgroup -o "$(basename $at | sed 's/^systemd$/none,name=systemd/')" cgroup $at ;;
+	esac
+done </run/groups
+umount /run
 mount -t tmpfs tmpfs /run
 mkdir -p /run/systemd/system /run/lock /run/t
 mount --bind "$TOP" /run/t
@@ -56,6 +67,51 @@ ExecStopPost=/bin/sh -c 'echo $EXIT_STATUS >{top}/status; systemctl exit 0'
 LOG = "[Service]\nStandardError=append:{top}/log\n"
 
 
+class Groups:
+    """A control group of its own in every hierarchy: what systemd makes lies below it, and goes with it."""
+
+    def __init__(self):
+        with open("/proc/self/mounts", encoding="utf-8") as file:
+            roots = [x.split()[1] for x in file if x.split()[2] in ("cgroup", "cgroup2")]
+        self.dirs = []
+        for root in roots:
+            # Some (cpuset) want more than a process before they take one.
+            path = f"{root}/airlock-test-{os.getpid()}"
+            os.mkdir(path)
+            self.dirs.append(path)
+
+    def enter(self):
+        for path in self.dirs:
+            try:
+                with open(path + "/cgroup.procs", "w", encoding="ascii") as file:
+                    file.write(str(os.getpid()))
+            except OSError:
+                pass
+
+    def remove(self):
+        for path in self.dirs:
+            for where, _, _ in os.walk(path, topdown=False):
+                wait_for("the end of " + where, lambda where=where: gone(where))
+
+
+def gone(path):
+    try:
+        os.rmdir(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def wait_for(what, ask):
+    end = time.monotonic() + 30
+    while not ask():
+        if time.monotonic() > end:
+            raise AssertionError(f"{what}: not within 30 s")
+        time.sleep(0.02)
+
+
 def boot(top, programs, check=""):
     os.makedirs(top + "/units")
     os.makedirs(top + "/bin")
@@ -72,9 +128,17 @@ def boot(top, programs, check=""):
     for name, line in (("passwd", f"airlock:x:{UID}:{UID}::/nonexistent:/usr/sbin/nologin\n"), ("group", f"airlock:x:{UID}:\n")):
         with open(f"/etc/{name}", encoding="utf-8") as file, open(f"{top}/{name}", "w", encoding="utf-8") as out:
             out.write("".join(x for x in file if not x.startswith("airlock:")) + line)
+    groups = Groups()
+    try:
+        return start(top, groups, check)
+    finally:
+        groups.remove()
+
+
+def start(top, groups, check):
     return subprocess.run(["unshare", "--fork", "--kill-child", "--pid", "--mount", "--mount-proc", "--ipc", "--uts", "--cgroup", "--net",
                            "sh", "-c", BOOT], env={"PATH": os.environ["PATH"], "TOP": top, "SYSTEMD": SYSTEMD, "ONLY_CHECK": check}, stdin=subprocess.DEVNULL,
-                          capture_output=True, text=True, timeout=100, check=False)
+                          capture_output=True, text=True, timeout=100, check=False, preexec_fn=groups.enter)
 
 
 @unittest.skipIf(INSIDE in os.environ, "inside")
