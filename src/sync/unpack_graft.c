@@ -20,6 +20,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "policy/member.h"
+#include "sync/unpack_entry.h"
 #include "sync/unpack_steps.h"
 
 static int tell_entry(struct unpack *u, const struct change *c, size_t top, struct err *e)
@@ -183,7 +184,7 @@ static int put_leaf(struct walk *w, int from, const char *name, const struct sta
 	else if (dir < 0)
 		r = dir;
 	else
-		r = step_rename_new(from, name, dir, base);
+		r = entry_rename_new(from, name, dir, base);
 	if (r == -EEXIST)
 		r = RACED;
 	if (r == DONE) {

@@ -16,6 +16,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "base/str.h"
+#include "sync/unpack_entry.h"
 #include "sync/unpack_steps.h"
 
 int copy_fd(int from, int to)
@@ -200,7 +201,7 @@ static int copy_dir(int from_dir, const char *from, struct beneath *to, const ch
  */
 int save_rename(int from, const char *a, int to, const char *b)
 {
-	int r = step_rename_new(from, a, to, b);
+	int r = entry_rename_new(from, a, to, b);
 	struct stat st;
 
 	if (r != -EPERM && r != -EOPNOTSUPP && r != -ENOSYS && r != -EMLINK)

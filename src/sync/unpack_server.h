@@ -185,7 +185,7 @@ int save_entry(struct unpack *u, const char *place, int from_dir, const char *fr
 int save_trash(struct unpack *u, uint64_t id, const char *path);
 /* The same for an entry of c/: what a staged number was swapped for. */
 int save_replaced(struct unpack *u, const char *name, const char *path);
-/* As step_rename_new, into a directory of our own. */
+/* As entry_rename_new, into a directory of our own. */
 int save_rename(int from, const char *a, int to, const char *b);
 /* A copy of dir/base as entry `name` of c/, on disk. 0 or negative errno. */
 int save_aside(struct unpack *u, int dir, const char *base, const char *name);

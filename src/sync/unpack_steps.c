@@ -16,111 +16,8 @@
 #include "base/clock.h"
 #include "base/path.h"
 #include "policy/member.h"
+#include "sync/unpack_entry.h"
 #include "sync/unpack_steps.h"
-
-static bool as_expected(const struct stat *st, const struct intent_old *old, bool with_ctime)
-{
-	int64_t m = (int64_t)st->st_mtim.tv_sec * NS_PER_S + st->st_mtim.tv_nsec;
-	int64_t c = (int64_t)st->st_ctim.tv_sec * NS_PER_S + st->st_ctim.tv_nsec;
-
-	if (st->st_ino != old->ino)
-		return false;
-	if (S_ISDIR(st->st_mode)) /* its own times change with what is put into it */
-		return true;
-	return (uint64_t)st->st_size == old->size && m == old->mtime_ns &&
-	       (!with_ctime || c == old->ctime_ns);
-}
-
-/* It says nothing of the path: the same step may well succeed when it is tried again. */
-static bool passes(int r)
-{
-	return r == -EIO || r == -ENOMEM || r == -EMFILE || r == -ENFILE || r == -EINTR ||
-	       r == -ENOSPC || r == -EDQUOT;
-}
-
-/* What a directory that goes holds is as it was when it was judged: 1, also of what is no such directory; 0, errno. */
-static int same_inside(int dir, const char *base, const struct stat *st,
-		       const struct intent_old *old)
-{
-	static const uint8_t none[INTENT_HASH];
-	uint8_t now[INTENT_HASH];
-	int r;
-
-	if (!S_ISDIR(st->st_mode) || !memcmp(old->hash, none, sizeof(none)))
-		return 1;
-	r = host_dir_digest(dir, base, now);
-	if (r < 0)
-		return passes(r) ? r : 0;
-	return !memcmp(now, old->hash, sizeof(now));
-}
-
-/* Right before a step: 1, 0, errno. Where only the ctime moved since the plan, the bytes of the file decide. */
-static int untouched(int dir, const char *base, const struct stat *st, const struct intent_old *old)
-{
-	static const uint8_t none[INTENT_HASH];
-	_cleanup_fd_ int fd = -1;
-	uint8_t hash[MANIFEST_HASH];
-	struct stat now;
-	uint64_t size;
-	int r;
-
-	_Static_assert(MANIFEST_HASH == INTENT_HASH, "one kind of hash");
-	if (as_expected(st, old, true))
-		return same_inside(dir, base, st, old);
-	if (!as_expected(st, old, false) || !memcmp(old->hash, none, sizeof(none)))
-		return 0;
-	fd = openat(dir, base, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-	r = fd < 0 ? -errno : hash_fd(fd, hash, &size);
-	if (r == 0 && fstat(fd, &now) < 0)
-		r = -errno;
-	if (r < 0)
-		return passes(r) ? r : 0;
-	return as_expected(&now, old, false) && !memcmp(hash, old->hash, sizeof(hash));
-}
-
-/* Two names of one entry. */
-static bool same_entry(int from, const char *a, int to, const char *b)
-{
-	struct stat x, y;
-
-	return fstatat(from, a, &x, AT_SYMLINK_NOFOLLOW) == 0 &&
-	       fstatat(to, b, &y, AT_SYMLINK_NOFOLLOW) == 0 && x.st_ino == y.st_ino &&
-	       x.st_dev == y.st_dev;
-}
-
-/* A directory has no second name, but its rename replaces nothing that holds anything: at worst an empty one. */
-static int rename_dir(int from, const char *a, int to, const char *b)
-{
-	struct stat st;
-
-	if (fstatat(to, b, &st, AT_SYMLINK_NOFOLLOW) == 0)
-		return -EEXIST;
-	if (errno != ENOENT)
-		return -errno;
-	return renameat(from, a, to, b) < 0 ? -errno : 0;
-}
-
-/*
- * Not replacing; for file systems without RENAME_NOREPLACE (NFS, 9p, sshfs) by a second name, which cannot replace
- * either. A kill between the two leaves both names: then the first only has to go.
- */
-int step_rename_new(int from, const char *a, int to, const char *b)
-{
-	struct stat st;
-
-	if (renameat2(from, a, to, b, RENAME_NOREPLACE) == 0)
-		return 0;
-	if (errno != EINVAL)
-		return -errno;
-	if (fstatat(from, a, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return -errno;
-	if (S_ISDIR(st.st_mode))
-		return rename_dir(from, a, to, b);
-	/* Safe because: what goes is one of two names of the same bytes. */
-	if (linkat(from, a, to, b, 0) < 0 && (errno != EEXIST || !same_entry(from, a, to, b)))
-		return -errno;
-	return unlinkat(from, a, 0) < 0 ? -errno : 0;
-}
 
 int step_parent(struct unpack *u, const char *path, const char **ret_base)
 {
@@ -151,7 +48,8 @@ static int replace_plain(struct unpack *u, const struct intent *in, const char *
 		r = save_aside(u, dir, base, aside);
 	if (r < 0)
 		return r == -ENOENT ? RACED : r;
-	if (fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0 || !as_expected(&st, &in->old, false))
+	if (fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+	    !entry_expected(&st, &in->old, false))
 		r = RACED;
 	else
 		r = renameat(u->st.content, name, dir, base) < 0 ? -errno : DONE;
@@ -167,7 +65,7 @@ static bool had_aside(struct unpack *u, const struct intent *in, int dir, const 
 	bool same;
 
 	stage_aside(in->id, aside);
-	same = same_entry(u->st.content, aside, dir, base);
+	same = entry_same(u->st.content, aside, dir, base);
 	(void)unlinkat(u->st.content, aside, 0);
 	return same;
 }
@@ -181,9 +79,9 @@ static int replace(struct unpack *u, const struct intent *in, const char *name, 
 	if (fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? RACED : -errno;
 	/* Our own second name is what moved the ctime then. */
-	r = had_aside(u, in, dir, base) && as_expected(&st, &in->old, false)
+	r = had_aside(u, in, dir, base) && entry_expected(&st, &in->old, false)
 		? 1
-		: untouched(dir, base, &st, &in->old);
+		: entry_untouched(dir, base, &st, &in->old);
 	if (r <= 0)
 		return r < 0 ? r : RACED;
 	/* Safe because: both names are resolved from descriptors, neither is followed, the old one is kept. */
@@ -194,11 +92,11 @@ static int replace(struct unpack *u, const struct intent *in, const char *name, 
 	if (fstatat(u->st.content, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
 		r = -errno;
 		/* There and back is a new ctime: the next recovery would take it for an edit. It looks again instead. */
-		if (u->s.mode != UM_RECOVER || !passes(r))
+		if (u->s.mode != UM_RECOVER || !entry_passes(r))
 			(void)renameat2(u->st.content, name, dir, base, RENAME_EXCHANGE);
 		return r;
 	}
-	if (as_expected(&st, &in->old, false))
+	if (entry_expected(&st, &in->old, false))
 		return DONE;
 	return renameat2(u->st.content, name, dir, base, RENAME_EXCHANGE) < 0 ? -errno : RACED;
 }
@@ -223,13 +121,13 @@ static int do_put(struct unpack *u, const struct intent *in)
 		return errno == ENOENT ? NOTHING : -errno;
 	if (st.st_ino != in->new_ino) {
 		/* Swapped before a kill. If what came out is not what was expected, a person's save was swapped out. */
-		if (as_expected(&st, &in->old, false))
+		if (entry_expected(&st, &in->old, false))
 			return NOTHING;
 		dir = beneath_parent(&u->root, in->path, &base);
 		r = dir < 0 ? dir : fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
 		/* Not known to be there: what is staged may be the only copy, whatever its inode. It is kept and told. */
 		if (r < 0 || st.st_ino != in->new_ino)
-			return passes(r) ? r : RACED;
+			return entry_passes(r) ? r : RACED;
 		return renameat2(u->st.content, name, dir, base, RENAME_EXCHANGE) < 0 ? -errno
 										      : RACED;
 	}
@@ -246,7 +144,7 @@ static int do_put(struct unpack *u, const struct intent *in)
 		return dir;
 	if (in->old.ino)
 		return replace(u, in, name, dir, base);
-	r = step_rename_new(u->st.content, name, dir, base);
+	r = entry_rename_new(u->st.content, name, dir, base);
 	return r == -EEXIST ? RACED : r;
 }
 
@@ -279,7 +177,7 @@ int step_finish_dir(struct unpack *u, const struct intent *in)
 	_cleanup_fd_ int fd = beneath_open(&u->root, in->path, O_RDONLY | O_DIRECTORY, 0);
 	struct stat st;
 
-	if (passes(fd))
+	if (entry_passes(fd))
 		return fd;
 	if (fd < 0 || fstat(fd, &st) < 0 || (st.st_mode & 07777) != 0700 || in->mode == 0700)
 		return NOTHING;
@@ -299,7 +197,7 @@ static int do_mode(struct unpack *u, const struct intent *in)
 		return fd;
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	if (!as_expected(&st, &in->old, false))
+	if (!entry_expected(&st, &in->old, false))
 		return RACED;
 	if ((st.st_mode & 0777) == (in->mode & 0777))
 		return NOTHING;
@@ -320,14 +218,14 @@ static int confirm(struct unpack *u, const struct intent *in, const char *name, 
 	if (fstatat(u->st.trash, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		s = -errno;
 	else
-		s = as_expected(&st, &in->old, false)
-			? same_inside(u->st.trash, name, &st, &in->old)
+		s = entry_expected(&st, &in->old, false)
+			? entry_inside(u->st.trash, name, &st, &in->old)
 			: 0;
 	if (s > 0)
 		return DONE;
-	if (s < 0 && u->s.mode == UM_RECOVER && passes(s)) /* as in replace */
+	if (s < 0 && u->s.mode == UM_RECOVER && entry_passes(s)) /* as in replace */
 		return s;
-	r = step_rename_new(u->st.trash, name, dir, base);
+	r = entry_rename_new(u->st.trash, name, dir, base);
 	return s < 0 ? s : r < 0 ? r : RACED;
 }
 
@@ -342,26 +240,26 @@ static int do_delete(struct unpack *u, const struct intent *in)
 
 	stage_name(in->id, name);
 	moved = fstatat(u->st.trash, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
-	if (!moved && passes(-errno))
+	if (!moved && entry_passes(-errno))
 		return -errno;
 	dir = beneath_parent(&u->root, in->path, &base);
 	if (dir == -ENOENT || dir == -ELOOP || dir == -ENOTDIR ||
-	    (dir < 0 && moved && !passes(dir)))
+	    (dir < 0 && moved && !entry_passes(dir)))
 		return NOTHING;
 	if (dir < 0)
 		return dir;
 	if (fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0) {
 		if (errno != ENOENT)
-			return moved && !passes(-errno) ? NOTHING : -errno;
+			return moved && !entry_passes(-errno) ? NOTHING : -errno;
 		/* A kill may have come between the move and the look at what was moved. */
 		return moved && confirm(u, in, name, dir, base) == RACED ? RACED : NOTHING;
 	}
 	/* Killed between the second name in the trash and the end of the first. */
-	if (moved && same_entry(dir, base, u->st.trash, name))
+	if (moved && entry_same(dir, base, u->st.trash, name))
 		return unlinkat(dir, base, 0) < 0 ? -errno : DONE;
 	if (moved)
 		return NOTHING;
-	r = untouched(dir, base, &st, &in->old);
+	r = entry_untouched(dir, base, &st, &in->old);
 	if (r <= 0)
 		return r < 0 ? r : RACED;
 	/* Safe because: it moves one name into the private trash on the same file system; nothing is destroyed. */
@@ -411,7 +309,7 @@ const char *step_fail_rule(int err)
 
 bool step_waits(const struct unpack *u, const char *path, int r, struct err *e)
 {
-	if (u->s.mode != UM_RECOVER || !passes(r))
+	if (u->s.mode != UM_RECOVER || !entry_passes(r))
 		return false;
 	(void)err_sys(e, -r, "finish what a publish was to do with %.300s (it waits in %s)", path,
 		      u->st.path);

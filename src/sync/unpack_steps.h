@@ -19,8 +19,6 @@ int step_carry_out(struct unpack *u, const struct intent *in, bool forward, stru
 /* Parts of it that a tree is made of when it cannot be put as a whole (unpack_graft.c). */
 /* The directory that holds path, made where the host deleted it. */
 int step_parent(struct unpack *u, const char *path, const char **ret_base);
-/* Not replacing. 0 or negative errno. */
-int step_rename_new(int from, const char *a, int to, const char *b);
 int step_mkdir(struct unpack *u, const struct intent *in);
 int step_finish_dir(struct unpack *u, const struct intent *in);
 /*

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "sync/unpack_entry.h"
 #include "sync/unpack_steps.h"
 
 /* Which records of the journal were copied: a bit each. */
@@ -146,7 +147,7 @@ const char *trash_wait(struct unpack *u)
 {
 	if (faccessat(u->st.dir, STAGED_KEPT, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
 		return STAGED_KEPT;
-	if (step_rename_new(u->st.dir, "c", u->st.dir, STAGED_KEPT) < 0)
+	if (entry_rename_new(u->st.dir, "c", u->st.dir, STAGED_KEPT) < 0)
 		return "c";
 	(void)beneath_sync_dir(u->st.dir);
 	return STAGED_KEPT;
@@ -184,7 +185,7 @@ static void drop(struct beneath *in, const char *name)
 
 	(void)snprintf(going, sizeof(going), "%s-", name);
 	/* Safe because: the copy is on disk, and the name is one of this place's own. */
-	if (step_rename_new(in->root, name, in->root, going) == 0)
+	if (entry_rename_new(in->root, name, in->root, going) == 0)
 		(void)beneath_remove_tree(in, going);
 }
 
