@@ -21,56 +21,22 @@
 #include "base/cleanup.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "sync/quarantine_findings.h"
 #include "sync/quarantine_inside.h"
 #include "sync/quarantine_list.h"
 #include "sync/quarantine_paths.h"
 
-#define FINDINGS_MAX 32 /* looked up in the commit that was sent; more are refused unseen */
-#define LINK_STEPS 8	/* what a symlink costs at least */
+#define LINK_STEPS 8 /* what a symlink costs at least */
 #define MODE_LINK "120000"
-
-struct finding {
-	const char *rule;
-	char *path;   /* owned */
-	char *target; /* of a link, owned, printable; or NULL */
-	size_t dir_n; /* of git_layout: bytes of the path that name the directory */
-	char mode[7], oid[BUNDLE_OID_MAX + 1];
-	bool same; /* in the commit that was sent */
-};
 
 struct judge {
 	struct quarantine_list l;
 	struct commit_paths *rules; /* owned */
 	FILE *ids, *targets;	    /* owned: of the symlinks, in the order of raw */
 	uint64_t names, links;
-	bool too_long; /* a target that no link can have */
-	struct findings {
-		struct finding v[FINDINGS_MAX];
-		size_t n;
-		const char *more; /* why there may be others; NULL: these are all */
-	} bad, out;		  /* what refuses, and links that lead out */
+	bool too_long;		  /* a target that no link can have */
+	struct findings bad, out; /* what refuses, and links that lead out */
 };
-
-/* 1 when no more can be held. */
-static int add_finding(struct findings *to, const struct quarantine_entry *en, const char *rule)
-{
-	struct finding *f = &to->v[to->n];
-
-	if (!rule)
-		return 0;
-	if (to->n == FINDINGS_MAX) {
-		to->more = "more paths that door 1 refuses than can be told";
-		return 1;
-	}
-	f->path = strdup(en->path);
-	if (!f->path)
-		return -ENOMEM;
-	f->rule = rule;
-	memcpy(f->mode, en->mode, sizeof(f->mode));
-	memcpy(f->oid, en->oid, sizeof(f->oid));
-	to->n++;
-	return 0;
-}
 
 static int failed(int r, const char *limit, struct err *e)
 {
@@ -87,7 +53,7 @@ static int on_name(struct judge *j, const struct quarantine_entry *en, struct er
 
 	j->names++;
 	if (r == 0)
-		r = add_finding(&j->bad, en, rule);
+		r = quarantine_findings_add(&j->bad, en, rule);
 	if (r == 0 && strcmp(en->mode, MODE_LINK) == 0) {
 		if (++j->links > COMMIT_LINK_STEPS_MAX / LINK_STEPS)
 			j->out.more = "too many links to judge";
@@ -116,7 +82,7 @@ static int add_link(struct judge *j, const struct quarantine_entry *en, const ch
 {
 	_cleanup_buf_ struct buf shown = BUF_INIT(1024);
 	size_t at = j->out.n;
-	int r = add_finding(&j->out, en, rule);
+	int r = quarantine_findings_add(&j->out, en, rule);
 
 	if (r != 0 || j->out.n == at)
 		return r;
@@ -168,7 +134,7 @@ static int on_layout(struct judge *j, const struct quarantine_entry *en, struct 
 	int r;
 
 	commit_paths_layout(j->rules, en->path, &rule, &dir_n);
-	r = add_finding(&j->bad, en, rule);
+	r = quarantine_findings_add(&j->bad, en, rule);
 	if (r == 0 && j->bad.n > at)
 		j->bad.v[at].dir_n = dir_n;
 	return failed(r, "", e);
@@ -325,57 +291,6 @@ static int check_size(const struct judge *j, struct err *e)
 			   : r;
 }
 
-/* "mode type oid<tab>path" of the commit that was sent. */
-static int on_base(void *arg, const char *p, size_t n)
-{
-	struct findings *all = arg;
-	const char *tab = memchr(p, '\t', n);
-
-	for (size_t i = 0; tab && i < all->n; i++) {
-		struct finding *f = &all->v[i];
-
-		if (strcmp(tab + 1, f->path) == 0 && strncmp(p, f->mode, strlen(f->mode)) == 0 &&
-		    (size_t)(tab - p) > strlen(f->oid) &&
-		    memcmp(tab - strlen(f->oid), f->oid, strlen(f->oid)) == 0)
-			f->same = true;
-	}
-	return 0;
-}
-
-static int ask_base(const struct judge *j, struct findings *all, struct err *e)
-{
-	const char *words[FINDINGS_MAX + 7] = {"--literal-pathspecs", "ls-tree", "-z",
-					       "--full-tree",	      j->l.base, "--"};
-	struct process_records rec = {
-	    .on_record = on_base, .arg = all, .rest = BUF_INIT(2 * PATH_MEMBER_MAX)};
-	struct process_opts io = PROCESS_OPTS_INIT;
-	size_t n = 6;
-	int r = 0;
-
-	for (size_t i = 0; i < all->n; i++)
-		if (strlen(all->v[i].path) <= PATH_MEMBER_MAX)
-			words[n++] = all->v[i].path;
-	io.on_out = process_split_nul;
-	io.on_out_arg = &rec;
-	if (n > 6 && j->l.base[0])
-		r = quarantine_git(j->l.q, words, &io, e);
-	buf_done(&rec.rest);
-	return r;
-}
-
-/* The first that the commit which was sent has not; NULL: none. */
-static int first(const struct judge *j, struct findings *all, const struct finding **ret,
-		 struct err *e)
-{
-	int r = ask_base(j, all, e);
-
-	*ret = NULL;
-	for (size_t i = 0; r == 0 && i < all->n && !*ret; i++)
-		if (!all->v[i].same)
-			*ret = &all->v[i];
-	return r;
-}
-
 static int refuse(const struct finding *f, struct err *e)
 {
 	_cleanup_buf_ struct buf shown = BUF_INIT(1024);
@@ -395,7 +310,7 @@ static int refuse(const struct finding *f, struct err *e)
 static int refuse_bad(struct judge *j, struct err *e)
 {
 	const struct finding *f;
-	int r = first(j, &j->bad, &f, e);
+	int r = quarantine_findings_first(&j->l, &j->bad, &f, e);
 
 	if (r < 0)
 		return r;
@@ -410,7 +325,7 @@ static int decide(struct judge *j, struct quarantine_seen *ret, struct err *e)
 	const struct finding *f;
 	const char *names;
 	size_t n;
-	int r = first(j, &j->out, &f, e);
+	int r = quarantine_findings_first(&j->l, &j->out, &f, e);
 
 	if (r < 0)
 		return r;
@@ -453,14 +368,6 @@ static int judge_all(struct judge *j, struct quarantine_seen *ret, struct err *e
 	return r < 0 ? r : decide(j, ret, e);
 }
 
-static void done(struct findings *all)
-{
-	for (size_t i = 0; i < all->n; i++) {
-		free(all->v[i].path);
-		free(all->v[i].target);
-	}
-}
-
 int quarantine_names(const struct quarantine *q, const char *head, const char *base,
 		     struct quarantine_seen *ret, struct err *e)
 {
@@ -476,8 +383,8 @@ int quarantine_names(const struct quarantine *q, const char *head, const char *b
 	j->l.head = head;
 	j->l.base = base;
 	r = judge_all(j, ret, e);
-	done(&j->bad);
-	done(&j->out);
+	quarantine_findings_done(&j->bad);
+	quarantine_findings_done(&j->out);
 	quarantine_list_done(&j->l);
 	if (j->ids)
 		(void)fclose(j->ids);
