@@ -131,9 +131,9 @@ class Remote(Host):
                                stderr=subprocess.DEVNULL, check=False)
 
     def cut(self):
-        for q in pids():
-            if look(q, "cmdline").startswith(b"sshd: ") and parent_is(q, self.sshd.proc.pid):
-                os.kill(q, signal.SIGKILL)
+        # All of them are found first: without its monitor a session of an ordinary account's sshd is nobody's child.
+        for q in [q for q in pids() if look(q, "cmdline").startswith(b"sshd: ") and parent_is(q, self.sshd.proc.pid)]:
+            os.kill(q, signal.SIGKILL)
 
     def cut_all(self):
         """Of a daemon that has ended already."""
