@@ -7,7 +7,7 @@ usage: test_ssh.py AIRLOCK [unittest arguments]
 import glob, hashlib, http.server, json, os, re, shutil, signal, subprocess, sys, threading, time, unittest
 
 import api_box
-from run_box import DEADLINE, alive, link, look, pids, snapshot, until
+from run_box import DEADLINE, alive, link, look, pids, side_by_side, snapshot, until
 from ssh_box import END, Remote, SSHD, Sshd, key, lie, member, parent_is
 
 AIRLOCK = os.path.realpath(sys.argv.pop(1))
@@ -1014,4 +1014,4 @@ if __name__ == "__main__":
     if not SSHD:
         print("no sshd here: openssh-server is missing")
         sys.exit(77)
-    unittest.main(verbosity=1)
+    side_by_side(3)

@@ -7,7 +7,7 @@ usage: test_ssh_plain.py AIRLOCK [unittest arguments]
 import os, shutil, signal, socket, subprocess, sys, unittest
 
 import api_box
-from run_box import DEADLINE, alive, link, look, pids, until
+from run_box import DEADLINE, alive, look, pids, side_by_side, until
 from ssh_box import Remote, SSHD
 
 AIRLOCK = os.path.realpath(sys.argv.pop(1))
@@ -42,6 +42,10 @@ class Plain(unittest.TestCase):
                 f.write("#!/bin/sh\n%s\n" % text)
             os.chmod(d + "/" + name, 0o755)
         self.r.sshd.shell('PATH=%s:$PATH exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"' % d)
+
+    def carrying(self, mark):
+        """Processes of this test's own account there."""
+        return [q for q in pids() for e in [look(q, "environ")] if mark in e and self.r.top.encode() in e and alive(q)]
 
     def same(self):
         """What a run does with a guest it does so too."""
@@ -135,7 +139,7 @@ class Plain(unittest.TestCase):
         # It is told by trying, and what was tried with is gone.
         self.path_with(grep='exec %s "$@"' % shutil.which("grep"))
         self.ok("--", "true")
-        self.assertEqual([q for q in pids() if b"AIRLOCK_SSH_RUN=proof." in look(q, "environ")], [])
+        self.assertEqual(self.carrying(b"AIRLOCK_SSH_RUN=proof."), [])
 
     def test_kill_9_of_airlock_leaves_no_process_and_loses_nothing(self):
         self.forced()
@@ -178,7 +182,7 @@ class Plain(unittest.TestCase):
         p, go = self.arriving()
         p.kill()
         p.communicate(timeout=DEADLINE)
-        until("nothing works there", lambda: not [q for q in pids() if b"AIRLOCK_SSH_RUN=" in look(q, "environ") and alive(q)])
+        until("nothing works there", lambda: not self.carrying(b"AIRLOCK_SSH_RUN="))
         run, = self.r.runs_there()
         for n in "", "/alive":
             os.utime("%s/.airlock-runtime/runs/%s%s" % (self.r.there, run, n), (0, 0))
@@ -331,4 +335,4 @@ if __name__ == "__main__":
     if not SSHD:
         print("no sshd here: openssh-server is missing")
         sys.exit(77)
-    unittest.main(verbosity=1)
+    side_by_side(3)
