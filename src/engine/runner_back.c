@@ -16,6 +16,7 @@
 
 #define AGAIN_ALL_MS 45000 /* as on the way in (provider/ssh.c) */
 #define AGAIN_MS 1000
+#define AGAIN_MAX_MS 8000 /* so that the end is not missed by much */
 #define AGAIN_TIMES 3
 #define LOOK_MS 50
 
@@ -53,7 +54,7 @@ static int connect_again(struct runner *r, struct err *e)
 	/* Nobody calls anybody any more. */
 	s.gateway = false;
 	k = -ECONNRESET;
-	for (int64_t ms = AGAIN_MS; k < 0; ms *= 2) {
+	for (int64_t ms = AGAIN_MS; k < 0; ms = ms < AGAIN_MAX_MS ? 2 * ms : ms) {
 		k = r->shared ? ops(r)->attach(&s, &r->sb, e) : ops(r)->acquire(&s, &r->sb, e);
 		if (k == -ENOENT || k == -ECANCELED || clock_mono_ns() > until)
 			break;

@@ -465,8 +465,8 @@ class Ssh(unittest.TestCase):
         self.r.sshd.stop()
         self.r.cut_all()
         until("it tries", lambda: b"connection was cut" in p.stderr.readline())
-        p.send_signal(signal.SIGINT)
-        p.send_signal(signal.SIGINT)
+        # Two that come at once are one: until it has ended.
+        until("it gives up", lambda: p.send_signal(signal.SIGINT) or p.poll() is not None)
         text = p.communicate(timeout=DEADLINE)[1]
         self.assertEqual(p.returncode, 125, text)
         self.assertEqual(self.r.read("work"), b"w\nw\nw\n")

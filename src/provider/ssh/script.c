@@ -9,11 +9,11 @@
 #define SCRIPT                                                                             \
 	"read -r n h s m || exit 97; "                                                     \
 	"f() { echo; echo \"airlock $n fail $*\"; exit 98; }; "                            \
-	"umask 077; u=$(uname -s)-$(uname -m); "                                           \
+	"umask 077; u=$(uname -sm); u=${u%% *}-${u##* }; "                                 \
 	"test \"$u\" = \"$m\" || f machine \"$u\"; "                                       \
 	"test -n \"${XDG_CACHE_HOME:-$HOME}\" || f home; "                                 \
 	"d=${XDG_CACHE_HOME:-$HOME/.cache}/airlock; g=$d/guest-$h; "                       \
-	"mkdir -p \"$d\" 2>/dev/null; test -L \"$d\" && f link \"$d\"; "                   \
+	"test -d \"$d\" || mkdir -p \"$d\" 2>/dev/null; test -L \"$d\" && f link \"$d\"; " \
 	"test -O \"$d\" && chmod 700 \"$d\" && test -w \"$d\" || f cache \"$d\"; "         \
 	"w=need; if test -f \"$g\" && test -x \"$g\" && "                                  \
 	"x=$(sha256sum <\"$g\" 2>/dev/null); then "                                        \
