@@ -6,6 +6,7 @@ import getpass
 import glob
 import json
 import os
+import pwd
 import re
 import shutil
 import signal
@@ -25,7 +26,8 @@ from ssh_box import SSHD, Sshd, key  # noqa: E402
 
 PROGRAMS = programs()
 WHO = getpass.getuser()
-UID = 1001 if sys.argv[2:3] == ["user"] and os.geteuid() == 0 else None
+# ssh starts for nobody without an account.
+UID = pwd.getpwnam("nobody").pw_uid if sys.argv[2:3] == ["user"] and os.geteuid() == 0 else None
 d = f = sshd = top = None
 
 
