@@ -77,7 +77,7 @@ int api_open(struct api *a, const struct api_config *cfg, struct err *e)
 	if (r == 0)
 		r = seal_open(&a->seal, a->st.dir, e);
 	if (r == 0)
-		reseal_start(&a->seal, a->db, a->st.dir);
+		r = reseal_start(&a->seal, a->db, a->st.dir, e);
 	if (r == 0)
 		r = api_token_key(a->st.dir, a->db, &a->master, a->instance_id, e);
 	if (r == 0)

@@ -48,28 +48,20 @@ static int count(void *arg, const char *key_id, int64_t n)
 	return 0;
 }
 
-void reseal_start(struct seal *s, struct db *db, const char *dir)
+static int reseal(struct seal *s, struct db *db, const char *dir, struct err *e)
 {
-	struct wanted w = {.s = s};
-	struct err e = ERR_INIT;
+	struct err why = ERR_INIT;
 	int64_t n = 0;
-	int r = secret_keys(db, count, &w, &e);
-
-	if (r == 0 && w.strangers)
-		(void)fprintf(
-		    stderr,
-		    "airlockd: %lld values of secrets are sealed with a key (%s) that is not here and "
-		    "cannot be opened: give it back, as a further line of the sealing key or as the "
-		    "credential " SEAL_CREDENTIAL_OLD ", and restart\n",
-		    (long long)w.strangers, w.id);
-	/* With some of them out of reach it would be none. */
-	if (r < 0 || w.strangers || !w.old)
-		goto out;
 	/* A job of an earlier daemon may have the old keys open: it would read what only the new one opens. */
-	r = seal_alone(s, dir, &e);
+	int r = seal_alone(s, dir, &why), k = 0;
+
+	if (r < 0 && r != -EBUSY) {
+		*e = why;
+		return r;
+	}
 	if (r == 0) {
-		r = reseal_all(s, db, &n, &e);
-		seal_shared(s);
+		r = reseal_all(s, db, &n, &why);
+		k = seal_shared(s, dir, e);
 	}
 	if (r == 0)
 		(void)fprintf(
@@ -77,12 +69,30 @@ void reseal_start(struct seal *s, struct db *db, const char *dir)
 		    "airlockd: %lld values of secrets are sealed with the new key (%s); older keys "
 		    "(further lines, " SEAL_CREDENTIAL_OLD ") open nothing here any more\n",
 		    (long long)n, s->v[0].id);
-out:
-	if (r < 0)
+	else
 		(void)fprintf(
 		    stderr,
 		    "airlockd: secrets stay sealed with the older key until the next start: %s\n",
-		    e.text);
+		    why.text);
+	return k;
+}
+
+int reseal_start(struct seal *s, struct db *db, const char *dir, struct err *e)
+{
+	struct wanted w = {.s = s};
+	int r = secret_keys(db, count, &w, e);
+
+	if (r < 0)
+		return r;
+	if (w.strangers)
+		(void)fprintf(
+		    stderr,
+		    "airlockd: %lld values of secrets are sealed with a key (%s) that is not here and "
+		    "cannot be opened: give it back, as a further line of the sealing key or as the "
+		    "credential " SEAL_CREDENTIAL_OLD ", and restart\n",
+		    (long long)w.strangers, w.id);
+	/* With some of them out of reach it would be none. */
+	return w.strangers || !w.old ? 0 : reseal(s, db, dir, e);
 }
 
 /* --- the command line --------------------------------------------------------------------- */

@@ -12,8 +12,11 @@
 
 /* Every version that is not sealed with the first key: how many. All or none. */
 int reseal_all(const struct seal *s, struct db *db, int64_t *ret_n, struct err *e);
-/* At the daemon's start; what was done, or cannot be, is told in its log, and is no reason not to start. */
-void reseal_start(struct seal *s, struct db *db, const char *dir);
+/*
+ * At the daemon's start; what was done, or cannot be, is told in its log, and is no reason not to start. An error is that the keys cannot
+ * be read or held any more: without that lock anybody could take them away under the daemon.
+ */
+int reseal_start(struct seal *s, struct db *db, const char *dir, struct err *e);
 /*
  * `airlock token rotate-seal`: refused, with what to do instead, where the keys are a credential (here, or, as the database says, of the
  * service). Nothing is made by asking.

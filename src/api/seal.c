@@ -176,25 +176,6 @@ static int take_lock(struct seal *s, const char *dir, struct err *e)
 	return r < 0 ? err_sys(e, errno, "lock %s", path) : 0;
 }
 
-int seal_alone(const struct seal *s, const char *dir, struct err *e)
-{
-	if (flock(s->lock, LOCK_EX | LOCK_NB) == 0)
-		return 0;
-	if (errno != EWOULDBLOCK)
-		return err_sys(e, errno, "lock %s/" LOCK, dir);
-	(void)err_set(
-	    e, ERR_CONFLICT,
-	    "the sealing key of %s is in use, by airlockd or a run of it: stop it first, or "
-	    "what it seals from now on could never be opened again",
-	    dir);
-	return -EBUSY;
-}
-
-void seal_shared(const struct seal *s)
-{
-	(void)flock(s->lock, LOCK_SH);
-}
-
 static int add_lines(struct seal *s, const char *text, struct err *e)
 {
 	int r = 0;
@@ -219,9 +200,63 @@ static int add_old(struct seal *s, struct err *e)
 	return r < 0 ? r : err_wrap(e, add_lines(s, text, e), SEAL_CREDENTIAL_OLD);
 }
 
+/* The keys as they are under the lock that is held now, in place of those before. On failure these stay. */
+static int load(struct seal *s, const char *dir, struct err *e)
+{
+	_cleanup_secret_ char *text = NULL;
+	/* Guarded and locked where the limit allows; plain memory is no reason not to start. */
+	struct seal now = {.v = sodium_allocarray(SEAL_KEYS_MAX, sizeof(*s->v))};
+	int r = now.v ? keyfile_read(dir, SEAL_CREDENTIAL, LEAF, &text, e)
+		      : err_set(e, ERR_NOMEM, "sealing key: out of memory");
+
+	if (r == 0)
+		r = add_lines(&now, text, e);
+	if (r == 0 && now.n == 0)
+		r = err_set(e, ERR_INVALID, "the file of the sealing key is empty");
+	if (r == 0)
+		r = add_old(&now, e);
+	if (r < 0) {
+		sodium_free(now.v);
+		return r;
+	}
+	sodium_free(s->v);
+	s->v = now.v;
+	s->n = now.n;
+	return 0;
+}
+
+int seal_shared(struct seal *s, const char *dir, struct err *e)
+{
+	int r;
+
+	do
+		r = flock(s->lock, LOCK_SH);
+	while (r < 0 && errno == EINTR);
+	return r < 0 ? err_sys(e, errno, "lock %s/" LOCK, dir) : load(s, dir, e);
+}
+
+/* The kernel lets the old lock go before it looks for the new one: a failure leaves none, and whoever came between changed the keys. */
+int seal_alone(struct seal *s, const char *dir, struct err *e)
+{
+	int r;
+
+	if (flock(s->lock, LOCK_EX | LOCK_NB) == 0)
+		return load(s, dir, e);
+	if (errno != EWOULDBLOCK)
+		return err_sys(e, errno, "lock %s/" LOCK, dir);
+	r = seal_shared(s, dir, e);
+	if (r < 0)
+		return r;
+	(void)err_set(
+	    e, ERR_CONFLICT,
+	    "the sealing key of %s is in use, by airlockd or a run of it: stop it first, or "
+	    "what it seals from now on could never be opened again",
+	    dir);
+	return -EBUSY;
+}
+
 int seal_open(struct seal *s, const char *dir, struct err *e)
 {
-	char *text = NULL;
 	int r;
 
 	*s = (struct seal){.lock = -1};
@@ -229,22 +264,7 @@ int seal_open(struct seal *s, const char *dir, struct err *e)
 		return err_set(e, ERR_INTERNAL, "libsodium does not start");
 	r = take_lock(s, dir, e);
 	if (r == 0)
-		r = keyfile_read(dir, SEAL_CREDENTIAL, LEAF, &text, e);
-	if (r < 0) {
-		seal_done(s);
-		return r;
-	}
-	/* Guarded and locked where the limit allows; plain memory is no reason not to start. */
-	s->v = sodium_allocarray(SEAL_KEYS_MAX, sizeof(*s->v));
-	if (!s->v)
-		r = err_set(e, ERR_NOMEM, "sealing key: out of memory");
-	if (r == 0)
-		r = add_lines(s, text, e);
-	if (r == 0 && s->n == 0)
-		r = err_set(e, ERR_INVALID, "the file of the sealing key is empty");
-	if (r == 0)
-		r = add_old(s, e);
-	seal_wipe(&text);
+		r = load(s, dir, e);
 	if (r < 0)
 		seal_done(s);
 	return r;

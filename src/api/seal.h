@@ -41,9 +41,12 @@ void seal_done(struct seal *s);
 /* Whether the keys are a credential of systemd's; whether the state directory has some. */
 bool seal_of_systemd(void);
 bool seal_has_file(const char *dir);
-/* Nobody else has keys of this state open, until seal_shared. -EBUSY: somebody has, and would seal with one that is about to go. */
-int seal_alone(const struct seal *s, const char *dir, struct err *e);
-void seal_shared(const struct seal *s);
+/*
+ * Nobody else has keys of this state open, until seal_shared. -EBUSY: somebody has, and would seal with one that is about to go. The
+ * keys are always those that were read under the lock that is held: both read them again.
+ */
+int seal_alone(struct seal *s, const char *dir, struct err *e);
+int seal_shared(struct seal *s, const char *dir, struct err *e);
 /* A fresh key in front, written to the file of the state directory before it is used. -EBUSY as of seal_alone. */
 int seal_add_key(struct seal *s, const char *dir, struct err *e);
 /* Only the first key stays, in the file too. */

@@ -1158,6 +1158,9 @@ class Secrets(Case):
             before = versions()
             self.assertIn("stay sealed with the older key", restart())
             self.assertEqual(versions(), before)
+        # Having tried, it has its keys open as ever: nobody may take them away under it.
+        with open(box.dir + "/airlock/seal.lock", "ab") as lock, self.assertRaises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self.assertIn("2 values of secrets are sealed with the new key", restart())
         give("55" * 32, "not a key")
         box.stop()
