@@ -295,7 +295,7 @@ class Ssh(unittest.TestCase):
         took, = glob.glob(self.r.state + "/leases/*/there")
         with open(took, encoding="ascii") as f:
             self.assertRegex(f.read(), "^[0-9]+\n$")
-        self.r.sshd.shell('case $SSH_ORIGINAL_COMMAND in %s) exec sleep 31339.9;; esac; exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"' % which)
+        self.r.sshd.shell('case $SSH_ORIGINAL_COMMAND in %s) exec sleep 45;; esac; exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"' % which)
         began = time.monotonic()
         _, err = p.communicate(b"\n", timeout=2 * DEADLINE)
         self.assertEqual((p.returncode, self.r.read("work")), (0, b"w\n"), err)

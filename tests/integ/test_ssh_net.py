@@ -166,6 +166,8 @@ class Short(Case):
 
     def test_a_machine_that_is_killed_loses_nothing_that_it_wrote(self):
         p = self.started("echo w >work; setsid sleep 31340.2 & sleep 31340.2")
+        # Behind what it wrote.
+        until("it sleeps", lambda: marked("31340.2"))
         net = link(NET.there.pid, "ns/net")
         until("nothing runs there", lambda: not [os.kill(q, signal.SIGKILL) for q in pids()
                                                  if q != NET.there.pid and alive(q) and link(q, "ns/net") == net])
