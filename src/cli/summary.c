@@ -230,10 +230,31 @@ static void where(const struct run_outcome *o)
 		    o->lease_id, lease_state_name(o->lease_state), o->id);
 }
 
+/* Of a run in place on another machine: also to whoever wants only losses told, for nothing else stands between them. */
+static void git_there(const struct run_outcome *o)
+{
+	const struct inplace_report *g = &o->git_there;
+	const char *dir = o->run_dir ? o->run_dir : "";
+
+	if (!g->repo || !o->command_ran)
+		return;
+	if (!g->compared)
+		cli_say(
+		    "NOT COMPARED: what git would execute there after this run is not known; what it was before: %s/git-before",
+		    dir);
+	if (g->changed)
+		cli_say(
+		    "CHANGED THERE, and git would execute or obey it: %s; left as it is; both versions: git-before and git-after in %s",
+		    g->changed, dir);
+	if (g->refs)
+		cli_say("refs that differ there: %s", g->refs);
+}
+
 void summary_print(const struct request *q, const struct run_outcome *o)
 {
 	cli_say("---- summary: exit status %d ----", o->exit_status);
 	summary_results(&o->xfer, o->run_dir ? o->run_dir : "");
+	git_there(o);
 	held_back(&o->xfer);
 	if (o->command_ran)
 		isolation(q, o);
@@ -267,6 +288,8 @@ void summary_losses(const struct request *q, const struct run_outcome *o)
 
 	limits_hit(q, o);
 	summary_result_losses(t, o->run_dir ? o->run_dir : "");
+	if (!o->git_there.compared || o->git_there.changed)
+		git_there(o);
 	network_refused(o);
 	withheld(o);
 	if (o->lease_state == LEASE_RECOVERABLE || o->pending)

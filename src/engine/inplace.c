@@ -9,7 +9,6 @@
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -24,47 +23,49 @@
 #define NAME_SHOWN 200
 
 /*
- * Lines: "f MODE PATH CONTENT" (MODE x or -), "l - PATH TARGET", "r - PATH CONTENT" of refs; paths and contents in base64. "end" comes last, after
- * "git" where there is a repository.
+ * Lines: "f MODE PATH CONTENT" (MODE x or -), "l - PATH TARGET", "d - PATH dir", "o - PATH other" (a pipe, a device), "r - PATH CONTENT" of
+ * refs; paths and contents in base64. "g GITDIR COMMONDIR" says where the repository is; "end" comes last. The second look gets these as
+ * words: it looks at the same places, wherever .git leads by then.
+ * Nothing is opened but regular files, nothing is written.
  */
 static const char look_script[] =
     "b() { base64 | tr -d '\\n'; }\n"
-    "g=.git\n"
-    "if [ -f .git ]; then IFS= read -r l <.git; g=${l#gitdir: }; fi\n"
-    "[ -d \"$g\" ] || { echo end; exit 0; }\n"
+    "p() { printf %s \"$1\" | b; }\n"
+    "one() { if [ -L \"$1\" ]; then printf 'l - %s %s\\n' \"$(p \"$1\")\" \"$(readlink \"$1\" | b)\"; "
+    "elif [ -d \"$1\" ]; then printf 'd - %s dir\\n' \"$(p \"$1\")\"; "
+    "elif [ -f \"$1\" ]; then printf 'f - %s %s\\n' \"$(p \"$1\")\" \"$(b <\"$1\")\"; "
+    "elif [ -e \"$1\" ]; then printf 'o - %s other\\n' \"$(p \"$1\")\"; fi; }\n"
     "for t in base64 tr find readlink; do command -v $t >/dev/null || { echo \"need $t\"; exit 0; }; done\n"
+    "u=.\n"
+    "while [ ! -e $u/.git ] && [ ! -L $u/.git ] && [ \"$(cd $u && pwd -P)\" != / ]; do u=$u/..; done\n"
+    "one $u/.git\n"
+    "if [ $# -gt 0 ]; then g=$1 c=$2; else\n"
+    "g=$u/.git\n"
+    "if [ ! -L \"$g\" ] && [ -f \"$g\" ]; then IFS= read -r l <\"$g\"; g=${l#gitdir: }; case $g in /*) ;; *) g=$u/$g;; esac; fi\n"
+    "[ -d \"$g\" ] || { echo end; exit 0; }\n"
     "c=$g\n"
-    "if [ -f \"$g/commondir\" ]; then IFS= read -r l <\"$g/commondir\"; case $l in /*) c=$l;; *) c=$g/$l;; esac; fi\n"
-    "echo git\n"
-    "[ -d .git ] || printf 'f - %s %s\\n' \"$(printf %s .git | b)\" \"$(b <.git)\"\n"
+    "if [ -f \"$g/commondir\" ]; then IFS= read -r l <\"$g/commondir\"; case $l in /*) c=$l;; *) c=$g/$l;; esac; fi; fi\n"
+    "printf 'g %s %s\\n' \"$(p \"$g\")\" \"$(p \"$c\")\"\n"
     "for d in \"$c\" \"$g\"; do\n"
-    "find \"$d\" \\( -name objects -o -name refs -o -name logs \\) -prune -o \\( -type f -o -type l \\) \\( -name config -o -name config.worktree "
-    "-o -name commondir -o -name gitdir -o -path '*/hooks/*' -o -path '*/info/attributes' \\) -exec sh -c '"
+    "one \"$d\"\n"
+    "for k in hooks info modules worktrees; do [ -L \"$d/$k\" ] || one \"$d/$k\"; done\n"
+    /* One level behind a link: shared hooks. */
+    "for w in \"$d/.\" \"$d/hooks/.\"; do [ \"$w\" = \"$d/.\" ] || [ -L \"$d/hooks\" ] || continue\n"
+    "find \"$w\" \\( -path \"$d/./objects\" -o -path \"$d/./refs\" -o -path \"$d/./logs\" \\) -prune -o ! -type d \\( ! -type f -o -name config "
+    "-o -name config.worktree -o -name commondir -o -name gitdir -o -path '*/hooks/*' -o -path '*/info/attributes' \\) -exec sh -c '"
     "b() { base64 | tr -d \"\\n\"; }\n"
-    "for f do if [ -L \"$f\" ]; then printf \"l - %s %s\\n\" \"$(printf %s \"$f\" | b)\" \"$(readlink \"$f\" | b)\"; "
-    "else m=-; [ -x \"$f\" ] && m=x; printf \"f %s %s %s\\n\" $m \"$(printf %s \"$f\" | b)\" \"$(b <\"$f\")\"; fi; done' sh {} +\n"
-    "find \"$d\" -name objects -prune -o -type f \\( -path \"$d/HEAD\" -o -path \"$d/packed-refs\" -o -path \"$d/refs/*\" \\) -exec sh -c '"
+    "for f do p=$(printf %s \"$f\" | b); if [ -L \"$f\" ]; then printf \"l - %s %s\\n\" \"$p\" \"$(readlink \"$f\" | b)\"; "
+    "elif [ -f \"$f\" ]; then m=-; [ -x \"$f\" ] && m=x; printf \"f %s %s %s\\n\" $m \"$p\" \"$(b <\"$f\")\"; "
+    "else printf \"o - %s other\\n\" \"$p\"; fi; done' sh {} +; done\n"
+    "find \"$d/.\" -path \"$d/./objects\" -prune -o -type f \\( -path \"$d/./HEAD\" -o -path \"$d/./packed-refs\" -o -path \"$d/./refs/*\" \\) -exec sh -c '"
     "b() { base64 | tr -d \"\\n\"; }\n"
     "for f do printf \"r - %s %s\\n\" \"$(printf %s \"$f\" | b)\" \"$(b <\"$f\")\"; done' sh {} +\n"
     "[ \"$c\" = \"$g\" ] && break; done\n"
     "echo end\n";
 
-/* Input: "rm PATH", "f MODE PATH CONTENT", "l - PATH TARGET". */
-static const char put_script[] =
-    "d() { printf %s \"$1\" | base64 -d; }\n"
-    "while read -r w a p v; do\n"
-    "case $w in rm) p=$a;; esac\n"
-    "f=$(d \"$p\"); [ -n \"$f\" ] || continue\n"
-    "case $w in\n"
-    "rm) rm -rf -- \"$f\";;\n"
-    "l) mkdir -p -- \"${f%/*}\"; rm -rf -- \"$f\"; ln -s -- \"$(d \"$v\")\" \"$f\";;\n"
-    "f) mkdir -p -- \"${f%/*}\"; if [ -L \"$f\" ] || [ -d \"$f\" ]; then rm -rf -- \"$f\"; fi; d \"$v\" >\"$f\"; "
-    "if [ $a = x ]; then chmod +x -- \"$f\"; else chmod -x -- \"$f\"; fi;;\n"
-    "esac; done\n";
-
 /* Of one line: pointers into it. */
 struct entry {
-	char *line, *path, *value; /* value: from the mode on, without the path */
+	char *line, *path, *value;
 	char kind, mode;
 };
 
@@ -72,26 +73,34 @@ struct look {
 	struct buf text;
 	struct entry *v; /* owned */
 	size_t n;
-	bool repo;
+	char *git, *common; /* owned: of the repository, NULL: there is none */
 };
 
 static void look_done(struct look *l)
 {
 	buf_done(&l->text);
 	free(l->v);
+	free(l->git);
+	free(l->common);
 }
 #define _cleanup_look_ __attribute__((cleanup(look_done)))
 
-static int run(struct sandbox *sb, const char *cwd, const char *script, int in, struct buf *out,
+/* places: of an earlier look, NULL: none. */
+static int run(struct sandbox *sb, const char *cwd, const struct look *places, struct buf *out,
 	       struct err *e)
 {
-	char *argv[] = {(char *)(uintptr_t) "/bin/sh", (char *)(uintptr_t) "-c",
-			(char *)(uintptr_t)script, NULL};
+	char *argv[] = {(char *)(uintptr_t) "/bin/sh",
+			(char *)(uintptr_t) "-c",
+			(char *)(uintptr_t)look_script,
+			(char *)(uintptr_t) "sh",
+			places ? places->git : NULL,
+			places && places->git ? places->common : NULL,
+			NULL};
 	char *env[] = {(char *)(uintptr_t) "LC_ALL=C", NULL};
 	struct command_opts o = {.argv = argv,
 				 .env = env,
 				 .cwd = cwd,
-				 .io = {.in = in, .out = -1, .err = -1, .capture_out = out},
+				 .io = {.in = -1, .out = -1, .err = -1, .capture_out = out},
 				 .timeout_ns = INPLACE_MS * NS_PER_MS};
 	struct command_result res;
 	int r = command_run(sb, &o, &res, e);
@@ -122,7 +131,7 @@ static bool cut(char *line, struct entry *ret)
 {
 	char *path, *value;
 
-	if (strlen(line) < 6 || !strchr("flr", line[0]) || line[1] != ' ' || line[3] != ' ')
+	if (strlen(line) < 6 || !strchr("fldor", line[0]) || line[1] != ' ' || line[3] != ' ')
 		return false;
 	path = line + 4;
 	value = strchr(path, ' ');
@@ -131,6 +140,32 @@ static bool cut(char *line, struct entry *ret)
 	*value++ = '\0';
 	*ret = (struct entry){line, path, value, line[0], line[2]};
 	return true;
+}
+
+static char *decode(const char *base64)
+{
+	size_t room = strlen(base64) + 1, n = 0;
+	char *raw = malloc(room);
+
+	if (raw && sodium_base642bin((unsigned char *)raw, room - 1, base64, strlen(base64), NULL,
+				     &n, NULL, sodium_base64_VARIANT_ORIGINAL) < 0)
+		n = 0;
+	if (raw)
+		raw[n] = '\0';
+	return raw;
+}
+
+/* "g GITDIR COMMONDIR" */
+static bool take_places(struct look *l, char *words)
+{
+	char *common = strchr(words, ' ');
+
+	if (!common || l->git)
+		return false;
+	*common++ = '\0';
+	l->git = decode(words);
+	l->common = decode(common);
+	return l->git && l->common && *l->git && *l->common;
 }
 
 static int parse(struct look *l, const char *cwd, struct err *e)
@@ -152,8 +187,10 @@ static int parse(struct look *l, const char *cwd, struct err *e)
 			    "what git there would execute needs: install it",
 			    line + 5);
 		whole = strcmp(line, "end") == 0 || (whole && !*line);
-		l->repo |= strcmp(line, "git") == 0;
-		l->n += cut(line, &l->v[l->n]);
+		if (str_starts(line, "g "))
+			whole = take_places(l, line + 2);
+		else
+			l->n += cut(line, &l->v[l->n]);
 	}
 	if (!whole)
 		return err_set(
@@ -180,12 +217,12 @@ static int write_file(const char *run_dir, const char *name, const struct buf *b
 }
 
 static int look(struct sandbox *sb, const char *cwd, const char *run_dir, const char *keep,
-		struct look *ret, struct err *e)
+		const struct look *places, struct look *ret, struct err *e)
 {
 	int r;
 
 	*ret = (struct look){.text = BUF_INIT(INPLACE_GIT_MAX)};
-	r = run(sb, cwd, look_script, -1, &ret->text, e);
+	r = run(sb, cwd, places, &ret->text, e);
 	if (ret->text.len >= INPLACE_GIT_MAX || ret->text.err)
 		return err_set(
 		    e, ERR_LIMIT,
@@ -201,46 +238,44 @@ static int look(struct sandbox *sb, const char *cwd, const char *run_dir, const 
 int inplace_record(struct sandbox *sb, const char *cwd, const char *run_dir, struct err *e)
 {
 	_cleanup_look_ struct look l;
-	int r = look(sb, cwd, run_dir, "git-before", &l, e);
+	int r = look(sb, cwd, run_dir, "git-before", NULL, &l, e);
 
-	return r < 0 ? r : l.repo;
+	return r < 0 ? r : l.git != NULL;
 }
 
-static void show(struct buf *b, const struct entry *x, unsigned n)
+static void show(struct buf *b, const char *cwd, const struct entry *x, unsigned n)
 {
-	char raw[NAME_SHOWN];
-	size_t len = 0;
+	_cleanup_free_ char *raw = decode(x->path), *joined = NULL, *clean = NULL;
+	const char *name;
 
 	if (n >= NAMES_SHOWN) {
 		if (n == NAMES_SHOWN)
 			(void)buf_puts(b, ", ...");
 		return;
 	}
-	(void)sodium_base642bin((unsigned char *)raw, sizeof(raw), x->path, strlen(x->path), NULL,
-				&len, NULL, sodium_base64_VARIANT_ORIGINAL);
+	joined = raw && raw[0] != '/' ? path_join(cwd, raw) : NULL;
+	clean = joined ? path_normalize(joined) : raw ? path_normalize(raw) : NULL;
+	name = clean ? clean : "?";
 	(void)buf_puts(b, n ? ", " : "");
-	(void)str_printable(b, raw, len);
+	(void)str_printable(b, name, strnlen(name, NAME_SHOWN));
 }
 
 struct diff {
-	struct buf put, changed, refs; /* what is to be put back; names */
+	const char *cwd;
+	struct buf changed, refs; /* names */
 	unsigned n, n_refs;
+	const char *last;
 };
 
-static void differs(struct diff *d, const struct entry *was, const struct entry *is)
+/* As another kind of thing it is a second entry, of the same name. */
+static void differs(struct diff *d, const struct entry *x)
 {
-	const struct entry *x = was ? was : is;
-
 	if (x->kind == 'r') {
-		show(&d->refs, x, d->n_refs++);
-		return;
+		show(&d->refs, d->cwd, x, d->n_refs++);
+	} else if (!d->last || strcmp(d->last, x->path) != 0) {
+		show(&d->changed, d->cwd, x, d->n++);
+		d->last = x->path;
 	}
-	show(&d->changed, x, d->n++);
-	if (was)
-		(void)buf_putf(&d->put, "%c %c %s %s\n", was->kind, was->mode, was->path,
-			       was->value);
-	else
-		(void)buf_putf(&d->put, "rm %s\n", is->path);
 }
 
 static void compare(const struct look *a, const struct look *b, struct diff *d)
@@ -252,11 +287,11 @@ static void compare(const struct look *a, const struct look *b, struct diff *d)
 
 		if (c == 0 &&
 		    (a->v[i].mode != b->v[j].mode || strcmp(a->v[i].value, b->v[j].value) != 0))
-			differs(d, &a->v[i], NULL);
+			differs(d, &a->v[i]);
 		if (c < 0)
-			differs(d, &a->v[i], NULL);
+			differs(d, &a->v[i]);
 		if (c > 0)
-			differs(d, NULL, &b->v[j]);
+			differs(d, &b->v[j]);
 		i += c <= 0;
 		j += c >= 0;
 	}
@@ -282,71 +317,29 @@ static int load(const char *run_dir, const char *cwd, struct look *ret, struct e
 	return parse(ret, cwd, e);
 }
 
-static int put_back(struct sandbox *sb, const char *cwd, const struct diff *d, struct err *e)
+int inplace_compare(struct sandbox *sb, const char *cwd, const char *run_dir,
+		    struct inplace_report *ret, struct err *e)
 {
-	_cleanup_fd_ int fd = memfd_create("airlock-git", MFD_CLOEXEC);
-	_cleanup_buf_ struct buf out = BUF_INIT(4096);
-
-	if (d->put.err || fd < 0 || write(fd, d->put.data, d->put.len) != (ssize_t)d->put.len ||
-	    lseek(fd, 0, SEEK_SET) < 0)
-		return err_sys(e, d->put.err ? -d->put.err : errno, "--in-place: put back");
-	return run(sb, cwd, put_script, fd, &out, e);
-}
-
-static void diff_done(struct diff *d)
-{
-	buf_done(&d->put);
-	buf_done(&d->changed);
-	buf_done(&d->refs);
-}
-
-/* Whether all is as it was is looked at, not believed. */
-static int tell(struct sandbox *sb, const char *cwd, const char *run_dir, const struct look *before,
-		struct diff *d, struct buf *text, struct err *e)
-{
-	struct diff left = {BUF_INIT(2 * INPLACE_GIT_MAX), BUF_INIT(16384), BUF_INIT(16384), 0, 0};
-	_cleanup_look_ struct look again = {0};
-	int r = d->n ? put_back(sb, cwd, d, e) : 0;
-
-	if (r == 0 && d->n)
-		r = look(sb, cwd, run_dir, "git-put-back", &again, e);
-	if (r == 0 && d->n) {
-		compare(before, &again, &left);
-		(void)buf_putf(text, "changed there, and git would execute or obey it: %s",
-			       buf_text(&d->changed));
-		if (left.n)
-			(void)buf_putf(text, "; NOT all of it could be put back: %s",
-				       buf_text(&left.changed));
-		else
-			(void)buf_puts(text, "; put back as it was");
-		(void)buf_putf(text, " (both versions: git-before, git-after in %s)", run_dir);
-	}
-	if (r == 0 && d->n_refs)
-		(void)buf_putf(text, "%srefs that differ now: %s", text->len ? "; " : "",
-			       buf_text(&d->refs));
-	diff_done(&left);
-	return r;
-}
-
-int inplace_restore(struct sandbox *sb, const char *cwd, const char *run_dir, char **ret_text,
-		    struct err *e)
-{
-	struct diff d = {BUF_INIT(2 * INPLACE_GIT_MAX), BUF_INIT(16384), BUF_INIT(16384), 0, 0};
+	struct diff d = {cwd, BUF_INIT(16384), BUF_INIT(16384), 0, 0, NULL};
 	_cleanup_look_ struct look before = {0}, after = {0};
-	struct buf text = BUF_INIT(65536);
 	int r = load(run_dir, cwd, &before, e);
 
-	*ret_text = NULL;
 	if (r == 0)
-		r = look(sb, cwd, run_dir, "git-after", &after, e);
+		r = look(sb, cwd, run_dir, "git-after", &before, &after, e);
 	if (r == 0) {
 		compare(&before, &after, &d);
-		r = tell(sb, cwd, run_dir, &before, &d, &text, e);
+		ret->compared = true;
+		ret->changed = d.n ? buf_take(&d.changed) : NULL;
+		ret->refs = d.n_refs ? buf_take(&d.refs) : NULL;
 	}
-	diff_done(&d);
-	if (r == 0 && text.len)
-		*ret_text = buf_take(&text);
-	else
-		buf_done(&text);
+	buf_done(&d.changed);
+	buf_done(&d.refs);
 	return r;
+}
+
+void inplace_report_done(struct inplace_report *r)
+{
+	free(r->changed);
+	free(r->refs);
+	*r = (struct inplace_report){0};
 }

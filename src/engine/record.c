@@ -253,6 +253,14 @@ static json_t *upstreams(const struct run_outcome *o)
 	return a;
 }
 
+static json_t *git_there(const struct inplace_report *g)
+{
+	if (!g->repo)
+		return json_null();
+	return json_pack("{s:b,s:o,s:o}", "compared", g->compared, "changed", text(g->changed),
+			 "refs", text(g->refs));
+}
+
 static json_t *network(const struct request *q, const struct run_outcome *o)
 {
 	const struct proxy_counts *c = &o->net.counts;
@@ -313,6 +321,7 @@ char *record_text(const struct request *q, const struct run_outcome *o)
 						    "error", reason(o->log_error)));
 		(void)json_object_set_new(j, "in_place",
 					  json_boolean(q->provider && q->provider->in_place));
+		(void)json_object_set_new(j, "git_there", git_there(&o->git_there));
 		(void)json_object_set_new(j, "lease_pending", json_boolean(o->pending));
 	}
 	line = j ? json_dumps(j, JSON_COMPACT) : NULL;

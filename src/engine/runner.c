@@ -278,25 +278,17 @@ static int begin_in_place(struct runner *r, struct err *e)
 
 	if (k < 0)
 		return k;
+	r->o->git_there.repo = k;
 	(void)buf_puts(&b, "works in place in ");
 	(void)str_printable(&b, r->sb->inside, strlen(r->sb->inside));
 	(void)buf_puts(
 	    &b,
 	    " on the other machine: nothing is copied, nothing is validated, what the command does there is done");
-	(void)buf_puts(&b,
-		       k ? "; config and hooks of its git repository are put back afterwards" : "");
+	(void)buf_puts(
+	    &b, k ? "; what git would execute there is compared afterwards and told, not put back"
+		  : "");
 	runner_note(r, true, buf_text(&b));
 	return 0;
-}
-
-static int end_in_place(struct runner *r, struct err *e)
-{
-	_cleanup_free_ char *text = NULL;
-	int k = inplace_restore(r->sb, r->sb->inside, r->o->run_dir, &text, e);
-
-	if (k == 0 && text)
-		runner_note(r, true, text);
-	return k;
 }
 
 static int execute_phase(struct runner *r, struct err *e)
@@ -322,7 +314,9 @@ static int sync_out_phase(struct runner *r, struct err *e)
 
 	r->turn_ns = clock_real_ns();
 	if (ops(r)->in_place)
-		return ops(r)->elsewhere ? end_in_place(r, e) : 0;
+		return ops(r)->elsewhere ? inplace_compare(r->sb, r->sb->inside, r->o->run_dir,
+							   &r->o->git_there, e)
+					 : 0;
 	k = phase_begin(r, "sync_out", false, e);
 	if (k < 0)
 		return k;
@@ -573,6 +567,7 @@ void runner_exec(struct state *st, const struct lease_row *lease, const struct r
 void run_outcome_done(struct run_outcome *o)
 {
 	transfer_done(&o->xfer);
+	inplace_report_done(&o->git_there);
 	strv_free(TAKE_PTR(o->net.refused));
 	free(o->run_dir);
 	free(o->log_path);

@@ -10,6 +10,7 @@
 
 #include "bridge/bridge_proto.h"
 #include "bridge/proxy_proto.h"
+#include "engine/inplace.h"
 #include "engine/command.h"
 #include "engine/state.h"
 #include "engine/transfer.h"
@@ -47,6 +48,7 @@ struct run_outcome {
 	struct transfer xfer;
 	struct bridge_outcome bridge, named[RUN_UPSTREAMS_MAX];
 	struct net_outcome net;
+	struct inplace_report git_there; /* of a run in place on another machine */
 	struct isolation isolation[24];
 	size_t isolation_len;
 	enum lease_state lease_state;
