@@ -461,8 +461,19 @@ int maps_out(const struct transfer_job *j, struct transfer *t, bool *ret_kept, s
 	*ret_kept = false;
 	for (size_t i = 0; first != -ENOMEM && i < t->maps_len; i++) {
 		struct err *why = &t->maps[i].err;
-		int r = one_back(j, i, &t->maps[i], ret_kept, why);
+		int r;
 
+		/* Never there whole, so no command ran: what is missing of it was not deleted. */
+		if (i >= strv_len(j->spec->map_roots)) {
+			(void)err_set(
+			    why, ERR_NOT_FOUND,
+			    "%s had not gone into the sandbox whole: nothing of it is taken back",
+			    t->maps[i].src);
+			if (j->ui->note)
+				j->ui->note(j->ui->arg, true, why->text);
+			continue;
+		}
+		r = one_back(j, i, &t->maps[i], ret_kept, why);
 		if (r < 0 && first == 0) {
 			first = r;
 			*e = *why;

@@ -44,7 +44,7 @@ int maps_results(const struct lease_spec *s, const char *run_dir, struct transfe
 int maps_add(char ***maps, const char *word, struct err *e);
 /* Places that lie in one another, in the workspace, in Airlock's state (may be NULL), in a bind. */
 int maps_check(const struct request *q, const char *state_dir, struct err *e);
-/* Fills s->map_roots. */
+/* Fills s->map_roots once all of them are there whole; the lease is saved with it before a command runs. */
 int maps_in(struct sandbox *sb, struct lease_spec *s, const char *lease_dir, struct err *e);
 /*
  * Another machine's places that are not gone with a sandbox: removed once all has come back, or nothing ran. They were made by maps_in, which refuses
@@ -53,6 +53,7 @@ int maps_in(struct sandbox *sb, struct lease_spec *s, const char *lease_dir, str
 void maps_gone(struct sandbox *sb, struct lease_spec *s);
 /*
  * After the workspace, in order, into t->maps; a mapping that fails does not keep the others from coming back.
+ * One that is not in map_roots had not gone in whole and is not taken back.
  * *ret_kept: something could not be read inside, so the storage must stay. 0, or the first failure.
  */
 int maps_out(const struct transfer_job *j, struct transfer *t, bool *ret_kept, struct err *e);

@@ -211,14 +211,17 @@ static int start_phase(struct runner *r, struct err *e)
 	r->lease.monitor = r->st->self; /* the boot id */
 	r->lease.monitor.pid = r->sb->monitor_pid;
 	r->lease.monitor.start = r->sb->monitor_start;
-	/* From here on there may be work inside. */
-	r->spec.executed = true;
+	/* From here on there may be work inside; with mappings once they are there whole: until then what is missing was not deleted. */
+	if (!r->attached)
+		r->spec.executed = !r->spec.maps;
 	k = r->shared ? 0 : runner_save_lease(r, e);
-	if (k == 0 && r->spec.maps && !r->attached)
+	if (k == 0 && r->spec.maps && !r->attached) {
 		k = maps_in(r->sb, &r->spec, r->lease_dir, e);
-	/* Which directories they were, before a command can change what belongs there. */
-	if (k == 0 && r->spec.map_roots && !r->attached)
-		k = runner_save_lease(r, e);
+		r->spec.executed = k == 0;
+		/* Which directories they were, before a command can change what belongs there. */
+		if (k == 0)
+			k = runner_save_lease(r, e);
+	}
 	return phase_end(r, k);
 }
 

@@ -2,17 +2,33 @@
 import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 from unpack_box import tree
 
 AIRLOCK = os.path.abspath(sys.argv[1])
 DEADLINE = 60
+
+
+def stopped(words):
+    """A process whose command line has these bytes, stopped now. None: there is none."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open("/proc/%s/cmdline" % pid, "rb") as f:
+                line = f.read()
+            if words in line and line.startswith(b"tar\0"):
+                os.kill(int(pid), signal.SIGSTOP)
+                return int(pid)
+        except OSError:
+            pass
+    return None
 
 
 class Maps(unittest.TestCase):
@@ -52,6 +68,56 @@ class Maps(unittest.TestCase):
         runs = os.path.join(self.top, "state/airlock/runs")
         with open(os.path.join(runs, sorted(os.listdir(runs))[-1], "maps/%d/changes.jsonl" % n), encoding="utf-8") as f:
             return {c["path"]: c["action"] + (":" + c["rule"] if c.get("rule") else "") for c in map(json.loads, f)}
+
+    def airlock(self, *words):
+        return subprocess.run([AIRLOCK, *words], cwd=self.ws, env=self.env, stdin=subprocess.DEVNULL, capture_output=True,
+                              timeout=DEADLINE, check=False)
+
+    def cut_on_the_way_in(self, files):
+        """Kills airlock while the sandbox's tar has the stream in its pipe and not on its disk. False: it was faster."""
+        shutil.rmtree(self.assets)
+        if os.path.exists(self.ws + "/ran"):
+            os.unlink(self.ws + "/ran")
+        for i in range(files):
+            self.write("assets/f%03d" % i, "x" * 400)
+        p = subprocess.Popen([AIRLOCK, "run", "--map", self.assets + ":/home/agent/as", "--", "touch ran"], cwd=self.ws, env=self.env,
+                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        tar = None
+        while tar is None and p.poll() is None:
+            tar = stopped(b"/home/agent/as\0-xpf")
+        manifest = os.path.join(self.top, "state/airlock/leases")
+        until = time.monotonic() + 1
+        while p.poll() is None and time.monotonic() < until:
+            time.sleep(0.2)
+            found = [os.path.join(manifest, d, "map-0") for d in os.listdir(manifest)]
+            if any(os.path.exists(f) and os.path.getsize(f) for f in found):
+                break
+        caught = p.poll() is None
+        p.kill()
+        p.wait()
+        if tar:
+            try:
+                os.kill(tar, signal.SIGCONT)
+            except ProcessLookupError:
+                pass
+        return caught
+
+    def test_J4_a_kill_on_the_way_in_takes_nothing_back(self):
+        """A mapping that is not there whole has no deletions: no command ran (case J4)."""
+        for files in 30, 60:
+            for _ in range(20):
+                if self.cut_on_the_way_in(files):
+                    break
+                self.airlock("rm", "--all", "--force")
+            else:
+                self.skipTest("the archiver was always faster")
+            r = self.airlock("recover", "last")
+            self.assertEqual(len(os.listdir(self.assets)), files, r.stderr)
+            self.assertTrue(all(os.path.getsize(os.path.join(self.assets, n)) == 400 for n in os.listdir(self.assets)))
+            # Nothing ran: there is no work, and nobody waits for it.
+            self.assertIn(b"keeps no work", r.stderr)
+            self.assertNotIn(b"recover", self.airlock("runs", "--waiting").stdout)
+            self.assertFalse(os.path.exists(os.path.join(self.ws, "ran")))
 
     def test_S1_10_runs_on_another_disk_than_leases(self):
         """What was sent cannot be linked there; without it a review could not be decided, and nothing would come back."""
