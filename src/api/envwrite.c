@@ -11,6 +11,7 @@
 #include "api/envconfig.h"
 #include "api/envheld.h"
 #include "api/environments.h"
+#include "api/jobs.h"
 #include "api/view.h"
 #include "base/cleanup.h"
 #include "base/limits.h"
@@ -386,6 +387,10 @@ int h_env_update(struct call *c)
 	/* An empty patch changes nothing and says nothing. */
 	if (json_object_size(c->body))
 		api_activity(c, NULL, "environment.updated", "environment", row.id, update_log(&w));
+	/* Runs may have waited for this. */
+	jobs_pump(c->api);
+	/* Runs may have waited for this. */
+	jobs_pump(c->api);
 	view_environment(c, &row);
 	return reply_out(c, 200);
 }

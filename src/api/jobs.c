@@ -15,6 +15,7 @@
 #include "api/jobs_internal.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "wire/jsonmember.h"
 
 #define ANSWER_MAX (24 << 20) /* results of a run as 4 MiB of text, escaped; others are some KiB */
 #define REQUEST_MAX (4 << 20) /* an environment with all that may be in it, escaped */
@@ -219,6 +220,7 @@ static int begin(struct api *a, struct job *j, const struct waiting *w, struct e
 			  .done = w->done,
 			  .arg = w->arg};
 	memcpy(j->who, w->who, sizeof(j->who));
+	jobs_room_of(a, w->environment_id, j->room);
 	r = start(a->jobs, j, w->text, e);
 	if (r < 0)
 		return r;
@@ -254,15 +256,16 @@ static size_t running_of(const struct jobs *all, const char *who, bool run)
 }
 
 /* Unlinks the one whose turn it is; NULL: none waits. */
-static struct waiting *next_turn(struct jobs *all, bool run)
+static struct waiting *next_turn(struct api *a, bool run)
 {
+	struct jobs *all = a->jobs;
 	struct waiting **best = NULL, *w;
 	size_t fewest = SIZE_MAX;
 
 	for (struct waiting **at = &all->first; *at; at = &(*at)->next) {
 		size_t n = (*at)->run == run ? running_of(all, (*at)->who, run) : SIZE_MAX;
 
-		if (n < fewest) {
+		if (n < fewest && jobs_has_room(a, *at)) {
 			fewest = n;
 			best = at;
 		}
@@ -281,7 +284,7 @@ static void pump_kind(struct api *a, bool run)
 	struct job *j;
 	struct waiting *w;
 
-	while (a->jobs && (j = jobs_free_place(a->jobs, run)) && (w = next_turn(a->jobs, run))) {
+	while (a->jobs && (j = jobs_free_place(a->jobs, run)) && (w = next_turn(a, run))) {
 		struct err e = ERR_INIT;
 
 		if (begin(a, j, w, &e) < 0) {
@@ -347,6 +350,13 @@ int64_t jobs_time(const char *op)
 	return op && strcmp(op, "run") == 0 ? 0 : among(op, long_ones) ? API_APPLY_MS : API_JOB_MS;
 }
 
+static void describe(struct waiting *w, const json_t *request)
+{
+	(void)snprintf(w->run_id, sizeof(w->run_id), "%s", json_member_text(request, "runId"));
+	(void)snprintf(w->environment_id, sizeof(w->environment_id), "%s",
+		       json_member_text(request, "environmentId"));
+}
+
 int jobs_start(struct api *a, const char *who, json_t *request, job_done done, void *arg,
 	       struct err *e)
 {
@@ -354,9 +364,11 @@ int jobs_start(struct api *a, const char *who, json_t *request, job_done done, v
 	bool run = op && strcmp(op, "run") == 0;
 	_cleanup_free_ char *text = request ? json_dumps(request, JSON_COMPACT) : NULL;
 	struct waiting *w = calloc(1, sizeof(*w)), **at = &a->jobs->first;
-	struct job *j = jobs_free_place(a->jobs, run);
+	struct job *j;
 	int r = 0;
 
+	if (w && run)
+		describe(w, request);
 	json_decref(request);
 	if (!text || !w) {
 		free(w);
@@ -369,6 +381,9 @@ int jobs_start(struct api *a, const char *who, json_t *request, job_done done, v
 	w->run = run;
 	w->makes = makes(op);
 	w->ms = jobs_time(op);
+	if (run)
+		jobs_pump(a); /* those before it */
+	j = jobs_has_room(a, w) ? jobs_free_place(a->jobs, run) : NULL;
 	if (strlen(text) > REQUEST_MAX) {
 		r = err_set(e, ERR_INVALID, "a job's request has more than %d bytes", REQUEST_MAX);
 	} else if (j) {

@@ -34,6 +34,8 @@ char *jobs_note(const struct state *st);
 /* Whether one more of that actor would be refused. */
 bool jobs_full(const struct api *a, const char *who);
 bool jobs_runs_full(const struct api *a, const char *who);
+/* Starts those whose turn has come: also for whoever changed what they wait for. */
+void jobs_pump(struct api *a);
 /* When the next one has had its time (monotonic); INT64_MAX. */
 int64_t jobs_deadline(const struct api *a);
 /* Ends those whose time is over. */
@@ -42,7 +44,7 @@ void jobs_tick(struct api *a, int64_t now_ns);
  * Starts one, at once or when its turn comes: of those that wait, the oldest one of whoever has the fewest that run. So one
  * actor's many do not hold up another's few. request is taken over. done gets the answer (borrowed; NULL: the job failed),
  * once, from the loop. A request whose op is "run" takes a place among API_RUNS_MAX of its own and has no deadline here: its own
- * limits end it. who: a user's id, "" the daemon itself. ERR_LIMIT when jobs_full, ERR_INVALID for a request that is too large.
+ * limits end it, and it waits until its environment's maxConcurrentRuns has room. who: a user's id, "" the daemon itself. ERR_LIMIT when jobs_full, ERR_INVALID for a request that is too large.
  */
 typedef void (*job_done)(struct api *a, void *arg, json_t *answer);
 int jobs_start(struct api *a, const char *who, json_t *request, job_done done, void *arg,

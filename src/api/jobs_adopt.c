@@ -45,9 +45,11 @@ static void adopted_ended(struct loop_watch *w, uint32_t events)
 	jobs_pump(a);
 }
 
-/* Takes a place for a process that goes on: whether it did. */
-static bool take_place(struct api *a, const struct proc_id *who, const char *user, bool run)
+/* Takes a place for a process that goes on: whether it did. environment_id: a run's; NULL: it is none. */
+static bool take_place(struct api *a, const struct proc_id *who, const char *user,
+		       const char *environment_id)
 {
+	bool run = environment_id != NULL;
 	struct job *j = jobs_free_place(a->jobs, run);
 	_cleanup_fd_ int fd = -1;
 
@@ -63,6 +65,8 @@ static bool take_place(struct api *a, const struct proc_id *who, const char *use
 	*j = (struct job){
 	    .api = a, .pid = who->pid, .fd = -1, .adopted = true, .deadline_ns = INT64_MAX};
 	(void)snprintf(j->who, sizeof(j->who), "%s", user);
+	if (run)
+		jobs_room_of(a, environment_id, j->room);
 	if (loop_add(&a->loop, &j->watch, fd, EPOLLIN, adopted_ended) < 0)
 		return false;
 	j->fd = TAKE_FD(fd);
@@ -73,7 +77,7 @@ static int adopt(void *arg, const struct envrun_row *r)
 {
 	struct api *a = arg;
 
-	if (r->status == ER_RUNNING && take_place(a, &r->owner, r->user_id, true))
+	if (r->status == ER_RUNNING && take_place(a, &r->owner, r->user_id, r->environment_id))
 		a->jobs->runs++;
 	return 0;
 }
@@ -133,7 +137,7 @@ void jobs_adopt_others(struct api *a)
 			continue;
 		if (!parse(de->d_name, &who) || !proc_alive(&who)) {
 			(void)unlinkat(dirfd(d), de->d_name, 0); /* killed */
-		} else if (take_place(a, &who, "", false)) {
+		} else if (take_place(a, &who, "", NULL)) {
 			a->jobs->running++;
 			a->jobs->adopted++;
 		}

@@ -7,6 +7,7 @@
 #include "base/limits.h"
 
 #define PLACES (API_JOBS_MAX + API_RUNS_MAX) /* the runs' places come last */
+#define JOBS_ROOM 16
 
 struct job {
 	struct loop_watch watch; /* its standard output; first, so that a watch is its job */
@@ -20,6 +21,7 @@ struct job {
 	job_done done;
 	void *arg;
 	char who[UUID_LEN + 1];
+	uint8_t room[JOBS_ROOM]; /* of a run on another machine: a digest of where; else zero */
 };
 
 /* One whose turn has not come. */
@@ -31,6 +33,7 @@ struct waiting {
 	bool run, makes;
 	int64_t ms; /* its time; 0: it has none of ours */
 	char who[UUID_LEN + 1];
+	char run_id[ID_LEN + 1], environment_id[UUID_LEN + 1]; /* of a run */
 };
 
 struct jobs {
@@ -49,7 +52,12 @@ static inline bool jobs_is_run(const struct jobs *all, const struct job *j)
 }
 
 struct job *jobs_free_place(struct jobs *all, bool run);
-/* Starts those whose turn has come. */
-void jobs_pump(struct api *a);
+/*
+ * jobs_room.c: whether a run would go on at once, as far as the rows tell: what would only wait for others on its machine
+ * (maxConcurrentRuns) takes no place from those that need not.
+ */
+bool jobs_has_room(struct api *a, const struct waiting *w);
+/* Where runs of the environment go on; zero: here, or it is not known. */
+void jobs_room_of(struct api *a, const char *environment_id, uint8_t ret[JOBS_ROOM]);
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/environments.h"
+#include "api/jobs.h"
 #include "api/view.h"
 #include "base/cleanup.h"
 #include "store/run.h"
@@ -171,6 +172,7 @@ int h_run_cancel(struct call *c)
 	if (run_find_call(c, &r))
 		return 0;
 	k = cancel(c, &r, &e);
+	jobs_pump(c->api); /* one that waited waits no more */
 	if (k < 0)
 		return reply_failed(c, &e);
 	if (k == 0)
@@ -211,6 +213,7 @@ int runs_cancel_all(struct call *c, const char *environment_id, struct err *e)
 		if (r > 0)
 			r = cancel(c, &row, e);
 	}
+	jobs_pump(c->api);
 	free(o.id);
 	return r < 0 ? r : 0;
 }

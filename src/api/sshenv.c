@@ -37,20 +37,33 @@ static int add_word(struct sshenv *s, const char *name, const char *value, struc
 	return word && strv_add(&s->words, word) == 0 ? 0 : no_memory(e);
 }
 
-static int put_place(struct sshenv *s, const json_t *c, struct err *e)
+char *sshenv_place(const json_t *c, struct err *e)
 {
-	_cleanup_free_ char *path = path_normalize(json_member_text(c, "remoteWorkspacePath")),
-			    *word = NULL;
+	_cleanup_free_ char *path = path_normalize(json_member_text(c, "remoteWorkspacePath"));
+	char *word = NULL;
 	const char *host = json_member_text(c, "host");
 	bool six = strchr(host, ':') && host[0] != '[';
 	json_int_t port = json_integer_value(json_object_get(c, "port"));
 
-	if (!path)
-		return err_set(e, ERR_INVALID, "SSH remote workspace path must be absolute.");
+	if (!path) {
+		(void)err_set(e, ERR_INVALID, "SSH remote workspace path must be absolute.");
+		return NULL;
+	}
 	if (asprintf(&word, "%s@%s%s%s:%lld:%s", json_member_text(c, "username"), six ? "[" : "",
-		     host, six ? "]" : "", port > 0 ? (long long)port : 22LL, path) < 0)
-		word = NULL;
-	return word && strv_add(&s->words, word) == 0 ? 0 : no_memory(e);
+		     host, six ? "]" : "", port > 0 ? (long long)port : 22LL, path) < 0) {
+		(void)no_memory(e);
+		return NULL;
+	}
+	return word;
+}
+
+static int put_place(struct sshenv *s, const json_t *c, struct err *e)
+{
+	_cleanup_free_ char *word = sshenv_place(c, e);
+
+	if (!word)
+		return -EINVAL;
+	return strv_add(&s->words, word) == 0 ? 0 : no_memory(e);
 }
 
 static int put_words(struct sshenv *s, struct state *st, const json_t *c, struct err *e)

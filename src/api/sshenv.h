@@ -31,6 +31,8 @@ struct sshenv_use {
 	const char *key;	      /* of a draft; NULL */
 };
 
+/* USER@HOST:PORT:DIRECTORY of a configuration, as the engine counts runs there; heap, or NULL. Pure. */
+char *sshenv_place(const json_t *config, struct err *e);
 /* ERR_INVALID, ERR_PERMISSION (the secret), ... */
 int sshenv_open(struct sshenv *s, struct job_ctx *x, const struct sshenv_use *u,
 		const json_t *config, struct err *e);

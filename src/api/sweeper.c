@@ -15,6 +15,7 @@ static void done(struct api *a, void *arg, json_t *answer)
 	a->sweeping = false;
 	a->n.sweeps++;
 	jobs_adopt(a);
+	jobs_pump(a);
 	if (n > 0)
 		(void)fprintf(stderr, "airlockd: cleaned up after %lld leases\n", (long long)n);
 	if (answer)

@@ -24,20 +24,27 @@ static int commands_of(struct runner *r, const char *lease_id, unsigned *n, stru
 	return k;
 }
 
+static bool holds(enum lease_state s)
+{
+	return s == LEASE_ACQUIRING || s == LEASE_ACTIVE || s == LEASE_RECOVERING;
+}
+
 static int count_one(struct runner *r, const struct lease_row *l, unsigned *n, struct err *e)
 {
 	_cleanup_leasespec_ struct lease_spec s = {0};
 	int k = 0;
 
+	/* Most rows are of what is over: those are not taken apart. */
+	if (l->state != LEASE_KEPT && !(holds(l->state) && proc_alive(&l->owner)))
+		return 0;
 	/* One that cannot be read is nowhere. */
 	if (leasespec_get(l->spec, &s, NULL) < 0 || !s.remote || !s.remote[0] ||
 	    strcmp(s.remote[0], r->spec.remote[0]) != 0)
 		return 0;
 	if (l->state == LEASE_KEPT)
 		k = commands_of(r, l->id, n, e);
-	else if (l->state == LEASE_ACQUIRING || l->state == LEASE_ACTIVE ||
-		 l->state == LEASE_RECOVERING)
-		*n += proc_alive(&l->owner);
+	else
+		(*n)++;
 	return k;
 }
 
@@ -79,6 +86,19 @@ static void say(struct runner *r, unsigned max, const char *label)
 		r->ui->note(r->ui->arg, true, text);
 }
 
+/* 0: a transaction has begun; else none. */
+static int begin_counted(struct runner *r, unsigned max, struct err *e)
+{
+	int k = db_begin(r->st->store, e);
+
+	if (k < 0)
+		return k;
+	k = max ? full(r, max, e) : 0;
+	if (k)
+		(void)db_end(r->st->store, -EAGAIN, NULL);
+	return k;
+}
+
 /*
  * Begins the transaction in which the rows are added, once there is room: who looks at the same time sees the other's row. 0: db_end is
  * the caller's.
@@ -90,12 +110,12 @@ int runner_begin_with_room(struct runner *r, struct err *e)
 	int k;
 
 	for (;;) {
-		k = db_begin(r->st->store, e);
-		if (k == 0 && max)
-			k = full(r, max, e);
+		/* First without the database's lock: whoever waits does not hold up those that write. */
+		k = max ? full(r, max, e) : 0;
+		if (k == 0)
+			k = begin_counted(r, max, e);
 		if (k <= 0)
 			break;
-		(void)db_end(r->st->store, -EAGAIN, NULL);
 		if (!said)
 			say(r, max, r->spec.remote[0]);
 		said = true;

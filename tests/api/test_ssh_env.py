@@ -265,6 +265,26 @@ class SshEnv(unittest.TestCase):
             pass
         self.assertEqual([self.end(r)["status"] for r in (first, second)], ["succeeded"] * 2)
 
+    def test_runs_that_wait_for_room_leave_the_places_to_others(self):
+        """More of them than the daemon has places: those of another environment begin all the same; a cancel and a new limit are seen."""
+        few = self.make(remoteWorkspacePath=top + "/there/narrow", maxConcurrentRuns=1)
+        wide = f.make("wide", "ssh", config(privateKey=text(sshd.top + "/id"), remoteWorkspacePath=top + "/there/wide"))
+        gate = top + "/go-narrow"
+        runs = [self.start(few, f"while ! test -e {gate}; do sleep 0.05; done") for _ in range(10)]
+        status = lambda run: f.ask("I", "GET", "/api/runs/" + run).json["status"]  # noqa: E731
+        try:
+            wait_for("the first", lambda: status(runs[0]) == "running")
+            self.assertEqual(self.end(self.start(wide, "true"))["status"], "succeeded")
+            self.assertEqual([status(r) for r in runs[1:]], ["queued"] * 9)
+            self.assertEqual(f.ask("I", "POST", f"/api/runs/{runs[9]}/cancel").status, 200)
+            self.assertEqual(f.patch(few["id"], {"config": {"maxConcurrentRuns": 2}}).status, 200)
+            wait_for("the second", lambda: status(runs[1]) == "running")
+            self.assertEqual([status(r) for r in runs[2:]], ["queued"] * 7 + ["cancelled"])
+        finally:
+            with open(gate, "w", encoding="ascii"):
+                pass
+        self.assertEqual([self.end(r)["status"] for r in runs], ["succeeded"] * 9 + ["cancelled"])
+
     def test_no_tree_stays_there_where_none_is_wanted_FR_B172(self):
         env = self.make(remoteWorkspacePath=top + "/there/bare", keepRemoteBase=False)
         self.assertIs(env["config"]["keepRemoteBase"], False)
