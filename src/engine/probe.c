@@ -221,7 +221,8 @@ int probe_install(const struct probe_ctx *c, struct err *e)
 		say(c, ie.text);
 		return 0;
 	}
-	if (res.end == END_STOPPED || res.end == END_ABANDONED)
+	/* One that was over before it could be stopped has been stopped all the same. */
+	if (res.end == END_STOPPED || res.end == END_ABANDONED || *interrupt_first())
 		return err_set(e, ERR_CANCELLED, "stopped during the install command");
 	if (res.end == END_TIMEOUT)
 		(void)snprintf(
