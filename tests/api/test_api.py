@@ -732,6 +732,23 @@ class Environments(Case):
             r = f.ask("I", "POST" if more else "GET", "/api/environment-custom-image-setup-sessions/" + NOBODY + more, {} if more else None)
             self.refused(r, 404, "Environment customImage setup session not found")
 
+    def test_IM_01_no_agent_reaches_the_setup_of_images(self):
+        """The denial: every route of it, whoever is no administrator, one answer for what is there and what is not; nothing is made."""
+        box = f.make("img-d", "sandbox", NATIVE)
+        routes = [(m.upper(), p) for p, v in d.ask("GET", "/api/openapi.json").json["paths"].items() for m in v if "custom-image" in p]
+        self.assertEqual(len(routes), 9)
+        for method, pattern in routes:
+            for who in "NAJMVU":
+                got = set()
+                for there in (box["id"], NOBODY):
+                    path = pattern.replace("{id}", there).replace("{sessionId}", NOBODY)
+                    r = f.ask(who, method, path, None if method == "GET" else {})
+                    self.assertEqual(r.status, 403, (who, method, path))
+                    got.add(r.body)
+                self.assertEqual(len(got), 1, (who, method, pattern))
+        self.assertEqual(set(f.ask("I", "GET", f"/api/environments/{box['id']}/custom-image-template").json.values()), {None})
+        self.assertEqual(f.ask("I", "GET", "/api/environments/" + box["id"]).json, box)
+
     def test_case_11_unknown_members(self):
         r = f.ask("I", "POST", self.path, {"name": "x", "driver": "ssh", "config": SSH, "bogus": 1})
         self.refused(r, 400, "Validation error")
