@@ -19,6 +19,7 @@
 #include "base/str.h"
 #include "guest/fork.h"
 #include "guest/front_box.h"
+#include "guest/front_lock.h"
 #include "guest/front_place.h"
 #include "guest/land.h"
 #include "guest/serve.h"
@@ -264,6 +265,8 @@ static int on_start(struct front *f, struct view v)
 	chan_init(&f->serve, sv[0], false);
 	if (f->serve_pid < 0)
 		fault(f, errno, "start");
+	else
+		(void)front_lock_sign(f->place.lock, f->serve_pid);
 	return 0;
 }
 

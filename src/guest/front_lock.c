@@ -16,6 +16,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "guest/tree.h"
 
 #define LOOK_MS 20
 #define BOOT_LEN 36
@@ -55,12 +56,12 @@ static unsigned long long start_of(int pid)
 		   : 0;
 }
 
-static void know_self(struct who *w)
+static void know(struct who *w, pid_t pid)
 {
 	struct utsname u = {0};
 	struct stat ns = {0};
 
-	*w = (struct who){.pid = (int)getpid(), .start = start_of((int)getpid())};
+	*w = (struct who){.pid = (int)pid, .start = start_of((int)pid)};
 	(void)uname(&u);
 	/* Two containers of one machine have its boot, perhaps its name, and numbers of their own. */
 	(void)stat("/proc/self/ns/pid", &ns);
@@ -80,7 +81,18 @@ static bool parse(const char *line, struct who *w)
 	       w->pid > 1 && w->start;
 }
 
-/* The descriptor is of the process whose start time is looked at afterwards, and of no other that gets its number. */
+static void to_one(const struct who *w, int fd, int signo)
+{
+	if (fd < 0)
+		(void)kill(w->pid, signo);
+	else
+		(void)syscall(SYS_pidfd_send_signal, fd, signo, NULL, 0);
+}
+
+/*
+ * The descriptor is of the process whose start time is looked at afterwards, and of no other that gets its number. Its own command may have
+ * stopped it: it is woken to end by itself, and killed with all that hangs below it, which nobody else would end.
+ */
 static void signal_one(const struct who *w, int signo)
 {
 	_cleanup_fd_ int fd = (int)syscall(SYS_pidfd_open, w->pid, 0);
@@ -89,10 +101,13 @@ static void signal_one(const struct who *w, int signo)
 		return;
 	if (start_of(w->pid) != w->start)
 		return;
-	if (fd < 0)
-		(void)kill(w->pid, signo);
-	else
-		(void)syscall(SYS_pidfd_send_signal, fd, signo, NULL, 0);
+	if (signo == SIGKILL) {
+		/* Stopped, it starts nobody and keeps its number. */
+		to_one(w, fd, SIGSTOP);
+		(void)tree_signal(w->pid, NULL, SIGKILL, NULL);
+	}
+	to_one(w, fd, signo);
+	to_one(w, fd, SIGCONT);
 }
 
 /* Those of this machine get the signal; 0: nobody is to get one. One of another machine is named. */
@@ -132,7 +147,7 @@ int front_lock_take(int lock, bool shared, int64_t wait_ms, char *node)
 	bool asked = false, killed = false;
 	struct who self;
 
-	know_self(&self);
+	know(&self, getpid());
 	node[0] = '\0';
 	for (;;) {
 		/* Alone first: then no line in it is anybody's. */
@@ -160,4 +175,12 @@ int front_lock_take(int lock, bool shared, int64_t wait_ms, char *node)
 	}
 	node[0] = '\0';
 	return sign(lock, &self);
+}
+
+int front_lock_sign(int lock, pid_t pid)
+{
+	struct who w;
+
+	know(&w, pid);
+	return w.start ? sign(lock, &w) : -ESRCH;
 }

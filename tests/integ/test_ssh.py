@@ -189,6 +189,21 @@ class Ssh(unittest.TestCase):
                     return
         self.killed(6, front)
 
+    def test_a_command_that_stops_its_guest_is_ended_by_whoever_comes_next_J11(self):
+        stop = ("echo w >work; for q in /proc/[0-9]*; do case $(readlink $q/exe) in %s/.cache/airlock/guest-*) kill -STOP ${q#/proc/};; esac; done; "
+                % self.r.sshd.home)
+        # Also where the front has gone and only who ends the commands is left.
+        front = "set -- $(cat /proc/$PPID/stat); set -- $(cat /proc/$4/stat); kill -9 $4; "
+        for n, more in (7, ""), (8, front):
+            with self.subTest(more):
+                self.r.write("work", b"before\n")
+                p = self.r.run("--timeout", "500ms", "--", stop + more + "setsid sleep 31337.%d & sleep 31337.%d" % (n, n))
+                self.assertNotEqual(p.returncode, 0)
+                said = [self.r.airlock("recover", row["run"]).stderr for row in self.r.rows()]
+                self.assertEqual(self.r.read("work"), b"w\n", said)
+                self.assertEqual(marked("31337.%d" % n), [])
+                self.assertEqual(self.r.runs_there(), [])
+
     def test_trees_deeper_than_any_stack_go_away_there(self):
         # Deeper than a path can name, so it does not come back either, and stays until it is given up.
         self.r.run("-q", "--", "exec python3 -c 'import os\nfor i in range(1500): os.mkdir(\"x\"); os.chdir(\"x\")'")
