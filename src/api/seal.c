@@ -295,14 +295,20 @@ static int save(const struct seal *s, const char *dir, size_t n, struct err *e)
 	return r;
 }
 
-int seal_add_key(struct seal *s, const char *dir, struct err *e)
+int seal_add_key(struct seal *s, const char *dir, bool (*used)(void *arg, const char *key_id),
+		 void *arg, struct err *e)
 {
 	unsigned char fresh[32];
 	char hex[KEY_HEX + 1];
+	size_t n = 0;
 	int r = seal_alone(s, dir, e);
 
 	if (r < 0)
 		return r;
+	for (size_t i = 0; i < s->n; i++)
+		if (used(arg, s->v[i].id))
+			s->v[n++] = s->v[i];
+	s->n = n;
 	randombytes_buf(fresh, sizeof(fresh));
 	(void)sodium_bin2hex(hex, sizeof(hex), fresh, sizeof(fresh));
 	r = add_key(s, hex, KEY_HEX, e);

@@ -47,8 +47,12 @@ bool seal_has_file(const char *dir);
  */
 int seal_alone(struct seal *s, const char *dir, struct err *e);
 int seal_shared(struct seal *s, const char *dir, struct err *e);
-/* A fresh key in front, written to the file of the state directory before it is used. -EBUSY as of seal_alone. */
-int seal_add_key(struct seal *s, const char *dir, struct err *e);
+/*
+ * A fresh key in front, written to the file of the state directory before it is used; those that seal nothing, of tries that were cut,
+ * go with the same write. -EBUSY as of seal_alone.
+ */
+int seal_add_key(struct seal *s, const char *dir, bool (*used)(void *arg, const char *key_id),
+		 void *arg, struct err *e);
 /* Only the first key stays, in the file too. */
 int seal_drop_old(struct seal *s, const char *dir, struct err *e);
 /* Heap base64. */

@@ -149,11 +149,7 @@ static int token_rotate(struct operator_place *p, char **names, const struct ope
 	if (r == 0)
 		r = seal_open(&s, p->st.dir, e);
 	if (r == 0)
-		r = seal_add_key(&s, p->st.dir, e);
-	if (r == 0)
-		r = reseal_all(&s, p->db, &n, e);
-	if (r == 0)
-		r = seal_drop_old(&s, p->st.dir, e);
+		r = reseal_rotate(&s, p->db, p->st.dir, &n, e);
 	if (r == 0)
 		cli_say("%lld secrets are sealed with a new key", (long long)n);
 	seal_done(&s);

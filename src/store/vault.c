@@ -144,24 +144,42 @@ int secret_keys(struct db *s, int (*cb)(void *arg, const char *key_id, int64_t n
 	return r;
 }
 
-static int reseal_one(struct db *s, const struct secret_reseal *how, struct sql *q, struct err *e)
+int secret_sealed_each(struct db *s,
+		       int (*cb)(void *arg, const char *secret_id, int64_t version,
+				 const char *sealed, struct err *e),
+		       void *arg, struct err *e)
+{
+	_cleanup_sql_ struct sql q = {0};
+	int r = sql_prepare(s, &q, "read sealed secrets", e,
+			    "SELECT secret_id, version, sealed FROM secret_versions"
+			    " ORDER BY secret_id, version",
+			    ""),
+	    k = 0;
+
+	while (k == 0 && r >= 0 && (r = sql_step(&q, e)) > 0)
+		k = cb(arg, sql_text(&q, 0), sql_i64(&q, 1), sql_text(&q, 2), e);
+	return r < 0 ? r : k;
+}
+
+/* How many: 1, or 0. */
+static int reseal_one(struct db *s, const struct secret_reseal *how, const char *id,
+		      int64_t version, const char *was, struct err *e)
 {
 	_cleanup_free_ char *sealed = NULL;
-	char id[UUID_LEN + 1];
-	int r;
+	int r = how->cb(how->arg, id, version, was, &sealed, e);
 
-	sql_copy(q, 0, id, sizeof(id));
-	r = how->cb(how->arg, id, sql_i64(q, 1), sql_text(q, 2), &sealed, e);
-	if (r == 0)
-		r = sql_change(s, "seal secret anew", e,
-			       "UPDATE secret_versions SET sealed=?3, key_id=?4"
-			       " WHERE secret_id=?1 AND version=?2",
-			       "siss", id, sql_i64(q, 1), sealed, how->key_id);
-	return r < 0 ? r : 0;
+	if (r)
+		return r < 0 ? r : 0;
+	return sql_change(s, "seal secret anew", e,
+			  "UPDATE secret_versions SET sealed=?3, key_id=?4"
+			  " WHERE secret_id=?1 AND version=?2",
+			  "siss", id, version, sealed, how->key_id);
 }
 
 int secret_reseal(struct db *s, const struct secret_reseal *how, int64_t *ret_n, struct err *e)
 {
+	char id[UUID_LEN + 1] = "";
+	int64_t version = 0;
 	int r = sql_begin(s, e);
 
 	if (r < 0)
@@ -174,16 +192,18 @@ int secret_reseal(struct db *s, const struct secret_reseal *how, int64_t *ret_n,
 		r = sql_prepare(
 		    s, &q, "read sealed secrets", e,
 		    "SELECT secret_id, version, sealed FROM secret_versions WHERE key_id<>?1"
-		    " LIMIT 1",
-		    "s", how->key_id);
+		    " AND (secret_id, version) > (?2, ?3) ORDER BY secret_id, version LIMIT 1",
+		    "ssi", how->key_id, id, version);
 		if (r == 0)
 			r = sql_step(&q, e);
 		if (r <= 0)
 			break;
-		r = reseal_one(s, how, &q, e);
+		sql_copy(&q, 0, id, sizeof(id));
+		version = sql_i64(&q, 1);
+		r = reseal_one(s, how, id, version, sql_text(&q, 2), e);
 		if (r < 0)
 			break;
-		(*ret_n)++;
+		*ret_n += r;
 	}
 	return sql_end(s, r, e);
 }

@@ -38,7 +38,7 @@ int secret_remove(struct db *s, const char *id, struct err *e);
 /* version 0: the latest. Heap text in *ret_sealed, *ret_version its number. 1, or 0 none. */
 int secret_sealed(struct db *s, const char *id, int64_t version, char key_id[SECRET_KEY_ID_LEN + 1],
 		  char **ret_sealed, int64_t *ret_version, struct err *e);
-/* Every version that is sealed with another key; the callback gives the new text (heap) and key id. */
+/* Every version that is sealed with another key; the callback gives the new text (heap), or 1: it stays as it is. */
 struct secret_reseal {
 	int (*cb)(void *arg, const char *secret_id, int64_t version, const char *sealed,
 		  char **ret_sealed, struct err *e);
@@ -48,6 +48,11 @@ struct secret_reseal {
 /* Each key that versions are sealed with, and how many of them. */
 int secret_keys(struct db *s, int (*cb)(void *arg, const char *key_id, int64_t n), void *arg,
 		struct err *e);
+/* Every version, until the callback returns other than 0, which is returned. */
+int secret_sealed_each(struct db *s,
+		       int (*cb)(void *arg, const char *secret_id, int64_t version,
+				 const char *sealed, struct err *e),
+		       void *arg, struct err *e);
 int secret_reseal(struct db *s, const struct secret_reseal *how, int64_t *ret_n, struct err *e);
 
 /* Bindings: target_type is "environment" here, target_id its id. */

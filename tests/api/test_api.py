@@ -1104,6 +1104,45 @@ class Secrets(Case):
         self.assertEqual(con.execute("select count(*) from secret_versions where secret_id=?", (s.json["id"],)).fetchone(), (0,))
 
 
+    def test_a_value_that_cannot_be_opened_costs_no_key(self):
+        """It is refused by name and adds nothing, however often; lines that tries left behind go. The daemon seals the others anew."""
+        box = Daemon(PROGRAMS, mode="local_trusted")
+        self.addCleanup(box.close)
+        path = f"/api/companies/{box.cli('company', 'add', 'C')}/secrets"
+        good, lost = [box.ask("POST", path, {"name": n, "value": n * 9}).json["id"] for n in "ab"]
+        box.stop()
+        con = sqlite3.connect(f"{box.dir}/airlock/server.db", timeout=DEADLINE, isolation_level=None)
+        self.addCleanup(con.close)
+        keyfile = box.dir + "/airlock/seal.key"
+
+        def keys():
+            with open(keyfile, encoding="ascii") as file:
+                return file.read().split()
+
+        def key_of(secret):
+            return con.execute("select key_id from secret_versions where secret_id=?", (secret,)).fetchone()[0]
+        con.execute("update secret_versions set sealed=(select sealed from secret_versions where secret_id=?) where secret_id=?", (good, lost))
+        first = keys()
+        for was in (key_of(good), "0" * 16):
+            con.execute("update secret_versions set key_id=? where secret_id=?", (was, lost))
+            for _ in range(5):
+                r = box.cli("token", "rotate-seal", ok=False)
+                self.assertIn("/api/secrets/" + lost, r.stderr)
+                self.assertEqual(keys(), first)
+        with open(keyfile, "w", encoding="ascii") as file:
+            file.write("".join(f"{i}{i}" * 32 + "\n" for i in range(7)) + first[0] + "\n")
+        was, other = key_of(good), key_of(lost)
+        box.log.clear()
+        box.start()
+        self.assertIn("1 values of secrets are sealed with the new key", "".join(box.log))
+        self.assertNotEqual(key_of(good), was)
+        self.assertEqual(key_of(lost), other)
+        self.assertEqual(box.ask("DELETE", "/api/secrets/" + lost).status, 200)
+        box.stop()
+        box.cli("token", "rotate-seal")
+        self.assertEqual(len(keys()), 1)
+        box.cli("token", "rotate-seal")
+
     def test_a_credential_is_rotated_by_the_daemon(self):
         """api.md 4.3: keys that only systemd has are changed all the same, with the old one beside the new one."""
         box = Daemon(PROGRAMS, mode="local_trusted", start=False)
