@@ -18,6 +18,7 @@
 #include "engine/unpacks.h"
 #include "store/lease.h"
 #include "store/run.h"
+#include "sync/indexlock.h"
 
 #define DAEMON_MS (16 * 60000) /* it has 15 minutes for it */
 
@@ -62,6 +63,7 @@ static int repair(const char *dir, struct err *e)
 	struct err left = ERR_INIT;
 	int r = state_open(&st, e), k;
 
+	indexlock_sweep_at(dir);
 	if (r == 0)
 		r = unpacks_open(&st, &place, e);
 	if (r == 0) {

@@ -17,6 +17,7 @@
 #include "engine/interrupt.h"
 #include "engine/runlock.h"
 #include "engine/unpacks.h"
+#include "sync/indexlock.h"
 #include "sync/pending.h"
 
 #define SPEC "review.json"
@@ -374,6 +375,7 @@ int changeset_discard(struct state *st, const struct changeset *asked, struct er
 		return r;
 	if (now.run.state == RUN_RUNNING)
 		return err_set(e, ERR_CONFLICT, "run %s is going on", now.run.id);
+	indexlock_sweep_at(now.run.workspace);
 	if (!changeset_waits(&now))
 		return 0;
 	/* A part was applied, or a recovery brought more: nobody was asked about that. */

@@ -9,6 +9,7 @@
 #include "engine/changeset.h"
 #include "engine/history.h"
 #include "engine/interrupt.h"
+#include "sync/indexlock.h"
 
 /* What of one part is meant. */
 struct part_match {
@@ -296,6 +297,7 @@ int changeset_apply(struct state *st, const char *word, const struct apply_opts 
 	lock = changeset_lock(c.run_dir, ui, e);
 	if (lock < 0)
 		return lock;
+	indexlock_sweep_at(c.run.workspace);
 	/* It may have been decided about, or fetched anew, while we waited. */
 	r = changeset_find(st, c.run.id, &now, e);
 	if (r < 0 || !changeset_waits(&now))

@@ -13,6 +13,7 @@
 #include "engine/maps.h"
 #include "engine/sweep.h"
 #include "store/run.h"
+#include "sync/indexlock.h"
 
 static int no_work(struct state *st, const struct run_row *run, struct err *e)
 {
@@ -226,6 +227,9 @@ int recover_run(struct state *st, const char *word, const struct recover_opts *o
 
 	if (r >= 0)
 		r = run_find(st->store, word, &run, e);
+	/* Whether it keeps work or not: who was killed while its commits came back left it. */
+	if (r == 0)
+		indexlock_sweep_at(run.workspace);
 	if (r == 0)
 		r = claim(st, &run, &l, &kept, e);
 	if (r < 0)

@@ -20,6 +20,7 @@
 #include "engine/record.h"
 #include "engine/runenv.h"
 #include "engine/sweep.h"
+#include "sync/indexlock.h"
 
 void runner_note(struct runner *r, bool warn, const char *text)
 {
@@ -162,6 +163,7 @@ static int sync_in_phase(struct runner *r, struct err *e)
 	k = phase_begin(r, "sync_in", true, e);
 	if (k < 0)
 		return k;
+	indexlock_sweep_at(r->lease.workspace);
 	k = unpack_recover(r->lease.workspace, r->st->dir, &left, e);
 	if (left.code != ERR_NONE)
 		runner_note(r, true, left.text);

@@ -15,6 +15,7 @@
 #include "base/limits.h"
 #include "base/path.h"
 #include "os/copy.h"
+#include "sync/git_find.h"
 
 #define LOOK_MS 20
 /* In the lock: for us, and for a person whom git sends here. */
@@ -57,7 +58,10 @@ static int mark(int fd)
 	static const char line[] = MARK_LINE;
 
 	(void)flock(fd, LOCK_EX | LOCK_NB); /* without one it is only never taken over */
-	return write(fd, line, sizeof(line) - 1) == (ssize_t)sizeof(line) - 1 ? 0 : -ENOSPC;
+	if (write(fd, line, sizeof(line) - 1) != (ssize_t)sizeof(line) - 1)
+		return -ENOSPC;
+	/* Before it has its name: one that a power cut left empty would be nobody's, for ever. */
+	return fdatasync(fd) < 0 ? -errno : 0;
 }
 
 /* With its mark from the start, where the file system can. -EEXIST: somebody has it. */
@@ -84,12 +88,46 @@ static int make_whole(const char *lock)
 	return r;
 }
 
+/* The same without files that have no name, under a name of this process's. */
+static int make_named(const char *lock)
+{
+	_cleanup_free_ char *tmp = NULL;
+	_cleanup_fd_ int fd = -1;
+	int r;
+
+	if (asprintf(&tmp, "%s.airlock-%d", lock, (int)getpid()) < 0) {
+		tmp = NULL;
+		return -ENOMEM;
+	}
+	(void)unlink(tmp); /* of one that was killed and had our number */
+	fd = open(tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+	if (fd < 0)
+		return -errno;
+	r = mark(fd);
+	if (r == 0 && link(tmp, lock) < 0)
+		r = -errno;
+	(void)unlink(tmp);
+	if (r < 0)
+		return r;
+	r = fd;
+	fd = -1;
+	return r;
+}
+
+static bool final(int fd)
+{
+	return fd >= 0 || fd == -EEXIST || fd == -ENOSPC || fd == -EDQUOT;
+}
+
 static int make(const char *lock)
 {
 	int fd = make_whole(lock), r;
 
-	if (fd >= 0 || fd == -EEXIST || fd == -ENOSPC || fd == -EDQUOT)
+	if (!final(fd))
+		fd = make_named(lock);
+	if (final(fd))
 		return fd;
+	/* No links either. */
 	fd = open(lock, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 	if (fd < 0)
 		return -errno;
@@ -228,4 +266,12 @@ void indexlock_sweep(const struct git_repo *g)
 	} else {
 		forget(&l);
 	}
+}
+
+void indexlock_sweep_at(const char *dir)
+{
+	_cleanup_free_ char *real = realpath(dir, NULL), *git_dir = NULL, *common = NULL;
+
+	if (real && git_find_at(real, &git_dir, &common) == 1)
+		indexlock_sweep(&(struct git_repo){.git_dir = git_dir});
 }

@@ -5,7 +5,7 @@
  * nobody else writes it: who tries is told by git that it is locked, so nothing that a person stages is lost. The index
  * is worked on in a copy (`index.airlock`) and put by one rename. Who holds the lock is waited for INDEX_LOCK_WAIT_MS.
  *
- * The file says that it is ours and we hold a flock on it: what a killed one of us left is told from one that is in use and
+ * The file says that it is ours, on the disk before it has its name, and we hold a flock on it: what a killed one of us left is told from one that is in use and
  * from git's own, and is taken over or removed. git's own is never touched, however old.
  */
 #ifndef AIRLOCK_SYNC_INDEXLOCK_H
@@ -32,5 +32,7 @@ int indexlock_restore(const struct indexlock *l, struct err *e);
 void indexlock_release(struct indexlock *l);
 /* Removes what one of us left that was killed. */
 void indexlock_sweep(const struct git_repo *g);
+/* The same for the repository whose work tree dir is, if it is one. Needs no git. */
+void indexlock_sweep_at(const char *dir);
 
 #endif

@@ -512,6 +512,30 @@ class HostMovedOn(Case):
                 self.assertEqual(f.read(), text)
             self.git("checkout", "-q", "--", "file", ok=False)
 
+    def test_a_lock_that_a_killed_one_left_goes_with_the_next_word(self):
+        lock = self.ws + "/.git/index.lock"
+        left = "airlock brings commits back and holds the index; after a crash 'airlock recover' lets go of it\n"
+
+        def airlock(*words, code=0):
+            r = subprocess.run([AIRLOCK, *words], cwd=self.ws, env=self.env, capture_output=True, stdin=subprocess.DEVNULL, timeout=DEADLINE)
+            self.assertEqual(r.returncode, code, r.stderr)
+
+        def review():
+            self.sandbox("echo 1 >>file", opts=["--review"])
+            return self.record["run"]
+        for say, text in ("ours", left), ("git's", ""), ("git's", "air"):
+            for n, (words, code) in enumerate(((lambda: ("recover", "./"), 0), (lambda: ("recover", review()), 125), (lambda: ("discard", "--yes", review()), 0),
+                                               (lambda: ("apply", review()), 0), (lambda: ("run", "--", "true"), 0))):
+                with self.subTest(whose=say, n=n):
+                    words = words()
+                    with open(lock, "w") as f:
+                        f.write(text)
+                    airlock(*words, code=code)
+                    there = os.path.exists(lock)
+                    if there:
+                        os.unlink(lock)
+                    self.assertEqual(there, text != left)
+
     def test_index_in_use_for_a_moment_is_waited_for(self):
         lock = self.ws + "/.git/index.lock"
 
