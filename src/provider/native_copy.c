@@ -1,6 +1,7 @@
 /*
  * The workspace without overlay: what the layers show together, as a private copy.
  *
+ * Made in the place of overlay's work directory, which has no other use then, and goes with the lease as ever.
  * From the lowest layer up, as overlay reads them: a whiteout removes, an opaque directory empties,
  * anything else replaces. Layers are ours (sync_in wrote them), so a strange entry is an error
  * and never skipped. Not done here: hard links between files of a layer become copies.
@@ -187,24 +188,42 @@ static bool is_empty(int dir)
 	return n <= 2;
 }
 
-int native_copy_layers(const struct plan *p, struct err *e)
+static int put(const struct plan *p, int lease)
 {
 	const struct copy c = {p->uid_host, p->gid_host, geteuid() == 0};
-	_cleanup_free_ char *upper = path_join(p->lease_dir, "upper");
 	const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-	_cleanup_fd_ int to = upper ? open(upper, flags) : -1;
+	_cleanup_fd_ int to = openat(lease, "work", flags);
+	int r = to < 0 ? -errno : 0;
 
-	if (to < 0)
-		return err_sys(e, errno, "copy of the workspace in %s", p->lease_dir);
-	/* A lease that is started again keeps what the sandbox made of it. */
-	if (!is_empty(to))
-		return 0;
-	for (size_t i = p->layers_len; i-- > 0;) {
+	for (size_t i = p->layers_len; r == 0 && i-- > 0;) {
 		_cleanup_fd_ int from = open(p->layers[i], flags);
-		int r = from < 0 ? -errno : copy_dir(&c, from, to, 0);
 
-		if (r < 0)
-			return err_sys(e, -r, "copy layer %s to %s", p->layers[i], upper);
+		r = from < 0 ? -errno : copy_dir(&c, from, to, 0);
 	}
-	return 0;
+	/* At once, over the empty one: half a copy is never taken for the sandbox's work. */
+	if (r == 0 && renameat(lease, "work", lease, "upper") < 0)
+		r = -errno;
+	return r;
+}
+
+/*
+ * A lease that is started again keeps what the sandbox made of it, also where that is nothing at all. The mark comes last: between the
+ * two nothing ran that could have emptied it. One without a mark is of an older version.
+ */
+int native_copy_layers(const struct plan *p, struct err *e)
+{
+	const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+	_cleanup_fd_ int lease = open(p->lease_dir, flags);
+	_cleanup_fd_ int upper = lease < 0 ? -1 : openat(lease, "upper", flags), mark = -1;
+	int r;
+
+	if (upper < 0)
+		return err_sys(e, errno, "copy of the workspace in %s", p->lease_dir);
+	if (faccessat(lease, STORAGE_COPIED, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		return 0;
+	r = is_empty(upper) ? put(p, lease) : 0;
+	if (r < 0)
+		return err_sys(e, -r, "copy the workspace to %s", p->lease_dir);
+	mark = openat(lease, STORAGE_COPIED, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	return mark < 0 ? err_sys(e, errno, "note the copy in %s", p->lease_dir) : 0;
 }

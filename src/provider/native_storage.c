@@ -248,6 +248,8 @@ int storage_destroy(const char *lease_dir, const char *trash, unsigned budget, s
 		return err_sys(e, -lease, "remove sandbox storage %s", lease_dir);
 	if (unlinkat(lease, "control.sock", 0) < 0 && errno != ENOENT)
 		return err_sys(e, errno, "remove %s/control.sock", lease_dir);
+	if (unlinkat(lease, STORAGE_COPIED, 0) < 0 && errno != ENOENT)
+		return err_sys(e, errno, "remove %s/" STORAGE_COPIED, lease_dir);
 	bin = trash ? open_dir(AT_FDCWD, trash) : -ENOENT;
 	if (bin >= 0) {
 		r = move_parts(lease, bin, path_base(lease_dir));

@@ -11,6 +11,8 @@
 
 #include "base/err.h"
 
+#define STORAGE_COPIED "copied" /* without overlay: upper holds the workspace (native_copy.c) */
+
 /* Makes what is missing, owned by uid and gid ((uid_t)-1: the caller). A used overlay `work` is
  * replaced: the kernel refuses one that a volatile mount has left behind. */
 int storage_make(const char *lease_dir, uid_t uid, gid_t gid, struct err *e);

@@ -197,6 +197,25 @@ class Sandbox(unittest.TestCase):
         self.assertEqual((self.r.read("work"), os.path.exists(self.r.ws + "/a")), (b"w\n", False))
         self.assertEqual(self.r.left_there(), [])
 
+    def test_a_copy_that_was_emptied_comes_back_as_empty(self):
+        """Also of a run here: without overlay the workspace is a copy in both."""
+        for n, words, mine in (7, ["--remote-sandbox"], True), (8, [], False):
+            with self.subTest(words):
+                self.r.write("a", b"one\n")
+                self.r.write("d/b", b"two\n")
+                words += ["--without", "overlay", "--", "rm -r *; echo up; sleep 31338.%d" % n]
+                p = self.r.start(*words) if mine else subprocess.Popen(
+                    [self.r.bin + "/airlock", "run", *words], cwd=self.r.ws, env=self.r.env, stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                self.assertEqual(p.stdout.readline(), b"up\n")
+                p.kill()
+                p.communicate(timeout=DEADLINE)
+                until("the tree has ended", lambda m="31338.%d" % n: not marked(m))
+                q = self.r.airlock("recover", "last")
+                self.assertEqual(q.returncode, 0, q.stderr)
+                self.assertIn(b"delet", q.stderr + q.stdout)
+                self.assertEqual(os.listdir(self.r.ws), [], q.stderr)
+
     def there(self, word):
         return [q for q in pids() if look(q, "cmdline").endswith(b"\0remote\0") and
                 os.path.basename(look(q, "cmdline").split(b"\0")[0]).startswith(word) and parent_is(q, self.r.sshd.proc.pid)]
