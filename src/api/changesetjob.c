@@ -113,6 +113,27 @@ static int list(const struct changes_view *v, const json_t *j, json_t *to, struc
 	return r;
 }
 
+/* With everything: a path's are not known. */
+static bool is_all(const json_t *j)
+{
+	return !json_member_text(j, "prefix")[0] && !json_member_text(j, "prefix64")[0];
+}
+
+/* As `airlock diff` tells them, each line a text: made printable where they were written. */
+static json_t *commits(const struct changeset *set, const json_t *request)
+{
+	_cleanup_free_ char *lines = is_all(request) ? changeset_commit_lines(set) : NULL;
+	json_t *all = json_array();
+
+	for (char *at = lines, *end; at && *at; at = end + 1) {
+		end = at + strcspn(at, "\n");
+		if (!*end)
+			break;
+		(void)json_array_append_new(all, json_stringn(at, (size_t)(end - at)));
+	}
+	return all;
+}
+
 json_t *job_changes(struct job_ctx *x, const json_t *request)
 {
 	_cleanup_changeset_ struct changeset set = {0};
@@ -129,8 +150,9 @@ json_t *job_changes(struct job_ctx *x, const json_t *request)
 		json_decref(all);
 		answer = failed(&e);
 	} else {
-		answer = json_pack("{s:b,s:b,s:b,s:s?,s:I,s:o}", "ok", 1, "waiting", c.waiting,
-				   "commitsWait", set.commits && set.files, "decided",
+		answer = json_pack("{s:b,s:b,s:b,s:o,s:s?,s:I,s:o}", "ok", 1, "waiting", c.waiting,
+				   "commitsWait", set.commits && !set.decided[0], "commits",
+				   commits(&set, request), "decided",
 				   set.decided[0] ? set.decided : NULL, "total", (json_int_t)c.n,
 				   "changes", all);
 	}
@@ -158,6 +180,11 @@ json_t *job_diff(struct job_ctx *x, const json_t *request)
 	struct err e = ERR_INIT;
 	int r = load(x, request, &set, &c, &e);
 
+	if (r == 0) {
+		changeset_tell_commits(&set, "an apply", is_all(request), &line);
+		r = line.err ? line.err : emit(&out, buf_text(&line), line.len);
+		buf_reset(&line);
+	}
 	for (size_t i = 0; r == 0 && i < c.n; i++)
 		r = changes_patch(&v, i, &e);
 	changes_done(&c);

@@ -43,7 +43,8 @@ static const struct {
     {"RunReport", "run:string"},
     {"WorkspaceRoot", "name:string companyId:string? path:string"},
     {"ChangeSet",
-     "runId:string waiting:boolean commitsWait:boolean decided:string? total:integer changes:array"},
+     "runId:string waiting:boolean commitsWait:boolean commits:array decided:string? total:integer "
+     "changes:array"},
     {"ChangeSetApplied",
      "runId:string done:boolean selected:integer left:integer commitsWait:boolean counts:object "
      "bytesWritten:integer history:object?"},

@@ -121,27 +121,6 @@ static int name_one(struct diff *d, size_t i)
 
 /* --- the verb ----------------------------------------------------------------------------- */
 
-/* As git log --oneline, newest first; and what a status after an apply would call deleted. Comments to git apply too. */
-static int commits(struct diff *d, const struct changeset *set)
-{
-	_cleanup_free_ char *lines = d->all ? changeset_commit_lines(set) : NULL;
-
-	if (!set->commits || set->decided[0])
-		return diff_put(d);
-	(void)buf_puts(&d->line, set->files
-				     ? "# airlock: commits wait with this set; 'airlock apply' "
-				       "of all of it brings them too\n"
-				     : "# airlock: commits wait; 'airlock apply' brings them\n");
-	for (char *at = lines, *end; at && *at; at = end + 1) {
-		end = at + strcspn(at, "\n");
-		if (!*end)
-			break;
-		(void)buf_puts(&d->line, "# airlock: ");
-		(void)buf_put(&d->line, at, (size_t)(end - at) + 1);
-	}
-	return diff_put(d);
-}
-
 /* What a reader must know before the first line; a comment to git apply. */
 static int preface(struct diff *d, const struct changeset *set)
 {
@@ -157,7 +136,9 @@ static int preface(struct diff *d, const struct changeset *set)
 		    "against the workspace as it is now\n",
 		    set->run.id, when);
 	}
-	return commits(d, set);
+	/* As git log --oneline, newest first; and what a status after an apply would call deleted. */
+	changeset_tell_commits(set, "'airlock apply'", d->all, &d->line);
+	return diff_put(d);
 }
 
 /* Paths of a mapping are absolute: no `git apply` takes them for the workspace's. */

@@ -306,6 +306,27 @@ char *changeset_commit_lines(const struct changeset *c)
 	return c->commits && !c->decided[0] ? get_file(c->run_dir, GITBACK_LINES, LINES_MAX) : NULL;
 }
 
+void changeset_tell_commits(const struct changeset *c, const char *apply, bool lines,
+			    struct buf *to)
+{
+	_cleanup_free_ char *text = lines ? changeset_commit_lines(c) : NULL;
+
+	if (!c->commits || c->decided[0])
+		return;
+	(void)buf_putf(to,
+		       c->files ? "# airlock: commits wait with this set; %s of all of it brings "
+				  "them too\n"
+				: "# airlock: commits wait; %s brings them\n",
+		       apply);
+	for (char *at = text, *end; at && *at; at = end + 1) {
+		end = at + strcspn(at, "\n");
+		if (!*end)
+			break;
+		(void)buf_puts(to, "# airlock: ");
+		(void)buf_put(to, at, (size_t)(end - at) + 1);
+	}
+}
+
 uint64_t changeset_waiting(const struct changeset *c, struct err *e)
 {
 	uint64_t n = 0;

@@ -78,6 +78,12 @@ int changeset_open(const struct changeset *c, size_t part, bool bare, struct rev
 		   struct err *e);
 /* What the commits that wait bring, as printable lines (sync/quarantine_show.h); heap, NULL: none, or it is not known. */
 char *changeset_commit_lines(const struct changeset *c);
+/*
+ * The same before a patch, each a comment to git apply: that they wait and what brings them (apply, in the caller's words), and with
+ * `lines` which. Nothing where none wait. Failures stick in `to`.
+ */
+void changeset_tell_commits(const struct changeset *c, const char *apply, bool lines,
+			    struct buf *to);
 /* How many paths wait in all parts; 0 also when the set cannot be read (e says why). */
 uint64_t changeset_waiting(const struct changeset *c, struct err *e);
 

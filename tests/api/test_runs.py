@@ -785,6 +785,32 @@ class Runs(unittest.TestCase):
         self.assertEqual(self.end(run)["status"], "cancelled")
         self.assertEqual(self.content("after"), b"survived\n")
 
+    def test_commits_that_wait_are_shown_S1_04(self):
+        """An apply brings what commits have, also where no file shows it: the list and the patch name them, as `airlock diff` does."""
+        where = f"{top}/all/committed"
+        os.makedirs(where)
+        git = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-C", where]
+        for words in (["init", "-q"], ["commit", "-qm", "1", "--allow-empty"]):
+            subprocess.run(git + words, check=True)
+        if UID:
+            for at, dirs, files in os.walk(where):
+                for name in [".", *dirs, *files]:
+                    os.lchown(f"{at}/{name}", UID, UID)
+        end = self.end(self.start("echo evil >hidden && git add hidden && git -c user.name=t -c user.email=t@t commit -qm 'only docs' && rm hidden",
+                                  workspacePath="committed", review=True))
+        self.assertEqual(end["status"], "succeeded", d.log[-3:])
+        got = self.results(end["id"], "changes").json
+        self.assertEqual((got["total"], got["commitsWait"]), (0, True), got)
+        self.assertRegex("\n".join(got["commits"]), r"^commit [0-9a-f]+ only docs\nmissing hidden$")
+        shown = [line[len("# airlock: "):] for line in self.results(end["id"], "diff").body.decode().splitlines()]
+        self.assertEqual(shown[1:], got["commits"])
+        self.assertIn("an apply of all of it brings them too", shown[0])
+        self.assertEqual(d.cli("diff", end["id"]).splitlines()[1:], ["# airlock: " + x for x in got["commits"]])
+        self.assertEqual(self.results(end["id"], "changes", query="?path=x").json["commits"], [])
+        self.assertEqual(self.results(end["id"], "apply", {}).json["commitsWait"], False)
+        got = self.results(end["id"], "changes").json
+        self.assertEqual((got["commitsWait"], got["commits"]), (False, []))
+
     def test_how_a_workspace_is_copied(self):
         """S1-04: exclude, strict, onConflict, git and syncOut of a run are those of `airlock run`; a recovery may be less strict."""
         where = f"{top}/all/copied"
