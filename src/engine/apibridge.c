@@ -95,9 +95,10 @@ static int gateway_again(void *arg, int control, struct err *e)
 }
 
 /* The bridge itself listens inside, where the sandbox's network was made for that. 1: it does not. */
-static int listen_inside(struct apibridge *b, struct sandbox *sb, enum api_transport t,
+static int listen_inside(struct apibridge *b, struct sandbox *sb, const struct apibridge_opts *o,
 			 struct err *e)
 {
+	enum api_transport t = o->api->transport;
 	int r;
 
 	if (t == API_HTTP2 || t == API_QUEUE)
@@ -117,7 +118,7 @@ static int listen_inside(struct apibridge *b, struct sandbox *sb, enum api_trans
 	r = listen_on(b->listener, "127.0.0.1", 0, &b->port);
 	if (r < 0)
 		return err_sys(e, -r, "listen on the sandbox's loopback");
-	return sb->ops->publish ? sb->ops->publish(sb, b->port, &b->port, e) : 0;
+	return sb->ops->publish ? sb->ops->publish(sb, b->port, &b->port, o->cancel, e) : 0;
 }
 
 static int open_link(struct apibridge *b, struct sandbox *sb, const struct apibridge_opts *o,
@@ -164,7 +165,7 @@ static int try_start(struct apibridge *b, struct sandbox *sb, const struct apibr
 		     char *const *env, struct err *e)
 {
 	_cleanup_fd_ int theirs = -1, errors = -1;
-	int r = listen_inside(b, sb, o->api->transport, e);
+	int r = listen_inside(b, sb, o, e);
 
 	b->sb = sb;
 	if (r > 0)

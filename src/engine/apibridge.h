@@ -34,6 +34,7 @@ struct apibridge_opts {
 	const char *run_id;	       /* identity of the requests */
 	int audit;		       /* descriptor for the decisions, or -1; borrowed */
 	const char *lease_dir;
+	const volatile int *cancel;			     /* of the start; may be NULL */
 	void (*note)(void *arg, bool bad, const char *text); /* until apibridge_stop */
 	void *arg;
 };

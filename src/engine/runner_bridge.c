@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "bridge/audit.h"
+#include "engine/interrupt.h"
 #include "engine/runner_internal.h"
 
 int runner_audit(struct runner *r, struct err *e)
@@ -32,6 +33,7 @@ static int start(struct runner *r, const struct api_request *api, struct apibrid
 	    .run_id = r->q->api.run_id ? r->q->api.run_id : r->run.id,
 	    .audit = fd,
 	    .lease_dir = r->lease_dir,
+	    .cancel = interrupt_first(),
 	    .note = bridge_note,
 	    .arg = r,
 	};

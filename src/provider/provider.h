@@ -155,7 +155,8 @@ struct provider_ops {
 	 * The socket listens on a port of this machine's loopback: *ret_port is where the sandbox's own leads there. NULL: it is
 	 * the same.
 	 */
-	int (*publish)(struct sandbox *sb, uint16_t port, uint16_t *ret_port, struct err *e);
+	int (*publish)(struct sandbox *sb, uint16_t port, uint16_t *ret_port,
+		       const volatile int *cancel, struct err *e);
 	/* To the whole process tree of the command. */
 	int (*signal)(struct sandbox *sb, uint32_t id, int signo, struct err *e);
 	int (*winsize)(struct sandbox *sb, uint32_t id, unsigned rows, unsigned cols);

@@ -4,7 +4,7 @@ J15; field reports B046, B054, B132, B172).
 
 usage: test_ssh_plain.py AIRLOCK [unittest arguments]
 """
-import os, shutil, signal, socket, subprocess, sys, unittest
+import os, shutil, signal, socket, subprocess, sys, unittest, time
 
 import api_box
 from run_box import DEADLINE, alive, look, pids, side_by_side, until
@@ -329,6 +329,47 @@ END'''
         self.assertIn(b"AllowTcpForwarding", p.stderr)
         self.assertFalse(os.path.exists(self.r.ws + "/ran"))
         self.ok("-q", "--", "true")
+
+    def test_a_server_that_opens_the_bridges_port_to_the_network_is_refused_S2_04(self):
+        self.forced()
+        api, words = self.r.with_api(self)
+        s = self.r.sshd
+        with open(s.top + "/config", encoding="ascii") as f:
+            config = f.read()
+        for value, status in ("yes", 125), ("clientspecified", 0):
+            with open(s.top + "/config", "w", encoding="ascii") as f:
+                f.write(config + "GatewayPorts %s\n" % value)
+            self.r.disconnect()
+            s.stop()
+            s.start()
+            p = self.r.run("-q", *words, "--", "touch ran")
+            self.assertEqual(p.returncode, status, p.stderr)
+            self.assertEqual((b"GatewayPorts" in p.stderr, os.path.exists(self.r.ws + "/ran")), (status != 0, status == 0), p.stderr)
+        self.assertEqual(api.take(), [])
+
+    def test_ctrl_c_ends_the_wait_for_the_bridges_connection(self):
+        self.forced()
+        s = self.r.sshd
+        # From the second login on the server takes connections and says nothing; those that are there go on.
+        s.shell('echo x >>"%s/logins"; test "$(wc -l <"%s/logins")" -lt 2 || kill -STOP %d; exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"'
+                % (s.top, s.top, s.proc.pid))
+
+        def waiting():
+            return [q for q in pids() if b"\0-oControlPersist=no\0" in look(q, "cmdline") and s.top.encode() in look(q, "cmdline") and alive(q)]
+        try:
+            p = self.r.start("-q", *self.r.with_api(self)[1], "--", "touch ran")
+            until("it waits", waiting)
+            p.send_signal(signal.SIGINT)
+            end = time.monotonic() + 4
+            while waiting() and time.monotonic() < end:
+                time.sleep(0.05)
+            self.assertEqual(waiting(), [])
+        finally:
+            s.shell('exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"')
+            os.kill(s.proc.pid, signal.SIGCONT)
+        p.communicate(timeout=DEADLINE)
+        self.assertEqual(p.returncode, 130)
+        self.assertFalse(os.path.exists(self.r.ws + "/ran"))
 
 
 if __name__ == "__main__":

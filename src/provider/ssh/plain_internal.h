@@ -70,7 +70,8 @@ int plain_exec(struct sandbox *sb, const struct exec_spec *x, uint32_t *ret_id, 
 int plain_next_event(struct sandbox *sb, struct sandbox_event *ret, struct err *e);
 /* As in struct provider_ops. */
 int plain_socket(struct sandbox *sb);
-int plain_publish(struct sandbox *sb, uint16_t port, uint16_t *ret_port, struct err *e);
+int plain_publish(struct sandbox *sb, uint16_t port, uint16_t *ret_port, const volatile int *cancel,
+		  struct err *e);
 /* Closes what was published. */
 void plain_unpublish(struct plain *p);
 /* Ends everything there that can be told, everything here, and frees it; also one that is half up. */
