@@ -1,6 +1,7 @@
 #include "api/envheld.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -60,11 +61,24 @@ static int add_lease(void *arg, const struct envlease_row *l)
 	return k > 0 ? add(h->leases, l->id) : k;
 }
 
-static int add_owed(void *arg, const char *env_id, const char *run_id)
+int envheld_owner(struct api *a, const char *name, const char *run_id, char out[UUID_LEN + 1],
+		  struct err *e)
+{
+	_cleanup_envrun_ struct envrun_row row = {0};
+	int r = name ? 0 : envrun_get(a->db, run_id, &row, e);
+
+	(void)snprintf(out, UUID_LEN + 1, "%s", name ? name : r > 0 ? row.environment_id : "");
+	return r < 0 ? r : 0;
+}
+
+static int add_owed(void *arg, const char *name, const char *run_id)
 {
 	struct held *h = arg;
-	int k = meant(h, env_id);
+	char env_id[UUID_LEN + 1];
+	int k = envheld_owner(h->a, name, run_id, env_id, h->e);
 
+	if (k == 0)
+		k = meant(h, env_id);
 	return k > 0 && !has(h->going, run_id) ? add(h->left, run_id) : k < 0 ? k : 0;
 }
 

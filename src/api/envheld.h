@@ -15,6 +15,9 @@ struct envheld_of {
 	const char *company_id, *secret_id;
 };
 
+/* Of what sweep_owed_each tells: the environment, by its key or else by the run's row; "": no environment's. */
+int envheld_owner(struct api *a, const char *name, const char *run_id, char out[UUID_LEN + 1],
+		  struct err *e);
 /* 409 that names who holds it and what to do about each. what: "change ...", "delete ...". 0 nobody, 1 answered, negative. */
 int envheld_refuse(struct call *c, const struct envheld_of *of, const char *what, struct err *e);
 /* Whether two configurations of driver ssh are of another machine, account, directory or key. */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/envheld.h"
 #include "api/envwrite.h"
 #include "api/secrets.h"
 #include "base/str.h"
@@ -130,14 +131,28 @@ int envkeys_drop(struct call *c, const struct environment_row *row, struct err *
 	return r < 0 ? r : 0;
 }
 
+struct owed {
+	struct api *a;
+	const char *env_id;
+	int64_t n;
+	struct err *e;
+};
+
+static int count_owed(void *arg, const char *name, const char *run_id)
+{
+	struct owed *o = arg;
+	char env_id[UUID_LEN + 1];
+	int r = envheld_owner(o->a, name, run_id, env_id, o->e);
+
+	o->n += r == 0 && strcmp(env_id, o->env_id) == 0;
+	return r;
+}
+
 int envkeys_owed(struct api *a, const char *env_id, int64_t *ret, struct err *e)
 {
-	char **names = NULL;
-	int r = sweep_owed(&a->st, &names, e);
+	struct owed o = {a, env_id, 0, e};
+	int r = sweep_owed_each(&a->st, false, count_owed, &o, e);
 
-	*ret = 0;
-	for (size_t i = 0; r == 0 && i < strv_len(names); i++)
-		*ret += strcmp(names[i], env_id) == 0;
-	strv_free(names);
+	*ret = o.n;
 	return r;
 }

@@ -32,7 +32,10 @@ int sweep_end_sandbox(const struct lease_row *l, const char *run_id, struct err 
  * something on another machine, work to be brought back or storage to be removed.
  */
 int sweep_owed(struct state *st, char ***ret, struct err *e);
-/* The same, with the newest run of each lease; living: also those whose owner lives. cb: negative ends it. */
+/*
+ * Each lease with something there, with its newest run; name NULL: it needs no secret. living: also those whose owner lives. cb: negative
+ * ends it.
+ */
 int sweep_owed_each(struct state *st, bool living,
 		    int (*cb)(void *arg, const char *name, const char *run_id), void *arg,
 		    struct err *e);

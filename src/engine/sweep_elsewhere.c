@@ -1,5 +1,6 @@
 #include "engine/sweep_elsewhere.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -89,20 +90,19 @@ static int owed_by(struct state *st, const struct lease_row *l, const struct owe
 	_cleanup_leasespec_ struct lease_spec s = {0};
 	const struct provider_ops *ops = provider_find(l->provider);
 	bool over = l->state == LEASE_RECOVERABLE || l->state == LEASE_CLEANUP;
+	const char *name = NULL;
 	char run[ID_LEN + 1];
-	int r;
 
 	if (!ops || !ops->elsewhere || l->state == LEASE_RELEASED ||
 	    (!o->living && !over && proc_alive(&l->owner)))
 		return 0;
-	r = leasespec_get(l->spec, &s, e);
-	for (char *const *w = s.remote; r == 0 && w && *w; w++) {
-		if (!str_starts(*w, "secret="))
-			continue;
-		sweep_newest_run(st, l, run);
-		r = o->cb(o->arg, *w + strlen("secret="), run);
-	}
-	return r;
+	if (leasespec_get(l->spec, &s, e) < 0)
+		return -EINVAL;
+	for (char *const *w = s.remote; w && *w && !name; w++)
+		if (str_starts(*w, "secret="))
+			name = *w + strlen("secret=");
+	sweep_newest_run(st, l, run);
+	return o->cb(o->arg, name, run);
 }
 
 int sweep_owed_each(struct state *st, bool living,
@@ -123,7 +123,7 @@ int sweep_owed_each(struct state *st, bool living,
 static int add_name(void *arg, const char *name, const char *run_id)
 {
 	(void)run_id;
-	return strv_add(arg, name);
+	return name ? strv_add(arg, name) : 0;
 }
 
 int sweep_owed(struct state *st, char ***ret, struct err *e)

@@ -312,6 +312,29 @@ class SshEnv(unittest.TestCase):
         e = self.end(run)
         self.assertEqual((e["status"], e["workKept"]), ("interrupted", True), e)
 
+    def test_what_a_run_left_holds_an_environment_without_a_key_too(self):
+        """Where the daemon's user logs in with a key of its own, no row names a secret: the run's row names the environment."""
+        env = self.make(remoteWorkspacePath=top + "/there/keyless")
+        run, path = self.killed(env, "precious-0"), "/api/environments/" + env["id"]
+
+        def words(name, old, new, *more):
+            con = sqlite3.connect(f"{d.dir}/airlock/{name}.db", timeout=DEADLINE, isolation_level=None)
+            try:
+                return con.execute(old, (new, *more)).rowcount
+            finally:
+                con.close()
+        lease, key = f'"secret={env["id"]}"', json.dumps(env["config"]["privateKeySecretRef"])
+        self.assertEqual(words("airlock", "update leases set spec=replace(spec, ',' || ?1, '') where spec like '%' || ?1 || '%'", lease), 1)
+        self.assertEqual(words("server", "update envs set config=json_remove(config,'$.privateKeySecretRef') where id=?", env["id"]), 1)
+        r = f.ask("I", "PATCH", f"{path}?companyId={f.c1}", {"config": {"host": "localhost"}})
+        self.assertEqual((r.status, r.json.get("code")), (409, "environment_pending_sandbox_cleanup"), r)
+        self.assertEqual(r.json["details"]["runsWithWorkLeft"], [run])
+        blast = f.ask("I", "GET", path + "/delete-blast-radius").json
+        self.assertEqual((blast["deleteBlockedReasons"], blast["workElsewhereCount"]), (["work_elsewhere"], 1))
+        words("airlock", "update leases set spec=replace(spec, '\"config=/dev/null\"', '\"config=/dev/null\",' || ?1) where id=(select lease_id from runs where id=?2)", lease, run)
+        words("server", "update envs set config=json_set(config,'$.privateKeySecretRef',json(?)) where id=?", key, env["id"])
+        self.assertEqual(f.ask("I", "POST", f"/api/runs/{run}/recover", {}).status, 200)
+
     def killed(self, env, name):
         """A run whose job is killed when it has written a file: its work is there, and nowhere else."""
         run = self.start(env, f"echo precious >{name}; echo x >precious-3; sleep 31337.4" if name == "precious-2" else
