@@ -141,8 +141,10 @@ static void end(struct job *j)
 	}
 	if (!j->answer.err && j->answer.len && WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		answer = json_loadb(j->answer.data, j->answer.len, 0, NULL);
-	if (!answer)
+	if (!answer) {
 		a->n.jobs_failed++;
+		jobs_forget(a, j->pid);
+	}
 	buf_done(&j->answer);
 	done(a, arg, answer);
 	json_decref(answer);

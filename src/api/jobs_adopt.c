@@ -1,8 +1,8 @@
 /*
  * jobs_adopt.c: jobs that daemons before this one started and that still go on: they take places like ours, until they end.
  *
- * A run is found by its row. Any other job that outlives a daemon has a file STATE/jobs/PID-START-BOOT while it lives; one that was
- * killed leaves it to the next daemon.
+ * A run is found by its row. Any other job that outlives a daemon has a file STATE/jobs/PID-START-BOOT while it lives; what one that
+ * was killed leaves goes with its end, or with the next daemon.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -25,6 +25,38 @@
 
 #define NOTES "jobs"
 
+/* PID-START-BOOT */
+static bool parse(const char *name, struct proc_id *ret)
+{
+	char text[80], *rest = text, *word;
+	uint64_t pid = 0;
+
+	*ret = (struct proc_id){0};
+	if (strlen(name) >= sizeof(text))
+		return false;
+	(void)snprintf(text, sizeof(text), "%s", name);
+	if (!(word = strsep(&rest, "-")) || str_to_u64(word, INT_MAX, &pid) < 0 ||
+	    !(word = strsep(&rest, "-")) || str_to_u64(word, UINT64_MAX, &ret->start) < 0 ||
+	    !rest || strlen(rest) != BOOT_ID_LEN)
+		return false;
+	ret->pid = (pid_t)pid;
+	memcpy(ret->boot, rest, BOOT_ID_LEN + 1);
+	return true;
+}
+
+void jobs_forget(struct api *a, pid_t pid)
+{
+	_cleanup_free_ char *path = api_path(a, NOTES);
+	_cleanup_dir_ DIR *d = path ? opendir(path) : NULL;
+	struct dirent *de;
+	struct proc_id who;
+
+	/* Not by the number alone: another may have it by now. */
+	while (d && (de = readdir(d)))
+		if (parse(de->d_name, &who) && who.pid == pid && !proc_alive(&who))
+			(void)unlinkat(dirfd(d), de->d_name, 0);
+}
+
 /* It has written its row itself, or the sweep sees that it did not. */
 static void adopted_ended(struct loop_watch *w, uint32_t events)
 {
@@ -32,6 +64,7 @@ static void adopted_ended(struct loop_watch *w, uint32_t events)
 	struct api *a = j->api;
 
 	(void)events;
+	jobs_forget(a, j->pid);
 	loop_del(&a->loop, &j->watch);
 	(void)close(j->fd);
 	j->fd = -1;
@@ -92,25 +125,6 @@ void jobs_adopt(struct api *a)
 }
 
 /* --- jobs that are no runs: each has a file while it lives -------------------------------- */
-
-/* PID-START-BOOT */
-static bool parse(const char *name, struct proc_id *ret)
-{
-	char text[80], *rest = text, *word;
-	uint64_t pid = 0;
-
-	*ret = (struct proc_id){0};
-	if (strlen(name) >= sizeof(text))
-		return false;
-	(void)snprintf(text, sizeof(text), "%s", name);
-	if (!(word = strsep(&rest, "-")) || str_to_u64(word, INT_MAX, &pid) < 0 ||
-	    !(word = strsep(&rest, "-")) || str_to_u64(word, UINT64_MAX, &ret->start) < 0 ||
-	    !rest || strlen(rest) != BOOT_ID_LEN)
-		return false;
-	ret->pid = (pid_t)pid;
-	memcpy(ret->boot, rest, BOOT_ID_LEN + 1);
-	return true;
-}
 
 char *jobs_note(const struct state *st)
 {

@@ -51,6 +51,8 @@ static inline bool jobs_is_run(const struct jobs *all, const struct job *j)
 	return j - all->v >= API_JOBS_MAX;
 }
 
+/* jobs_adopt.c: what a job that was killed said of itself (jobs_note) goes with it. */
+void jobs_forget(struct api *a, pid_t pid);
 struct job *jobs_free_place(struct jobs *all, bool run);
 /*
  * jobs_room.c: whether a run would go on at once, as far as the rows tell: what would only wait for others on its machine

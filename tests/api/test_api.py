@@ -1265,6 +1265,25 @@ class Jobs(Case):
                     p.stdout.close()
 
 
+    def test_a_job_that_is_killed_leaves_nothing_that_says_it_lives(self):
+        box = Daemon(PROGRAMS, mode="local_trusted")
+        self.addCleanup(box.close)
+        company = box.cli("company", "add", "C")
+        at = box.dir + "/airlock/jobs"
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            config = {"host": "127.0.0.1", "port": silent.getsockname()[1], "username": "u", "remoteWorkspacePath": "/w"}
+            got = []
+            t = threading.Thread(target=lambda: got.append(box.ask("POST", f"/api/companies/{company}/environments/probe-config",
+                                                                   {"driver": "ssh", "config": config})))
+            wait_for("the first sweep", lambda: re.search(r"^airlockd_sweeps_total [1-9]", box.ask("GET", "/metrics").body.decode(), re.M))
+            t.start()
+            note = wait_for("its note", lambda: os.listdir(at)[:1] if os.path.isdir(at) else None)[0]
+            os.killpg(int(note.split("-")[0]), signal.SIGKILL)
+            t.join(DEADLINE)
+        self.assertEqual(len(got), 1)
+        self.assertNotIn(note, os.listdir(at))
+
+
 class Modes(Case):
     def test_local_trusted_and_rebinding(self):
         box = Daemon(PROGRAMS, "--host", "box.example", mode="local_trusted")
