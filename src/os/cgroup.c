@@ -333,6 +333,15 @@ static bool v2_create(struct cgroup *cg, const char *mountinfo, const char *self
 	return v2_try(cg, own, name, l);
 }
 
+static const char *remedy(const struct cgroup_limits *l)
+{
+	return l->elsewhere
+		   ? "no cgroup of that machine may be used by the account. Remedy: let the account's session "
+		     "there have a delegated cgroup v2 (systemd: Delegate=yes)"
+		   : "no cgroup here may be used by this user. Remedy: start from a delegated cgroup "
+		     "(systemd-run --user --scope -p Delegate=yes airlock ...)";
+}
+
 int cgroup_create(struct cgroup *cg, const char *name, const struct cgroup_limits *l, struct err *e)
 {
 	_cleanup_buf_ struct buf info = BUF_INIT(TEXT_MAX), self = BUF_INIT(TEXT_MAX);
@@ -353,13 +362,12 @@ int cgroup_create(struct cgroup *cg, const char *name, const struct cgroup_limit
 			cgroup_remove(cg);
 			return err_set(
 			    e, ERR_UNAVAILABLE,
-			    "limits of%s%s%s cannot be enforced: no cgroup here may be "
-			    "used by this user. Remedy: start from a delegated cgroup "
-			    "(systemd-run --user --scope -p Delegate=yes airlock ...), or "
-			    "drop the limit, or accept it unenforced with --without "
-			    "cgroup. `airlock doctor` shows what is there",
+			    "limits of%s%s%s cannot be enforced: %s, or drop the limit, or accept "
+			    "it unenforced with --without cgroup. `airlock doctor%s` shows what is "
+			    "there",
 			    l->memory_bytes ? " memory" : "", l->cpu_milli ? " CPU" : "",
-			    l->pids ? " processes" : "");
+			    l->pids ? " processes" : "", remedy(l),
+			    l->elsewhere ? " --ssh ... --remote-sandbox" : "");
 		}
 	}
 	if (cg->in_force & (1u << CG_MEMORY)) {

@@ -25,6 +25,7 @@ enum cgroup_controller {
 
 struct cgroup_limits {
 	uint64_t memory_bytes, pids, cpu_milli; /* 0: not asked for */
+	bool elsewhere; /* who asked is on another machine: what is to be done is to be done here */
 };
 
 struct cgroup {

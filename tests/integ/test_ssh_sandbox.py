@@ -105,6 +105,28 @@ class Sandbox(unittest.TestCase):
         self.assertEqual(q.returncode, 0, q.stdout)
         self.assertRegex(q.stdout.decode(), r"remote sandbox +ok")
 
+    def test_the_doctor_counts_the_landlock_that_is_used(self):
+        os.mkdir(self.r.top + "/old")
+        for name, text in ("uname", 'test "$1" = -r && exec echo "$RELEASE"; exec /bin/uname "$@"'), ("grep", 'test "$2" = landlock || exec /bin/grep "$@"'):
+            with open(self.r.top + "/old/" + name, "w", encoding="ascii") as f:
+                f.write("#!/bin/sh\n%s\n" % text)
+            os.chmod(self.r.top + "/old/" + name, 0o755)
+        for release, state in ("5.13.0-1-generic", "warning"), ("6.11-rc1", "warning"), ("6.12.1", "ok"), ("6.12-rc2", "ok"), ("7.0.0", "ok"), ("odd", "warning"):
+            self.r.sshd.shell('RELEASE=%s PATH=%s/old:$PATH exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"' % (release, self.r.top))
+            q = self.r.airlock("doctor", *self.r.words, "--remote-sandbox")
+            self.assertRegex(q.stdout.decode(), r"\n *landlock +%s" % state, release)
+            self.assertEqual(b"6.12" in q.stdout, state == "warning", q.stdout)
+
+    def test_a_limit_that_cannot_be_had_there_names_what_is_to_be_done_there(self):
+        if os.geteuid() == 0:
+            self.r.sshd.shell('exec unshare -m sh -c \'umount -R /sys/fs/cgroup; mount -t tmpfs none /sys/fs; exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"\'')
+        p = self.run_there("--memory", "1G", "--", "true")
+        if p.returncode == 0:
+            self.skipTest("this account has a cgroup of its own")
+        self.assertIn(b"let the account's session there have a delegated cgroup", p.stderr)
+        for word in b"systemd-run", b"no cgroup here", b"`airlock doctor`":
+            self.assertNotIn(word, p.stderr)
+
     def test_what_cannot_be_had_is_refused_aloud(self):
         for words in ["--net", "allow=h"], ["--bind-ro", "/etc"], ["--map", "a:/tmp/a"], ["--keep"], ["--ssh-guest", "never"], \
                 ["--api-transport", "queue"], ["--image", "x"], ["--provider", "local"]:

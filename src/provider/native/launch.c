@@ -169,7 +169,7 @@ static int confine(struct err *e)
 static int make_cgroup(struct launch *l, struct err *e)
 {
 	const struct plan *p = &l->plan;
-	const struct cgroup_limits lim = {p->memory_bytes, p->pids, p->cpu_milli};
+	const struct cgroup_limits lim = {p->memory_bytes, p->pids, p->cpu_milli, l->twin};
 	char name[80];
 
 	if ((p->without & WITHOUT_CGROUP) || (!p->memory_bytes && !p->cpu_milli))
@@ -402,7 +402,7 @@ _Static_assert(LAUNCH_FD_HELD == LAUNCH_FD_LISTEN, "one or the other");
 
 int launch_main(bool twin)
 {
-	struct launch l = {.listen_fd = -1, .pidfd = -1, .cgroup = CGROUP_INIT};
+	struct launch l = {.twin = twin, .listen_fd = -1, .pidfd = -1, .cgroup = CGROUP_INIT};
 	struct err e = ERR_INIT;
 	int on = 0, last = LAUNCH_FD_OWNER, r;
 	socklen_t n = sizeof(on);

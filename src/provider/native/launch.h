@@ -26,6 +26,7 @@ struct launch {
 	int listen_fd;	   /* -1: not kept */
 	int pidfd;	   /* of the guest */
 	pid_t pid;
+	bool twin;		      /* it was sent here from another machine */
 	int landlock;		      /* ABI in force, 0: none */
 	int socket[PLAN_SOCKETS_MAX]; /* of the sandbox's network; owned */
 	unsigned sockets;

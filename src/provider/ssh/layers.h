@@ -23,15 +23,17 @@ extern const struct ssh_layer ssh_layers[SSH_LAYERS];
 #define SSH_USERNS_SCRIPT \
 	"if unshare -Ur true >/dev/null 2>&1; then s userns yes; else s userns no; fi; "
 /* The others, as the script of a look (look.h). */
-#define SSH_LAYERS_SCRIPT                                                                                          \
-	"u() { if unshare -Ur $2 sh -c \"$3\" >/dev/null 2>&1; then s $1 yes; else s $1 no; fi; }; "               \
-	"o=lowerdir=/mnt/l,upperdir=/mnt/u,workdir=/mnt/w; "                                                       \
-	"u mountns -m \"mount -t tmpfs none /mnt\"; "                                                              \
-	"u overlay -m \"mount -t tmpfs none /mnt; cd /mnt; mkdir l u w m; mount -t overlay -o $o none m\"; "       \
-	"u pidns \"-p -f --mount-proc\" true; u netns -n true; u ipcns -i true; u utsns -u true; "                 \
-	"if grep -qw landlock /sys/kernel/security/lsm 2>/dev/null; then s landlock yes; else s landlock no; fi; " \
-	"if test -r /proc/sys/kernel/seccomp/actions_avail; then s seccomp yes; else s seccomp no; fi; "           \
-	"c=/sys/fs/cgroup$(sed -n s/^0:://p /proc/self/cgroup); "                                                  \
+#define SSH_LAYERS_SCRIPT                                                                                               \
+	"u() { if unshare -Ur $2 sh -c \"$3\" >/dev/null 2>&1; then s $1 yes; else s $1 no; fi; }; "                    \
+	"o=lowerdir=/mnt/l,upperdir=/mnt/u,workdir=/mnt/w; "                                                            \
+	"u mountns -m \"mount -t tmpfs none /mnt\"; "                                                                   \
+	"u overlay -m \"mount -t tmpfs none /mnt; cd /mnt; mkdir l u w m; mount -t overlay -o $o none m\"; "            \
+	"u pidns \"-p -f --mount-proc\" true; u netns -n true; u ipcns -i true; u utsns -u true; "                      \
+	"k=$(uname -r); a=${k%%.*}; b=${k#*.}; b=${b%%.*}; b=${b%%-*}; b=${b%%+*}; "                                    \
+	"if grep -qw landlock /sys/kernel/security/lsm && { test $a -gt 6 || { test $a -eq 6 && test $b -ge 12; }; }; " \
+	"then s landlock yes; else s landlock no; fi 2>/dev/null; "                                                     \
+	"if test -r /proc/sys/kernel/seccomp/actions_avail; then s seccomp yes; else s seccomp no; fi; "                \
+	"c=/sys/fs/cgroup$(sed -n s/^0:://p /proc/self/cgroup); "                                                       \
 	"if test -w $c/cgroup.procs && test -w $c/cgroup.subtree_control; then s cgroup yes; else s cgroup no; fi; "
 
 /* Whether that machine has the layer. */
