@@ -321,12 +321,18 @@ struct held {
 	struct review_entry *en; /* owned, scratch */
 };
 
-static int in_set(void *arg, const char *path)
+static int in_set(void *arg, const char *path, struct quarantine_file *ret)
 {
 	struct held *h = arg;
-	int r = review_find(h->rv, path, h->en);
+	const struct change *c = &h->en->s;
 
-	return r < 0 ? -ENOENT : h->en->s.kind == MK_FILE || h->en->s.kind == MK_LINK;
+	if (review_find(h->rv, path, h->en) < 0)
+		return -ENOENT;
+	if (c->kind != MK_FILE && c->kind != MK_LINK)
+		return 0;
+	*ret = (struct quarantine_file){.link = c->kind == MK_LINK};
+	memcpy(ret->hash, c->hash, sizeof(ret->hash));
+	return 1;
 }
 
 /* What the workspace would have after an apply is told from the set; without one it is told from the work tree. */

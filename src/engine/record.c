@@ -211,7 +211,7 @@ json_t *record_history(const struct history *h)
 {
 	if (!h->asked)
 		return json_null();
-	return json_pack("{s:s,s:I,s:o,s:s,s:s,s:o,s:s,s:o,s:o,s:o}", "outcome",
+	return json_pack("{s:s,s:I,s:o,s:s,s:s,s:o,s:s,s:o,s:o,s:o,s:o}", "outcome",
 			 history_outcome_name(h->outcome), "commits", (json_int_t)h->commits,
 			 "branch", text(h->branch), "head", h->head, "ref", h->ref, "why",
 			 text(h->why), "others",
@@ -219,7 +219,7 @@ json_t *record_history(const struct history *h)
 			 : h->others == OTHERS_FAILED ? "failed"
 						      : "none",
 			 "others_why", text(h->others_why), "flagged", text(h->flagged), "missing",
-			 text(h->missing));
+			 text(h->missing), "differs", text(h->differs));
 }
 
 static json_t *bridge(const struct bridge_outcome *o)

@@ -165,19 +165,23 @@ static int put_lines(const char *run_dir, const struct buf *b, struct err *e)
 /* For a person. Without it nothing is less safe, so no failure of it is one of the commits. */
 static void show(struct back *k)
 {
-	_cleanup_buf_ struct buf lines = BUF_INIT(LINES_MAX), names = BUF_INIT(4096);
+	_cleanup_buf_ struct buf lines = BUF_INIT(LINES_MAX), names = BUF_INIT(4096),
+				 other = BUF_INIT(4096);
 	struct quarantine_show s = {.has = k->o->has,
 				    .arg = k->o->has_arg,
 				    .lines = k->o->hold ? &lines : NULL,
-				    .missing = &names};
+				    .missing = &names,
+				    .differs = &other};
 
 	/* Where no files came back that is said, and all of them would be missing. */
 	if (k->o->import_only && !k->o->hold)
 		return;
 	if (quarantine_show(k->q, k->h->head, k->o->head, &s, NULL) < 0)
 		return;
-	if (!k->o->import_only)
+	if (!k->o->import_only) {
 		(void)snprintf(k->h->missing, sizeof(k->h->missing), "%s", buf_text(&names));
+		(void)snprintf(k->h->differs, sizeof(k->h->differs), "%s", buf_text(&other));
+	}
 	if (k->o->hold)
 		(void)put_lines(k->o->run_dir, &lines, NULL);
 }

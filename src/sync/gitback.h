@@ -26,6 +26,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "sync/quarantine_show.h"
 #include "wire/bundle.h"
 
 /* In the run's directory; the second is never read here. */
@@ -59,7 +60,9 @@ struct history {
 	char others_why[384]; /* OTHERS_FAILED: printable, or "" */
 	char flagged[512];    /* printable: host-executable data that the commits bring, or "" */
 	char missing
-	    [512];     /* printable: files that the commits have and the workspace has not, or "" */
+	    [512]; /* printable: files that the commits have and the workspace has not, or "" */
+	char differs
+	    [512]; /* printable: files of which the commits have other bytes than the workspace, or "" */
 	char *branch;  /* owned; refs/heads/..., may be NULL */
 	bool retry;    /* failed here or on the way: the sandbox may still hold commits */
 	char why[768]; /* printable; "" when there is nothing to say */
@@ -75,7 +78,8 @@ struct gitback_opts {
 	bool import_only;
 	/* Only judge: nothing enters the repository, the bundle stays for a later import, GITBACK_LINES tells of it. */
 	bool hold;
-	int (*has)(void *arg, const char *path); /* as in quarantine_show.h; may be NULL */
+	int (*has)(void *arg, const char *path,
+		   struct quarantine_file *ret); /* as in quarantine_show.h; may be NULL */
 	void *has_arg;
 	const volatile int *cancel;
 };

@@ -12,6 +12,7 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "os/beneath.h"
+#include "sync/quarantine_differ.h"
 #include "sync/quarantine_inside.h"
 
 #define SUBJECT_MAX 200 /* bytes */
@@ -82,52 +83,115 @@ static int list_commits(const struct quarantine *q, const char *head, const char
 	return r;
 }
 
-struct absent {
-	struct quarantine_show *s;
-	struct beneath host;
+/* Names of one kind: in the lines, and the first of them in one. */
+struct names {
+	const char *word;
+	struct buf *lines, *one; /* lines may be NULL */
+	uint64_t n;
 	bool more; /* than are named in the one line */
 };
 
-static bool is_absent(struct absent *a, const char *path)
+static int put_name(struct names *v, const char *p)
 {
-	struct stat st;
-	int r = a->s->has ? a->s->has(a->s->arg, path) : -ENOENT;
+	size_t n = strlen(p), shown = n < PATH_SHOWN ? n : PATH_SHOWN;
 
-	if (r >= 0)
-		return r == 0;
-	r = beneath_stat(&a->host, path, &st);
-	return r == 0 ? S_ISDIR(st.st_mode) : r == -ENOENT || r == -ENOTDIR || r == -ELOOP;
+	v->more |= v->n == NAMES_SHOWN || v->one->len + 4 * shown + 7 > NAMES_TEXT;
+	if (!v->more) {
+		if (v->n)
+			(void)buf_puts(v->one, ", ");
+		(void)str_printable(v->one, p, shown);
+	}
+	if (v->n++ >= COMMIT_LINES_MAX || !v->lines)
+		return 0;
+	(void)buf_putf(v->lines, "%s ", v->word);
+	(void)str_printable(v->lines, p, n);
+	return buf_putc(v->lines, '\n');
 }
 
-static int on_path(void *arg, const char *p, size_t n)
+static void end_names(const struct names *v, struct buf *lines)
 {
-	struct absent *a = arg;
-	struct quarantine_show *s = a->s;
-	size_t shown = n < PATH_SHOWN ? n : PATH_SHOWN;
+	if (v->more)
+		(void)buf_puts(v->one, v->one->len ? ", ..." : "...");
+	if (!lines)
+		return;
+	if (v->lines != lines)
+		(void)buf_put(lines, buf_text(v->lines), v->lines->len);
+	if (v->n > COMMIT_LINES_MAX)
+		(void)buf_putf(lines, "... and %llu more files%s\n",
+			       (unsigned long long)v->n - COMMIT_LINES_MAX,
+			       v->lines != lines ? " that differ" : "");
+}
 
-	if (!is_absent(a, p))
+struct compare {
+	struct quarantine_show *s;
+	struct beneath host;
+	struct names missing, differs;
+	struct quarantine_differ *d;
+	struct err *e;
+	/* Of the record before the path: ":<mode> <mode> <oid> <oid> <status>". */
+	char oid[BUNDLE_OID_MAX + 1];
+	bool link, path_next;
+};
+
+/* 1 filled, 0 absent; negative: it is there, and nobody knows what. */
+static int here(struct compare *c, const char *path, struct quarantine_file *ret)
+{
+	struct stat st;
+	int r = c->s->has ? c->s->has(c->s->arg, path, ret) : -ENOENT;
+
+	if (r >= 0)
+		return r;
+	r = beneath_stat(&c->host, path, &st);
+	if (r == 0 ? S_ISDIR(st.st_mode) : r == -ENOENT || r == -ENOTDIR || r == -ELOOP)
 		return 0;
-	a->more |= s->missing_n == NAMES_SHOWN || s->missing->len + 4 * shown + 7 > NAMES_TEXT;
-	if (!a->more) {
-		if (s->missing_n)
-			(void)buf_puts(s->missing, ", ");
-		(void)str_printable(s->missing, p, shown);
-	}
-	if (s->missing_n++ >= COMMIT_LINES_MAX || !s->lines)
-		return 0;
-	(void)buf_puts(s->lines, "missing ");
-	(void)str_printable(s->lines, p, n);
-	return buf_putc(s->lines, '\n');
+	r = r == 0 ? quarantine_file_at(&c->host, path, ret) : r;
+	return r < 0 ? r : 1;
+}
+
+static int on_differs(void *arg, const char *path)
+{
+	return put_name(&((struct compare *)arg)->differs, path);
+}
+
+static int on_meta(struct compare *c, const char *p)
+{
+	char mode[8];
+
+	if (sscanf(p, ":%*7s %7s %*64s %64s", mode, c->oid) != 2)
+		return -EPROTO;
+	c->link = strcmp(mode, "120000") == 0;
+	c->path_next = true;
+	return 0;
+}
+
+static int on_record(void *arg, const char *p, size_t n)
+{
+	struct compare *c = arg;
+	struct quarantine_file f = {0};
+	int r;
+
+	(void)n;
+	if (!c->path_next)
+		return on_meta(c, p);
+	c->path_next = false;
+	r = here(c, p, &f);
+	if (r == 0)
+		return put_name(&c->missing, p);
+	/* What cannot be looked at is not called the same. */
+	if (r < 0 || f.link != c->link)
+		return put_name(&c->differs, p);
+	return quarantine_differ_add(c->d, c->oid, p, &f, c->e);
 }
 
 /* Submodules are directories of their own, which no commit fills. */
-static int list_missing(const struct quarantine *q, const char *head, const char *base,
-			struct absent *a, struct err *e)
+static int list_files(const struct quarantine *q, const char *head, const char *base,
+		      struct compare *c, struct err *e)
 {
 	const char *const words[] = {"diff-tree",
 				     "-r",
 				     "-z",
-				     "--name-only",
+				     "--raw",
+				     "--no-abbrev",
 				     "--no-renames",
 				     "--diff-filter=d",
 				     "--no-ext-diff",
@@ -137,7 +201,7 @@ static int list_missing(const struct quarantine *q, const char *head, const char
 				     head,
 				     NULL};
 	struct process_records rec = {
-	    .on_record = on_path, .arg = a, .rest = BUF_INIT(2 * PATH_MEMBER_MAX)};
+	    .on_record = on_record, .arg = c, .rest = BUF_INIT(2 * PATH_MEMBER_MAX)};
 	struct process_opts io = PROCESS_OPTS_INIT;
 	int r;
 
@@ -145,24 +209,39 @@ static int list_missing(const struct quarantine *q, const char *head, const char
 	io.on_out_arg = &rec;
 	r = quarantine_git(q, words, &io, e);
 	buf_done(&rec.rest);
-	if (r == 0 && a->s->lines && a->s->missing_n > COMMIT_LINES_MAX)
-		(void)buf_putf(a->s->lines, "... and %llu more files\n",
-			       (unsigned long long)a->s->missing_n - COMMIT_LINES_MAX);
-	return r;
+	return r < 0 ? r : quarantine_differ_end(c->d, e);
 }
 
 int quarantine_show(const struct quarantine *q, const char *head, const char *base,
 		    struct quarantine_show *s, struct err *e)
 {
 	_cleanup_fd_ int top = open(q->host->top, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	struct absent a = {.s = s, .host = {.root = top}};
+	_cleanup_buf_ struct buf other = BUF_INIT(COMMIT_LINES_MAX * (4 * PATH_MEMBER_MAX + 16));
+	struct compare c = {.s = s,
+			    .host = {.root = top},
+			    .missing = {"missing", s->lines, s->missing, 0, false},
+			    .differs = {"differs", s->lines ? &other : NULL, s->differs, 0, false}};
+	struct err why = ERR_INIT;
 	int r = top < 0 ? err_sys(e, errno, "%s", q->host->top) : 0;
 
 	if (r == 0 && s->lines)
 		r = list_commits(q, head, base, s->lines, e);
-	if (r == 0)
-		r = list_missing(q, head, base, &a, e);
-	if (r == 0 && a.more)
-		(void)buf_puts(s->missing, s->missing->len ? ", ..." : "...");
-	return r;
+	if (r < 0)
+		return r;
+	c.e = &why;
+	c.d = quarantine_differ_new(q, on_differs, &c);
+	r = c.d ? list_files(q, head, base, &c, &why) : -ENOMEM;
+	quarantine_differ_free(c.d);
+	end_names(&c.missing, s->lines);
+	end_names(&c.differs, s->lines);
+	/* Silence would say that they are the same. */
+	if (r < 0) {
+		(void)buf_puts(s->differs, s->differs->len ? ", and more: not all could be compared"
+							   : "not all could be compared");
+		if (s->lines)
+			(void)buf_puts(s->lines, "... and more files that could not be compared\n");
+	}
+	s->missing_n = c.missing.n;
+	s->differs_n = c.differs.n;
+	return 0;
 }

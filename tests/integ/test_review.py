@@ -719,7 +719,7 @@ class History(Case):
 
     def commit_lines(self, *a):
         return [l[len("# airlock: "):] for l in self.diff(*a).decode().splitlines()
-                if l.startswith(("# airlock: commit", "# airlock: missing", "# airlock: ..."))]
+                if l.startswith(("# airlock: commit", "# airlock: missing", "# airlock: differs", "# airlock: ..."))]
 
     def test_S1_10_diff_shows_the_commits_and_what_only_they_have(self):
         self.write(".gitignore", "*.log\n")
@@ -751,8 +751,30 @@ class History(Case):
 
     def test_S1_10_diff_of_a_set_of_commits_alone(self):
         self.review("cp file f; echo 1 >>file; git commit -qam one; mv f file")
-        self.assertEqual([l.split(" ")[-1] for l in self.commit_lines()], ["too", "one"])
+        self.assertEqual([l.split(" ")[-1] for l in self.commit_lines()], ["too", "one", "file"])
         self.airlock("diff", "--exit-code", self.run_id, code=1)
+
+    def test_S1_10_diff_shows_files_of_which_only_the_commits_have_the_bytes(self):
+        """The branch moves to what no diff of the files shows."""
+        self.write("b.sh", "good\n")
+        os.symlink("file", self.ws + "/l")
+        self.git("add", "-A")
+        self.git("commit", "-qm", "b")
+        self.review("echo evil >b.sh; echo two >>other; echo n >new; ln -sf other l; git add -A; git commit -qm docs; git show HEAD~1:b.sh >b.sh;"
+                    " echo again >>new; ln -sf file l")
+        self.assertEqual([l for l in self.commit_lines() if l.startswith("differs")], ["differs b.sh", "differs l", "differs new"])
+        self.assertIn("; the commits have other bytes than the workspace would have in: b.sh, l, new", self.said)
+        with open(self.dir + "/record.json") as f:
+            self.assertEqual(json.load(f)["history"]["differs"], "b.sh, l, new")
+        self.apply()
+        self.assertIn("; the commits have other bytes than the workspace in: b.sh, l, new", self.err)
+        self.assertEqual((self.git("show", "HEAD:b.sh"), self.read("b.sh")), ("evil\n", "good\n"))
+
+    def test_S1_10_diff_of_many_files_that_differ_is_bounded(self):
+        self.review("n=0; while [ $n -lt 600 ]; do n=$((n+1)); echo $n >f$n; done; git add -A; git commit -qm c; for f in f*; do echo x >$f; done;"
+                    " git checkout -q file")
+        lines = self.commit_lines()
+        self.assertEqual((len([l for l in lines if l.startswith("differs ")]), lines[-1]), (200, "... and 400 more files that differ"))
 
     def test_S1_10_diff_of_many_commits_is_bounded(self):
         self.review("n=0; while [ $n -lt 210 ]; do n=$((n+1)); echo $n >f$n; git add -A; git commit -qm c$n; done; rm f*; git checkout -q file")
