@@ -61,11 +61,9 @@ static int place(struct rm_box *m, const struct front_place *p, char **ret_launc
 {
 	_cleanup_free_ char *dir = p->programs < 0 ? NULL : path_of(p->programs);
 	char self[PATH_MAX];
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
-	if (!dir || n <= 0)
+	if (!dir || front_place_self(self, sizeof(self)) < 0)
 		return -ENOENT;
-	self[n] = '\0';
 	free(m->run);
 	free(m->guest);
 	m->run = path_of(p->run);

@@ -32,6 +32,8 @@
 #define BASES_MAX 4
 #define BASE_DAYS 14
 #define GOING ".going-"
+#define DELETED \
+	" (deleted)" /* the kernel's word, also where an equal file has been put in its place */
 
 _Static_assert(sizeof(REMOTE_RUNS) == sizeof(RUNTIME "/" RUNS), "one name for one place");
 
@@ -41,25 +43,50 @@ static int failed(char *what, int error, const char *step, const char *name)
 	return -error;
 }
 
+int front_place_self(char *path, size_t size)
+{
+	ssize_t n = readlink("/proc/self/exe", path, size - 1), mark = (ssize_t)strlen(DELETED);
+
+	if (n < 0)
+		return -errno;
+	if (n > mark && memcmp(path + n - mark, DELETED, (size_t)mark) == 0)
+		n -= mark;
+	path[n] = '\0';
+	return 0;
+}
+
 /* Where this program lies, if that is a place of ours alone. */
 static int own_programs(char *what)
 {
 	char path[PATH_MEMBER_MAX + 1];
-	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
-	char *slash;
+	int r = front_place_self(path, sizeof(path)), fd;
+	char *slash = r < 0 ? NULL : strrchr(path, '/');
 	struct stat st;
-	int fd;
 
-	path[n < 0 ? 0 : n] = '\0';
-	slash = strrchr(path, '/');
 	if (!slash)
-		return failed(what, n < 0 ? errno : EINVAL, "find the directory of", "the guest");
+		return failed(what, r < 0 ? -r : EINVAL, "find the directory of", "the guest");
 	*slash = '\0';
 	fd = open(path, DIR_FLAGS);
 	if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() && !(st.st_mode & 0077))
 		return fd;
 	cleanup_fd(&fd);
 	return failed(what, EPERM, "use as a directory of programs", path);
+}
+
+/* True: who removes them was there first, and has done it or does not end. Where locks are not to be had, nobody removes any. */
+static bool hold_programs(int programs)
+{
+	const struct timespec nap = {.tv_nsec = NAP_MS * NS_PER_MS};
+	char self[PATH_MEMBER_MAX + 1];
+	int r;
+
+	for (int i = 0; (r = flock(programs, LOCK_SH | LOCK_NB)) < 0 && errno == EWOULDBLOCK; i++) {
+		if (i == NAPS)
+			return true;
+		(void)nanosleep(&nap, NULL);
+	}
+	return r == 0 && front_place_self(self, sizeof(self)) == 0 && access(self, F_OK) < 0 &&
+	       errno == ENOENT;
 }
 
 void front_place_init(struct front_place *p)
@@ -72,7 +99,7 @@ void front_place_init(struct front_place *p)
 	if (p->programs < 0)
 		p->programs = -1;
 	else
-		(void)flock(p->programs, LOCK_SH | LOCK_NB);
+		p->removed = hold_programs(p->programs);
 }
 
 /* A directory of ours alone: nobody else may put things where commands work. */
@@ -382,6 +409,8 @@ int front_place_open(struct front_place *p, const struct rm_open *m, char *what)
 		return failed(what, errno, "open the directory", m->root);
 	if (m->flags & RO_REMOVE)
 		return remove_run(p, root, m, what);
+	if (p->removed)
+		return failed(what, EAGAIN, REMOTE_NO_PROGRAMS, "the guest");
 	p->owner = geteuid() == 0 ? m->owner : 0;
 	/* Another run's end may take the directory of all runs away between the two steps. */
 	for (int i = 0; i < TIDY_TRIES && r == -ENOENT; i++) {

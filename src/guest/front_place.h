@@ -24,9 +24,12 @@ struct front_place {
 	int alone;	/* held as long as we work in the root itself; -1: we do not */
 	uint32_t owner; /* of what lands: struct rm_open */
 	int programs; /* where this program lies, held shared: no clean takes it from under a session; -1 */
+	bool removed;		/* one has, before we held it */
 	struct pack_place pack; /* index -1: nothing has landed yet */
 };
 
+/* Where this program lies, or an equal one that was put there since. */
+int front_place_self(char *path, size_t size);
 /* From then on, until this process ends, its programs stay. */
 void front_place_init(struct front_place *p);
 /* Makes or finds it and takes the lock; with RO_REMOVE takes it away. what (RM_WHAT_MAX + 1): the step that failed. 0, negative errno. */

@@ -21,6 +21,7 @@
 #define REMOTE_WORD "remote"
 /* Below the environment's directory there; beside it a .gitignore that hides it. */
 #define REMOTE_RUNS ".airlock-runtime/runs"
+#define REMOTE_NO_PROGRAMS "use the programs of" /* of a fault: somebody has just removed them */
 /* Beside them, trees that the next run with the same workspace starts from: nobody works in them. */
 #define REMOTE_BASES "bases"
 

@@ -4,7 +4,7 @@ J14, J15; field reports B012, B029, B046, B054, B101, B132, B142, B158, B172, B1
 
 usage: test_ssh.py AIRLOCK [unittest arguments]
 """
-import glob, hashlib, http.server, json, os, re, shutil, signal, subprocess, sys, threading, time, unittest
+import fcntl, glob, hashlib, http.server, json, os, re, shutil, signal, subprocess, sys, threading, time, unittest
 
 import api_box
 from run_box import DEADLINE, alive, link, look, pids, side_by_side, snapshot, until
@@ -18,6 +18,14 @@ FILES = {"a": b"one\n", "d/b": b"two\n", "run.sh": b"#!/bin/sh\n", b"odd\xff \n 
 def marked(word):
     """Processes with this word in their arguments, wherever they run."""
     return [p for p in pids() if word.encode() in look(p, "cmdline").split(b"\0") and alive(p)]
+
+
+def lock(fd):
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
 
 
 class Ssh(unittest.TestCase):
@@ -801,6 +809,26 @@ class Ssh(unittest.TestCase):
         self.ok("-q", "--", "true")
         self.assertTrue(os.path.exists(seen))
         self.assertEqual(len(os.listdir(place)), 1)
+
+    def test_a_clean_that_was_first_takes_no_program_from_under_a_run(self):
+        self.ok("-q", "--", "true")
+        place = self.r.sshd.home + "/.cache/airlock"
+
+        def fronts():
+            return [q for q in pids() if look(q, "cmdline").endswith(b"\0remote\0") and link(q, "exe").startswith(place)]
+        for remove in True, False:
+            d = os.open(place, os.O_RDONLY)
+            # As its last step holds it.
+            until("nobody holds it", lambda f=d: lock(f))
+            p = self.r.start("-q", "--", "touch ran")
+            until("the guest is there", fronts)
+            for n in os.listdir(place) if remove else ():
+                os.unlink(place + "/" + n)
+            os.close(d)
+            _, text = p.communicate(timeout=DEADLINE)
+            self.assertEqual((p.returncode, os.path.exists(self.r.ws + "/ran")), (125, False) if remove else (0, True), text)
+            self.assertEqual(b"env clean" in text, remove, text)
+            self.ok("-q", "--", "true")
 
     # The bridge. ----------------------------------------------------------------------------
 

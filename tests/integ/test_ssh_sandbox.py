@@ -170,6 +170,12 @@ class Sandbox(unittest.TestCase):
         self.assertEqual(os.listdir(self.r.there), [])
         self.assertEqual(os.listdir(self.r.sshd.home + "/.cache/airlock"), [])
 
+    def test_a_guest_in_whose_place_an_equal_one_was_put_goes_on(self):
+        """Two first runs at once both send it: the one that began sooner then runs a file without a name."""
+        again = 'cp "$g" "$g.x"; exec 9<"$g"; mv -f "$g.x" "$g"; exec /proc/self/fd/9 remote'
+        self.r.sshd.shell("c=$(printf %%s \"$SSH_ORIGINAL_COMMAND\" | sed 's#exec \"$g\" remote#%s#'); exec /bin/sh -c \"$c\"" % again)
+        self.assertEqual(self.ok("-q", "--", "echo in").stdout, b"in\n")
+
     def test_streams_status_and_commits(self):
         git = ["git", "-C", self.r.ws, "-c", "user.name=t", "-c", "user.email=t@t"]
         for words in ["init", "-q", "-b", "main"], ["add", "a"], ["commit", "-q", "-m", "first"]:

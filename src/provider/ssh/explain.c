@@ -199,6 +199,11 @@ int ssh_explain_fault(const struct ssh_target *t, const struct rm_fault *f, stru
 		    e, ERR_NOT_FOUND,
 		    "the directory %s is not there on %s: make it there first; nothing was made here or there",
 		    t->path, t->label);
+	if (n == EAGAIN && str_starts(f->what, REMOTE_NO_PROGRAMS))
+		return err_set(
+		    e, ERR_CONFLICT,
+		    "%s: 'airlock env clean' of another session has just removed Airlock's programs there; nothing was run: begin the run again",
+		    t->label);
 	if (n == EBUSY && str_starts(f->what, "work in place"))
 		return err_set(
 		    e, ERR_CONFLICT,
