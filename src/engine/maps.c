@@ -222,23 +222,48 @@ static bool shared_places(const struct sandbox *sb)
 	return sb->ops->elsewhere && !sb->ops->isolates;
 }
 
+/*
+ * Whose a place of everybody's is: a link `.airlock-map.NAME` beside it, with the place's inode (0: not made yet) and the run's directory. A
+ * mark of ours whose run's directory is gone is left over, and the place with it if it is that inode. What clears old files away takes the
+ * mark, which nobody reads, no later than the first file of the place.
+ */
+#define MARK_OF "m=${d%/*}/.airlock-map.${d##*/}; "
+
 static int send(struct sandbox *sb, const struct map *m, struct baseline_opts *b, struct err *e)
 {
 	static const char own[] = "mkdir -p -- \"$1\" && exec tar -C \"$1\" -xpf -";
 	/*
 	 * Made here and now, or not at all: what is there is somebody's. A directory above it that is not ours could lead elsewhere
-	 * tomorrow. A part of it is nobody's.
+	 * tomorrow. A part of it is nobody's: a file is unpacked beside it and gets its name when it is whole.
 	 */
 	static const char shared[] =
-	    "umask 077; p=${2%/*}; "
+	    "umask 077; d=$2; p=${d%/*}; " MARK_OF "put=$p/.airlock-put.${d##*/}; "
 	    "test \"$p\" = /tmp || { test -d \"$p\" && ! test -L \"$p\" && test -O \"$p\"; } || "
 	    "{ echo \"$p is not a directory of this account there\" >&2; exit 1; }; "
-	    "if test -e \"$2\" || test -L \"$2\"; then echo \"$2 is there already: it is not overwritten\" >&2; exit 1; fi; "
-	    "if test \"$1\" = \"$2\"; then mkdir -- \"$1\" || exit 1; fi; "
-	    "tar -C \"$1\" -xpf - || { rm -rf -- \"$2\"; exit 1; }";
+	    "look() { ls -ldin -- \"$1\" 2>/dev/null | { read -r i x l u y; echo \"$i:$u\"; }; }; "
+	    "me=$(id -u); "
+	    "for k in \"$p\"/.airlock-map.*; do "
+	    "test -L \"$k\" || continue; o=$(look \"$k\"); test \"${o#*:}\" = \"$me\" || continue; "
+	    "t=$(readlink \"$k\"); test -e \"${t#*:}\" && continue; "
+	    "n=${k##*/.airlock-map.}; o=$(look \"$p/$n\"); "
+	    "if test \"$o\" = \"${t%%:*}:$me\"; then "
+	    "test -L \"$p/$n\" || chmod -R u+rwx -- \"$p/$n\" 2>/dev/null; rm -rf -- \"$p/$n\"; "
+	    "elif test \"${t%%:*}\" = 0 && ! test -L \"$p/$n\"; then rmdir -- \"$p/$n\" 2>/dev/null; fi; "
+	    "rm -rf -- \"$p/.airlock-put.$n\" \"$k\"; done; "
+	    "if test -e \"$d\" || test -L \"$d\"; then echo \"$d is there already: it is not overwritten\" >&2; exit 1; fi; "
+	    "ln -s -- \"0:$3\" \"$m\" || exit 1; "
+	    "sign() { o=$(look \"$1\"); ln -s -- \"${o%%:*}:$3\" \"$m.new\" && mv -f -- \"$m.new\" \"$m\"; }; "
+	    "if test \"$1\" = \"$d\"; then "
+	    "mkdir -- \"$d\" || { rm -f -- \"$m\"; exit 1; }; "
+	    "sign \"$d\" x \"$3\" && tar -C \"$d\" -xpf - || { rm -rf -- \"$d\" \"$m\"; exit 1; }; "
+	    "else "
+	    "mkdir -- \"$put\" && tar -C \"$put\" -xpf - && sign \"$put/${d##*/}\" x \"$3\" && "
+	    "ln -- \"$put/${d##*/}\" \"$d\"; r=$?; rm -rf -- \"$put\"; "
+	    "test $r = 0 || rm -f -- \"$m\"; exit $r; fi";
 	char dir[PATH_MAX];
-	const char *argv[] = {"sh",   "-c", shared_places(sb) ? shared : own, "airlock-map", dir,
-			      m->dst, NULL};
+	const char *argv[] = {"sh",	     "-c", shared_places(sb) ? shared : own,
+			      "airlock-map", dir,  m->dst,
+			      sb->inside,    NULL};
 	struct tarout t = TAROUT_INIT;
 	struct baseline_counts n;
 	_cleanup_fd_ int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -283,7 +308,8 @@ static int note_root(struct lease_spec *s, int root, struct err *e)
 void maps_gone(struct sandbox *sb, struct lease_spec *s)
 {
 	static const char script[] =
-	    "for p do chmod -R u+rwx -- \"$p\" 2>/dev/null; rm -rf -- \"$p\"; done";
+	    "for d do " MARK_OF
+	    "test -L \"$d\" || chmod -R u+rwx -- \"$d\" 2>/dev/null; rm -rf -- \"$d\" \"$m\"; done";
 	const char *argv[4 + MAPS_MAX + 1] = {"sh", "-c", script, "airlock-map"};
 	_cleanup_fd_ int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
 	struct tarout t = TAROUT_INIT;
@@ -384,7 +410,14 @@ static int carry(const struct transfer_job *j, const struct map *m, struct unpac
 	static const char all[] =
 	    "[ -d \"$1\" ] && ! [ -L \"$1\" ] || { echo \"$1 is not a directory any more\" >&2; exit 1; }; "
 	    "exec tar -C \"$1\" -cf - .";
-	const char *dir_argv[] = {"sh", "-c", all, "airlock-map", m->dst, NULL};
+	/* Where old files are cleared away, what is missing was not deleted by the run: then no deletion counts. */
+	static const char shared[] =
+	    "d=$1; " MARK_OF
+	    "[ -d \"$d\" ] && ! [ -L \"$d\" ] || { echo \"$d is not a directory any more\" >&2; exit 1; }; "
+	    "tar -C \"$d\" -cf - .; r=$?; "
+	    "[ -L \"$m\" ] || { echo \"$m is gone: files there may have been cleared away\" >&2; exit 1; }; exit $r";
+	const char *dir_argv[] = {"sh",		 "-c",	 shared_places(j->sb) ? shared : all,
+				  "airlock-map", m->dst, NULL};
 	const char *file_argv[] = {"sh", "-c", one, "airlock-map", m->dst, path_base(m->src), NULL};
 	int p[2], r;
 

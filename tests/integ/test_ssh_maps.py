@@ -4,7 +4,7 @@
 
 usage: test_ssh_maps.py AIRLOCK [unittest arguments]
 """
-import os, shutil, signal, subprocess, sys, unittest
+import glob, os, shutil, signal, subprocess, sys, unittest
 
 from run_box import DEADLINE, alive, look, pids, until
 from ssh_box import Remote, SSHD
@@ -30,7 +30,12 @@ class Maps(unittest.TestCase):
         self.maps = ["--map", "%s:%s-dir" % (self.dir, self.at), "--map", "%s:%s-file:file" % (self.file, self.at)]
 
     def away(self):
-        for n in "-dir", "-file":
+        for n in "/tmp/.airlock-map.", "/tmp/.airlock-put.":
+            for f in glob.glob(n + os.path.basename(self.at) + "*"):
+                shutil.rmtree(f, ignore_errors=True)
+                if os.path.lexists(f):
+                    os.unlink(f)
+        for n in "-dir", "-file", "-file-old":
             shutil.rmtree(self.at + n, ignore_errors=True)
             if os.path.lexists(self.at + n):
                 os.unlink(self.at + n)
@@ -50,7 +55,7 @@ class Maps(unittest.TestCase):
         return p
 
     def gone(self):
-        self.assertEqual([n for n in os.listdir("/tmp") if n.startswith(os.path.basename(self.at))], [])
+        self.assertEqual([n for n in os.listdir("/tmp") if os.path.basename(self.at) in n], [])
         self.assertEqual(self.r.runs_there(), [])
 
     def test_they_go_there_and_come_back_S1_08(self):
@@ -85,6 +90,46 @@ class Maps(unittest.TestCase):
         self.assertIn(b"below /tmp", p.stderr)
         p = self.ok("--keep", *self.maps, "--", "true", status=125)
         self.assertIn(b"--map with --keep", p.stderr)
+
+    def left(self, kill):
+        """A run that is killed while it works, and then given up."""
+        p = self.r.start("-q", *self.maps, "--", "echo up; sleep 31342.2")
+        self.assertEqual(p.stdout.readline(), b"up\n")
+        p.send_signal(signal.SIGKILL)
+        p.communicate(timeout=DEADLINE)
+        until("the tree has ended", lambda: not [q for q in pids() if b"31342.2" in look(q, "cmdline") and alive(q)])
+        if kill:
+            q = self.r.airlock("rm", "--force", self.r.rows()[0]["run"])
+            self.assertEqual((q.returncode, self.r.runs_there()), (0, []), q.stderr)
+
+    def test_the_place_of_a_run_that_is_over_is_taken_J4(self):
+        d, f = self.at + "-dir", self.at + "-file"
+        self.left(True)
+        self.assertTrue(os.path.exists(d) and os.path.exists(f))
+        os.chmod(d + "/d", 0o500)
+        p = self.ok("-q", *self.maps, "--", "cat %s/x %s" % (d, f))
+        self.assertEqual(p.stdout, b"old x\n{}\n")
+        self.gone()
+        # Not one whose work still waits, and not what somebody put in its place.
+        self.left(False)
+        p = self.ok(*self.maps, "--", "touch ran", status=125)
+        self.assertIn(b"is there already: it is not overwritten", p.stderr)
+        self.r.airlock("rm", "--force", self.r.rows()[-1]["run"])
+        self.r.airlock("rm", "--all", "--force")
+        self.assertEqual(self.r.runs_there(), [])
+        os.rename(f, f + "-old")
+        self.put(f, "somebody's\n")
+        p = self.ok(*self.maps, "--", "touch ran", status=125)
+        self.assertEqual(self.get(f), "somebody's\n", p.stderr)
+
+    def test_what_is_cleared_away_there_was_not_deleted_J4(self):
+        d = self.at + "-dir"
+        mark = "/tmp/.airlock-map." + os.path.basename(d)
+        p = self.r.run(*self.maps, "--", "rm -r %s %s/d; echo new >%s/x" % (mark, d, d))
+        self.assertIn(b"may have been cleared away", p.stderr)
+        self.assertEqual((self.get(self.dir + "/x"), self.get(self.dir + "/d/y")), ("new\n", "old y\n"))
+        p = self.r.run(*self.maps[2:], "--", "rm %s-file" % self.at)
+        self.assertEqual(self.get(self.file), "{}\n", p.stderr)
 
     def test_a_program_that_is_missing_starts_nothing_and_leaves_nothing(self):
         self.ok(*self.maps, "--cli", "no-such-program-anywhere", "--", "touch ran", status=125)
