@@ -6,21 +6,39 @@
 
 #include "api/jobs.h"
 #include "api/runs.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/limits.h"
 #include "store/envrun.h"
 #include "store/event.h"
 
+#define TRIES 3 /* of one that somebody else is at */
+
+struct one {
+	char id[ID_LEN + 1];
+	bool over;
+	unsigned tries;
+};
+
 struct recoverer {
-	size_t n, next, back;
-	char ids[API_RECOVER_MAX][ID_LEN + 1];
+	int64_t
+	    since_ns; /* what later runs leave is not looked for: somebody may be looking at why */
+	size_t n, next;
+	bool busy;
+	struct one v[API_RECOVER_MAX]; /* also those that were tried */
 };
 
 static int collect(void *arg, const struct envrun_row *r)
 {
 	struct recoverer *x = arg;
 
-	if (x->n < API_RECOVER_MAX)
-		memcpy(x->ids[x->n++], r->id, sizeof(x->ids[0]));
+	for (size_t i = 0; i < x->n; i++)
+		if (strcmp(x->v[i].id, r->id) == 0)
+			return 0;
+	if (x->n < API_RECOVER_MAX && r->created_ns < x->since_ns) {
+		x->v[x->n] = (struct one){0};
+		memcpy(x->v[x->n++].id, r->id, sizeof(r->id));
+	}
 	return 0;
 }
 
@@ -51,21 +69,31 @@ static void tell(struct api *a, const char *id, bool back, const char *why)
 	envrun_row_done(&row);
 }
 
+static bool is_kept(struct api *a, const char *id)
+{
+	_cleanup_envrun_ struct envrun_row row = {0};
+
+	return envrun_get(a->db, id, &row, NULL) <= 0 || row.kept;
+}
+
 static void next(struct api *a);
 
 static void done(struct api *a, void *arg, json_t *answer)
 {
 	struct recoverer *x = a->recoverer;
-	const char *id = x->ids[x->next++],
-		   *why = json_string_value(json_object_get(answer, "error"));
-	bool back = json_is_true(json_object_get(answer, "ok"));
+	struct one *v = &x->v[x->next++];
+	const char *why = json_string_value(json_object_get(answer, "error"));
+	/* Or somebody at a shell was faster. */
+	bool back = json_is_true(json_object_get(answer, "ok")) || !is_kept(a, v->id),
+	     at_it = json_integer_value(json_object_get(answer, "code")) == ERR_CONFLICT;
 
 	(void)arg;
 	/* The daemon ends: the job goes on without it, and the next daemon sees what it did. */
 	if (!answer && a->stopping)
 		return;
-	x->back += back;
-	tell(a, id, back, why ? why : "the job gave no answer");
+	v->over = back || !at_it || ++v->tries == TRIES;
+	if (v->over)
+		tell(a, v->id, back, why ? why : "the job gave no answer");
 	next(a);
 }
 
@@ -99,11 +127,14 @@ static void next(struct api *a)
 {
 	struct recoverer *x = a->recoverer;
 
-	while (!a->stopping && x->next < x->n) {
-		if (try_one(a, x->ids[x->next]) > 0)
+	for (; !a->stopping && x->next < x->n; x->next++) {
+		struct one *v = &x->v[x->next];
+
+		if (!v->over && try_one(a, v->id) > 0)
 			return;
-		x->next++;
+		v->over = true;
 	}
+	x->busy = false;
 }
 
 void recoverer_begin(struct api *a)
@@ -111,14 +142,18 @@ void recoverer_begin(struct api *a)
 	const struct envrun_filter f = {.kept = true, .limit = API_RECOVER_MAX};
 	struct err e = ERR_INIT;
 
-	if (a->recoverer || a->cfg.no_recover || a->stopping)
+	if (a->cfg.no_recover || a->stopping || (a->recoverer && a->recoverer->busy))
 		return;
-	a->recoverer = calloc(1, sizeof(*a->recoverer));
-	if (!a->recoverer || envrun_each(a->db, &f, collect, a->recoverer, &e) < 0)
+	if (!a->recoverer && (a->recoverer = calloc(1, sizeof(*a->recoverer))))
+		a->recoverer->since_ns = clock_real_ns() - (clock_mono_ns() - a->started_ns);
+	if (!a->recoverer || envrun_each(a->db, &f, collect, a->recoverer, &e) < 0) {
 		(void)fprintf(stderr, "airlockd: work of earlier runs is not looked for: %s\n",
 			      a->recoverer ? e.text : "out of memory");
-	else
-		next(a);
+		return;
+	}
+	a->recoverer->next = 0;
+	a->recoverer->busy = true;
+	next(a);
 }
 
 void recoverer_done(struct api *a)

@@ -951,6 +951,39 @@ class Runs(unittest.TestCase):
         self.assertEqual(self.content("auto-gone", "all/gone"), b"ours\n")
         self.restart()
 
+    def test_what_somebody_else_recovers_is_no_failure(self):
+        """Neither while they are at it, nor afterwards; given up by them, it gets its turn behind a later sweep."""
+        runs = [self.start(f"echo ours >auto-turn{i}; echo rea''dy; sleep 600") for i in range(2)]
+
+        def cut(run):
+            wait_for("it to speak", lambda: b"ready" in self.raw_log(run))
+            os.kill(self.owner(run), signal.SIGKILL)
+            self.assertTrue(self.end(run)["workKept"])
+        for run in runs:
+            cut(run)
+        con = sqlite3.connect(f"{d.dir}/airlock/airlock.db", timeout=DEADLINE, isolation_level=None)
+        self.addCleanup(con.close)
+        with open("/proc/self/stat", encoding="ascii") as stat, open("/proc/sys/kernel/random/boot_id", encoding="ascii") as boot:
+            me = (os.getpid(), int(stat.read().rsplit(")", 1)[1].split()[19]), boot.read().strip())
+        of = " where id in (select lease_id from runs where id in (?,?))"
+        con.execute("update leases set state='recovering', owner_pid=?, owner_start=?, owner_boot=?" + of, (*me, *runs))
+        self.restart("--no-recover")
+        # Both are looked at, and somebody is at them.
+        def figure(name):
+            return int(re.search(rf"^airlockd_{name} (\d+)$", f.ask("I", "GET", "/metrics").body.decode(), re.M).group(1))
+        wait_for("both", lambda: figure("jobs_total") >= 3 and not figure("jobs_running"))
+        later = self.start("echo rea''dy; sleep 600")
+        con.execute("update leases set state='recoverable', owner_pid=0, owner_start=0, owner_boot=''" + of, (*runs,))
+        d.cli("recover", runs[0])
+        cut(later)
+        wait_for("their turn", lambda: not any(self.get(r).json["workKept"] for r in runs))
+        self.assertEqual([self.content(f"auto-turn{i}") for i in range(2)], [b"ours\n"] * 2)
+        self.assertTrue(self.get(later).json["workKept"])
+        self.assertEqual([x for x in d.log if "stays where it is" in x], [])
+        r = f.ask("I", "POST", f"/api/runs/{later}/recover", {})
+        self.assertEqual(r.status, 200, (r, d.log[-6:]))
+        self.restart()
+
 
 class CommandLine(unittest.TestCase):
     """`airlock run --env NAME` where a daemon of the same state directory has that environment."""
