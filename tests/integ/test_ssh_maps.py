@@ -122,6 +122,20 @@ class Maps(unittest.TestCase):
         p = self.ok(*self.maps, "--", "touch ran", status=125)
         self.assertEqual(self.get(f), "somebody's\n", p.stderr)
 
+    def test_a_cut_while_they_are_sent_blocks_nothing_and_deletes_nothing_J4(self):
+        names = ["f%02d" % i for i in range(40)]
+        for n in names:
+            self.put(self.dir + "/" + n, n * 100000)
+        for end in "-dir/f03", "-dir":
+            p = self.r.start("-q", *self.maps, "--", "echo up; sleep 31342.3")
+            until("it is being sent", lambda: os.path.exists(self.at + end) or p.poll() is not None)
+            p.send_signal(signal.SIGKILL)
+            p.communicate(timeout=DEADLINE)
+            q = self.r.airlock("recover", self.r.rows()[0]["run"])
+            self.assertEqual([os.path.getsize(self.dir + "/" + n) for n in names], [300000] * 40, q.stderr)
+            self.ok("-q", *self.maps, "--", "test -s %s-dir/f39" % self.at)
+            self.gone()
+
     def test_what_is_cleared_away_there_was_not_deleted_J4(self):
         d = self.at + "-dir"
         mark = "/tmp/.airlock-map." + os.path.basename(d)
