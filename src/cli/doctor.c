@@ -40,7 +40,7 @@ const struct opt opts_doctor[] = {
      D_CONFIG},
     {"ssh-jump", 0, "[USER@]HOST[:PORT]", "with --ssh: the machine to go through", D_JUMP},
     {"remote-sandbox", 0, NULL,
-     "with --ssh: also try the layers of a sandbox on that machine (runs there have none)",
+     "with --ssh: also try the layers of a sandbox on that machine (run --remote-sandbox)",
      D_LAYERS},
     {NULL, 0, NULL, NULL, 0},
 };
