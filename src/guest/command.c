@@ -352,6 +352,11 @@ bool command_step(struct command *c, int64_t now_ns, struct outbox *o)
 		say_exited(c, o);
 		return true;
 	case CP_DRAIN:
+		/* It was killed, and nobody reads what its terminal holds still. */
+		if (c->relay && c->give_up_ns && now_ns >= c->give_up_ns) {
+			kill_relay(c);
+			c->give_up_ns = INT64_MAX;
+		}
 		if (!c->relay)
 			say_exited(c, o);
 		break;
@@ -369,6 +374,8 @@ int64_t command_due(const struct command *c)
 		return c->give_up_ns && c->give_up_ns < c->due_ns ? c->give_up_ns : c->due_ns;
 	if (c->phase == CP_SETTLE || c->phase == CP_TERM || c->phase == CP_KILL)
 		due = c->due_ns;
+	if (c->phase == CP_DRAIN && c->relay && c->give_up_ns)
+		due = c->give_up_ns;
 	if (c->phase > CP_DRAIN)
 		return due;
 	return c->signals && c->signals_due_ns < due ? c->signals_due_ns : due;
