@@ -65,7 +65,7 @@ static const char look_script[] =
 
 /* Of one line: pointers into it. */
 struct entry {
-	char *line, *path, *value;
+	char *path, *value;
 	char kind, mode;
 };
 
@@ -138,7 +138,7 @@ static bool cut(char *line, struct entry *ret)
 	if (!value || value == path)
 		return false;
 	*value++ = '\0';
-	*ret = (struct entry){line, path, value, line[0], line[2]};
+	*ret = (struct entry){path, value, line[0], line[2]};
 	return true;
 }
 

@@ -319,9 +319,9 @@ static int sync_out_phase(struct runner *r, struct err *e)
 
 	r->turn_ns = clock_real_ns();
 	if (ops(r)->in_place)
-		return ops(r)->elsewhere ? inplace_compare(r->sb, r->sb->inside, r->o->run_dir,
-							   &r->o->git_there, e)
-					 : 0;
+		return r->o->git_there.repo ? inplace_compare(r->sb, r->sb->inside, r->o->run_dir,
+							      &r->o->git_there, e)
+					    : 0;
 	k = phase_begin(r, "sync_out", false, e);
 	if (k < 0)
 		return k;

@@ -249,7 +249,7 @@ int quarantine_list_next(struct quarantine_list *l, struct quarantine_entry *en,
 	return ferror(l->raw) ? err_set(e, ERR_IO, "%s/raw cannot be read", l->q->dir) : 0;
 }
 
-int quarantine_list_paths(const struct quarantine_list *l, const char *const *words,
+int quarantine_list_paths(const struct quarantine *q, const char *const *words,
 			  int (*fn)(void *arg, const char *p, size_t n), void *arg, struct err *e)
 {
 	struct process_records rec = {
@@ -259,7 +259,7 @@ int quarantine_list_paths(const struct quarantine_list *l, const char *const *wo
 
 	io.on_out = process_split_nul;
 	io.on_out_arg = &rec;
-	r = quarantine_git(l->q, words, &io, e);
+	r = quarantine_git(q, words, &io, e);
 	buf_done(&rec.rest);
 	return r;
 }
@@ -269,7 +269,7 @@ int quarantine_list_tree(const struct quarantine_list *l, const char *tree,
 {
 	const char *const words[] = {"ls-tree", "-r", "-z", "--name-only", tree, NULL};
 
-	return quarantine_list_paths(l, words, fn, arg, e);
+	return quarantine_list_paths(l->q, words, fn, arg, e);
 }
 
 void quarantine_list_done(struct quarantine_list *l)

@@ -38,7 +38,7 @@ int quarantine_list_next(struct quarantine_list *l, struct quarantine_entry *en,
 /* Fills edges: commits of the host that are parents of new ones, but for the one that was sent. */
 int quarantine_list_edges(struct quarantine_list *l, struct err *e);
 /* Each NUL-ended name of what git prints, or each path of a tree; what fn returns but 0 ends it. */
-int quarantine_list_paths(const struct quarantine_list *l, const char *const *words,
+int quarantine_list_paths(const struct quarantine *q, const char *const *words,
 			  int (*fn)(void *arg, const char *p, size_t n), void *arg, struct err *e);
 int quarantine_list_tree(const struct quarantine_list *l, const char *tree,
 			 int (*fn)(void *arg, const char *p, size_t n), void *arg, struct err *e);

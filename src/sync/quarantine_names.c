@@ -249,7 +249,7 @@ static int flag_old(struct judge *j, struct err *e)
 				     j->l.head,
 				     NULL};
 
-	return j->l.edges_n ? quarantine_list_paths(&j->l, words, on_differs, j->rules, e) : 0;
+	return j->l.edges_n ? quarantine_list_paths(j->l.q, words, on_differs, j->rules, e) : 0;
 }
 
 static int judge_layout(struct judge *j, struct err *e)

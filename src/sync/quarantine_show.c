@@ -14,6 +14,7 @@
 #include "os/beneath.h"
 #include "sync/quarantine_differ.h"
 #include "sync/quarantine_inside.h"
+#include "sync/quarantine_list.h"
 
 #define SUBJECT_MAX 200 /* bytes */
 #define PATH_SHOWN 200
@@ -200,15 +201,8 @@ static int list_files(const struct quarantine *q, const char *head, const char *
 				     base[0] ? base : git_empty_tree(q->host),
 				     head,
 				     NULL};
-	struct process_records rec = {
-	    .on_record = on_record, .arg = c, .rest = BUF_INIT(2 * PATH_MEMBER_MAX)};
-	struct process_opts io = PROCESS_OPTS_INIT;
-	int r;
+	int r = quarantine_list_paths(q, words, on_record, c, e);
 
-	io.on_out = process_split_nul;
-	io.on_out_arg = &rec;
-	r = quarantine_git(q, words, &io, e);
-	buf_done(&rec.rest);
 	return r < 0 ? r : quarantine_differ_end(c->d, e);
 }
 

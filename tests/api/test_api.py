@@ -733,7 +733,7 @@ class Environments(Case):
             self.refused(r, 404, "Environment customImage setup session not found")
 
     def test_IM_01_no_agent_reaches_the_setup_of_images(self):
-        """The denial: every route of it, whoever is no administrator, one answer for what is there and what is not; nothing is made."""
+        """IM-01, its denial: every route of it, whoever is no administrator, one answer for what is there and what is not; nothing is made."""
         box = f.make("img-d", "sandbox", NATIVE)
         routes = [(m.upper(), p) for p, v in d.ask("GET", "/api/openapi.json").json["paths"].items() for m in v if "custom-image" in p]
         self.assertEqual(len(routes), 9)
