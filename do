@@ -163,10 +163,12 @@ suite_run() {
 	shift 2
 	log=$dir/meson-logs/do-$label
 	say "test: $label"
-	rm -f "$log.json"
+	rm -f "$log".json "$log"-*.json
 	# A machine with other load is slow, not wrong: deadlines of tests are three times their own.
 	meson test -C "$dir" --no-rebuild --num-processes "$(jobs)" -t "${TIMEOUT_FACTOR:-3}" --logbase "do-$label" \
 		"$@" >"$dir/test-$label.out" 2>&1
+	# Under a wrapper meson adds the wrapper's name to that of the log.
+	[ ! -f "$log-valgrind.json" ] || mv "$log-valgrind.json" "$log.json"
 	grep -aE ' (FAIL|TIMEOUT|ERROR|UNEXPECTEDPASS|SKIP)' "$dir/test-$label.out" || true
 	results="$results $label=$log.json"
 	suite_again "$dir" "$label" "$log.json"

@@ -11,9 +11,11 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
+
+sys.path.append(os.path.join(os.path.dirname(os.path.realpath(__file__)), "../integ"))
+import scratch  # noqa: E402
 
 DEADLINE = 60
 NOBODY = "00000000-0000-4000-8000-000000000000"
@@ -37,7 +39,7 @@ class Daemon:
     def __init__(self, programs, *options, mode="authenticated", start=True, uid=None):
         self.options, self.mode, self.uid = list(options), mode, uid
         # Not below a long TMPDIR: a unix socket's path has 107 bytes.
-        self.dir = tempfile.mkdtemp(prefix="airlockd-", dir="/tmp")
+        self.dir = scratch.directory(prefix="airlockd-", dir="/tmp")
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("LISTEN_", "NOTIFY_", "CREDENTIALS_"))}
         self.programs = self.copy(programs) if uid else programs
         self.env["XDG_STATE_HOME"] = self.dir

@@ -15,12 +15,12 @@ import signal
 import ssl
 import subprocess
 import sys
-import tempfile
 import threading
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 from daemon_box import DEADLINE, wait_for  # noqa: E402
+import scratch  # noqa: E402
 
 PROGRAMS = os.path.realpath(sys.argv[1])
 DOCS = os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../docs")
@@ -55,7 +55,7 @@ def commands():
 
 class Walk(unittest.TestCase):
     def setUp(self):
-        self.top = tempfile.mkdtemp(prefix="airlock-guide-", dir="/tmp")
+        self.top = scratch.directory(prefix="airlock-guide-", dir="/tmp")
         self.addCleanup(shutil.rmtree, self.top, True)
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("AIRLOCK_", "LISTEN_", "CREDENTIALS_"))}
         self.env |= {"PATH": PROGRAMS + ":" + os.environ["PATH"], "XDG_STATE_HOME": self.top + "/state", "HOME": self.top + "/home"}

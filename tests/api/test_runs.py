@@ -15,7 +15,6 @@ import sqlite3
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import unittest
 import urllib.parse
@@ -23,6 +22,7 @@ import urllib.parse
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 import verdicts  # noqa: E402
 from daemon_box import DEADLINE, NATIVE, NOBODY, Daemon, Fixture, Watcher, programs, wait_for  # noqa: E402
+import scratch  # noqa: E402
 
 PROGRAMS = programs()
 UID = 1001 if sys.argv[2:3] == ["user"] and os.geteuid() == 0 else None
@@ -32,7 +32,7 @@ top = None
 
 def setUpModule():
     global d, f, top
-    top = tempfile.mkdtemp(prefix="airlock-runs-", dir="/tmp")
+    top = scratch.directory(prefix="airlock-runs-", dir="/tmp")
     os.chmod(top, 0o755)
     for name in ("all", "one", "outside"):
         os.makedirs(f"{top}/{name}/w")

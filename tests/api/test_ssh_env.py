@@ -13,7 +13,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import unittest
@@ -21,6 +20,7 @@ import unittest
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path[:0] = [HERE, HERE + "/../integ"]
 from daemon_box import DEADLINE, Daemon, Fixture, programs, wait_for  # noqa: E402
+import scratch  # noqa: E402
 from run_box import look, parent, pids  # noqa: E402
 from ssh_box import SSHD, Sshd, key  # noqa: E402
 
@@ -40,7 +40,7 @@ def own(path):
 
 def setUpModule():
     global d, f, sshd, top
-    top = tempfile.mkdtemp(prefix="airlock-sshenv-", dir="/tmp")
+    top = scratch.directory(prefix="airlock-sshenv-", dir="/tmp")
     os.chmod(top, 0o755)
     os.makedirs(f"{top}/all/w")
     with open(f"{top}/all/w/file", "w", encoding="ascii") as out:

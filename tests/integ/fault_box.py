@@ -5,10 +5,10 @@ import shutil
 import stat
 import subprocess
 import tarfile
-import tempfile
 import time
 
 from unpack_box import Box, Stream, tree
+import scratch
 
 DISK_TEXT = "ENOSPC", "EDQUOT"
 # What each fault is put into. EINTR only where Linux says it: a call that may wait.
@@ -196,7 +196,7 @@ class FaultBox(Box):
         self.first = os.path.join(self.top, "first")
         os.rename(self.root, self.first)
         self.old = flat(tree(self.first))
-        self.runs_top = tempfile.mkdtemp(prefix="airlock-faults-", dir=self.state) if self.state else self.top
+        self.runs_top = scratch.directory(prefix="airlock-faults-", dir=self.state) if self.state else self.top
         self.fresh()
         res = self.go()
         self.assertEqual(res["ret"], 0, res["text"])

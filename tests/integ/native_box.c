@@ -15,6 +15,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/path.h"
+#include "scratch.h"
 
 #define OUT_MAX (4 << 20)
 #define EVENT_MS 20000
@@ -58,7 +59,7 @@ void nbox_init(struct nbox *b)
 
 	*b = (struct nbox){.out = BUF_INIT(OUT_MAX)};
 	provider_native.owner(&uid, &gid);
-	assert_non_null(mkdtemp(tmpl));
+	assert_non_null(scratch_dir(tmpl));
 	b->dir = strdup(tmpl);
 	state = must_dir(b->dir, "state", (uid_t)-1);
 	trash = must_dir(state, "trash", (uid_t)-1);
@@ -93,18 +94,14 @@ void nbox_start(struct nbox *b)
 	assert_int_equal(r, 0);
 }
 
-static void remove_all(const char *path)
+void nbox_drop(struct nbox *b)
 {
-	_cleanup_free_ char *cmd = NULL;
-	pid_t pid = fork();
-
-	if (pid == 0) {
-		execlp("rm", "rm", "-rf", path, NULL);
-		_exit(127);
-	}
-	(void)cmd;
-	while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-		;
+	scratch_remove(b->dir);
+	free(b->dir);
+	free(b->base);
+	free(b->lease);
+	free(b->work);
+	buf_done(&b->out);
 }
 
 void nbox_done(struct nbox *b)
@@ -116,12 +113,7 @@ void nbox_done(struct nbox *b)
 	b->sb = NULL;
 	if (provider_native.destroy_storage(b->lease, &e) < 0)
 		fail_msg("destroy_storage: %s", e.text);
-	remove_all(b->dir);
-	free(b->dir);
-	free(b->base);
-	free(b->lease);
-	free(b->work);
-	buf_done(&b->out);
+	nbox_drop(b);
 }
 
 struct sandbox_event nbox_event(struct nbox *b, int ms)

@@ -33,6 +33,8 @@ void nbox_init(struct nbox *b);
 void nbox_start(struct nbox *b);
 /* Ends the sandbox, removes the storage, asserts both. */
 void nbox_done(struct nbox *b);
+/* For a child that started nothing: only its directory goes. */
+void nbox_drop(struct nbox *b);
 /* Runs `sh -c script`, collects stdout and stderr in b->out; exit code, or 128 + signal. */
 int nbox_sh(struct nbox *b, const char *script);
 int nbox_exec(struct nbox *b, char *const *argv);

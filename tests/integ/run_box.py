@@ -5,10 +5,11 @@ import shutil
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import unittest
+
+import scratch
 
 DEADLINE = 60
 PROGRAMS = "airlock", "airlock-launch", "airlock-unpack", "airlock-guest", "airlock-bridge", "airlock-gateway", "airlock-proxy", \
@@ -99,7 +100,7 @@ class Host:
 
     def __init__(self, programs, prefix, files):
         self.programs = programs
-        self.top = tempfile.mkdtemp(prefix=prefix)
+        self.top = scratch.directory(prefix=prefix)
         os.chmod(self.top, 0o755)
         self.ws, self.bin = self.top + "/ws", self.top + "/bin"
         for d in self.ws, self.bin, self.top + "/home":
@@ -141,5 +142,4 @@ class Host:
 
     def remove(self):
         self.airlock("rm", "--all", "--force")
-        subprocess.run(["chmod", "-R", "u+rwX", self.top], stderr=subprocess.DEVNULL, check=False)
-        shutil.rmtree(self.top, ignore_errors=True)
+        scratch.remove(self.top)

@@ -4,10 +4,10 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 
 from unpack_box import tree
+import scratch
 
 AIRLOCK = os.path.abspath(sys.argv[1])
 DEADLINE = 60
@@ -27,15 +27,14 @@ echo ignored > out.o; mv d/move d/moved; : > d/trunc
 
 class ByTar(unittest.TestCase):
     def setUp(self):
-        self.top = tempfile.mkdtemp(prefix="by-tar-")
+        self.top = scratch.directory(prefix="by-tar-")
         self.env = dict(os.environ, HOME=os.path.join(self.top, "home"))
         os.mkdir(self.env["HOME"])
 
     def tearDown(self):
         for mode in MODES:
             self.airlock(mode, "rm", "--all", "--force")
-        subprocess.run(["chmod", "-R", "u+rwX", self.top], stderr=subprocess.DEVNULL, check=False)
-        shutil.rmtree(self.top, ignore_errors=True)
+        scratch.remove(self.top)
 
     def airlock(self, mode, *words, **kw):
         # A workspace and a state of their own: what one way leaves must not be seen by the other.

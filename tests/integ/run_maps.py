@@ -6,12 +6,12 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import unittest
 
 from unpack_box import tree
+import scratch
 
 AIRLOCK = os.path.abspath(sys.argv[1])
 DEADLINE = 60
@@ -33,7 +33,7 @@ def stopped(words):
 
 class Maps(unittest.TestCase):
     def setUp(self):
-        self.top = tempfile.mkdtemp(prefix="maps-")
+        self.top = scratch.directory(prefix="maps-")
         self.env = dict(os.environ, HOME=os.path.join(self.top, "home"), XDG_STATE_HOME=os.path.join(self.top, "state"))
         for d in "home", "ws", "assets":
             os.mkdir(os.path.join(self.top, d))
@@ -43,8 +43,7 @@ class Maps(unittest.TestCase):
     def tearDown(self):
         subprocess.run([AIRLOCK, "rm", "--all", "--force"], env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                        timeout=DEADLINE, check=False)
-        subprocess.run(["chmod", "-R", "u+rwX", self.top], stderr=subprocess.DEVNULL, check=False)
-        shutil.rmtree(self.top, ignore_errors=True)
+        scratch.remove(self.top)
 
     def write(self, name, text, mode=0o644):
         path = os.path.join(self.top, name)
@@ -121,7 +120,7 @@ class Maps(unittest.TestCase):
 
     def test_S1_10_runs_on_another_disk_than_leases(self):
         """What was sent cannot be linked there; without it a review could not be decided, and nothing would come back."""
-        other = tempfile.mkdtemp(prefix="maps-", dir="/dev/shm")
+        other = scratch.directory(prefix="maps-", dir="/dev/shm")
         self.addCleanup(shutil.rmtree, other, True)
         if os.stat(other).st_dev == os.stat(self.top).st_dev:
             self.skipTest("no second file system: /dev/shm is the one of %s" % self.top)

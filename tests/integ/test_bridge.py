@@ -23,6 +23,7 @@ sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 import api_box  # noqa: E402
 from api_box import KEY, Client, request  # noqa: E402
 from run_box import DEADLINE, Host, alive, look, parent, pids, until  # noqa: E402
+import scratch  # noqa: E402
 
 AIRLOCK = os.path.realpath(sys.argv[1])
 BODY_MAX = 10485760 + 65536
@@ -35,7 +36,7 @@ class Bridge:
 
     def __init__(self, *words, upstream=None, env=None):
         self.api = api_box.Server()
-        self.dir = tempfile.mkdtemp(prefix="airlock-bridge-test.")
+        self.dir = scratch.directory(prefix="airlock-bridge-test.")
         self.port = api_box.free_port()
         with open(self.dir + "/key", "w", encoding="ascii") as f:
             f.write(KEY + "\n")

@@ -23,6 +23,7 @@ sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 import api_box  # noqa: E402
 from bridge_box import READY, Host  # noqa: E402
 from run_box import DEADLINE, until  # noqa: E402
+import scratch  # noqa: E402
 
 PROGRAMS = os.path.realpath(sys.argv[1])
 BODY_MAX = 10485760 + 65536
@@ -36,7 +37,7 @@ class Queue:
 
     def __init__(self, api, leftovers=(), **kw):
         self.api, self.kw = api, kw
-        self.dir = tempfile.mkdtemp(prefix="airlock-queue-test.")
+        self.dir = scratch.directory(prefix="airlock-queue-test.")
         for d in "requests", "responses", "claims":
             os.mkdir(self.dir + "/" + d, 0o700)
         for name, data in leftovers:
@@ -721,7 +722,7 @@ class Gateway(Box):
 
     def setUp(self):
         super().setUp()
-        self.dir = tempfile.mkdtemp(prefix="airlock-gate-test.")
+        self.dir = scratch.directory(prefix="airlock-gate-test.")
         self.addCleanup(shutil.rmtree, self.dir, True)
         for d in "requests", "responses", "claims":
             os.mkdir(self.dir + "/" + d)

@@ -12,7 +12,6 @@ import ssl
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import unittest
 
@@ -20,6 +19,7 @@ sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 import api_box  # noqa: E402
 from api_box import KEY, Client, request  # noqa: E402
 from run_box import DEADLINE  # noqa: E402
+import scratch  # noqa: E402
 
 AIRLOCK = os.path.realpath(sys.argv[1])
 POLICY = {"version": 1, "name": "t", "routes": ["GET,HEAD,POST /x", {"route": "GET,POST /stream", "limits": {"stream": True}}], "response_headers": ["content-type", "x-a"],
@@ -95,7 +95,7 @@ class Upstream:
 
 class Bridge:
     def __init__(self, up, env=None, transport="direct"):
-        self.dir = tempfile.mkdtemp(prefix="airlock-bridge-up.")
+        self.dir = scratch.directory(prefix="airlock-bridge-up.")
         self.port = api_box.free_port()
         with open(self.dir + "/key", "w", encoding="ascii") as f:
             f.write(KEY + "\n")
@@ -136,7 +136,7 @@ class Plain(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.dir = tempfile.mkdtemp(prefix="airlock-up.")
+        cls.dir = scratch.directory(prefix="airlock-up.")
         cls.up = Upstream(cls.dir, cls.KIND)
         cls.b = Bridge(cls.up)
 
@@ -285,7 +285,7 @@ class Unix(Plain):
     KIND = "unix"
 
     def test_a_full_queue_of_connections_is_waited_for(self):
-        d = tempfile.mkdtemp(prefix="airlock-up.")
+        d = scratch.directory(prefix="airlock-up.")
         up = Upstream(d, "unix", backlog=0)
         up.script = FINE
         b = Bridge(up)
@@ -312,7 +312,7 @@ class Broken(unittest.TestCase):
             "kept": b"HTTP/1.0 200 OK\r\nconnection: keep-alive\r\ncontent-length: 999999\r\n\r\n"}
 
     def check(self, transport):
-        up = Upstream(tempfile.mkdtemp(prefix="airlock-up."), "http")
+        up = Upstream(scratch.directory(prefix="airlock-up."), "http")
         self.addCleanup(up.s.close)
         b = Bridge(up, transport=transport)
         heard = threading.Event()
@@ -432,7 +432,7 @@ class Over(Plain):
 
     @classmethod
     def setUpClass(cls):
-        cls.dir = tempfile.mkdtemp(prefix="airlock-up.")
+        cls.dir = scratch.directory(prefix="airlock-up.")
         tls, pem = certificate(cls.dir, "one", "DNS:localhost")
         cls.up = Upstream(cls.dir, cls.KIND, tls)
         cls.b = Bridge(cls.up, {"SSL_CERT_FILE": pem})
@@ -455,7 +455,7 @@ class Over(Plain):
 
 class Tls(unittest.TestCase):
     def setUp(self):
-        self.dir = tempfile.mkdtemp(prefix="airlock-up.")
+        self.dir = scratch.directory(prefix="airlock-up.")
 
     def bridge(self, alt, ca=None, days=2):
         tls, pem = certificate(self.dir, "one", alt, days)

@@ -7,6 +7,7 @@ usage: test_filesystems.py AIRLOCK [unittest arguments]
 import glob, json, os, re, shutil, subprocess, sys, tempfile, unittest
 
 from run_box import Host, snapshot
+import scratch
 
 AIRLOCK = os.path.realpath(sys.argv[1])
 PROGS = os.path.dirname(AIRLOCK)
@@ -15,7 +16,7 @@ PROGS = os.path.dirname(AIRLOCK)
 def mounted(test, *options, what="tmpfs", kind="tmpfs"):
     if os.geteuid() != 0:
         test.skipTest("mounting a file system needs root")
-    place = tempfile.mkdtemp(prefix="airlock-fs-")
+    place = scratch.directory(prefix="airlock-fs-")
     r = subprocess.run(["mount", "-t", kind, "-o", ",".join(options), what, place], stderr=subprocess.PIPE, check=False)
     if r.returncode:
         os.rmdir(place)

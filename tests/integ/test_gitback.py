@@ -5,7 +5,9 @@ usage: test_gitback.py AIRLOCK [--long] [unittest arguments]
 
 Names carry the case ids. Where the host must act while the command runs, the command waits for a line.
 """
-import glob, hashlib, json, os, shutil, signal, struct, subprocess, sys, tempfile, threading, unittest, zlib
+import glob, hashlib, json, os, shutil, signal, struct, subprocess, sys, threading, unittest, zlib
+
+import scratch
 
 LONG = "--long" in sys.argv
 AIRLOCK = os.path.abspath(sys.argv[1])
@@ -39,7 +41,7 @@ class Case(unittest.TestCase):
     def setUp(self):
         signal.signal(signal.SIGALRM, self.late)
         signal.alarm(5 * DEADLINE)
-        self.top = tempfile.mkdtemp(prefix="airlock-gitback-")
+        self.top = scratch.directory(prefix="airlock-gitback-")
         os.chmod(self.top, 0o755)
         self.ws = os.path.join(self.top, "ws")
         os.mkdir(self.ws)

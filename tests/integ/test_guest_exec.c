@@ -16,6 +16,7 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "guest_box.h"
+#include "scratch.h"
 
 #define S(lit) ((char *)(uintptr_t)(lit))
 
@@ -331,7 +332,7 @@ static void failures_to_start_are_named(void **state)
 	struct box b;
 
 	(void)state;
-	assert_non_null(mkdtemp(dir));
+	assert_non_null(scratch_dir(dir));
 	(void)snprintf(path, sizeof(path), "%s/plain", dir);
 	(void)snprintf(script, sizeof(script), "%s/airlock-noshebang", dir);
 	(void)snprintf(interp, sizeof(interp), "%s/interp", dir);

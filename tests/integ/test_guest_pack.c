@@ -20,6 +20,7 @@
 #include "base/str.h"
 #include "guest_box.h"
 #include "wire/tar.h"
+#include "scratch.h"
 
 static enum box_mode mode;
 
@@ -48,7 +49,7 @@ static void sh(const char *dir, const char *script)
 static void layer_make(struct layer *l, const char *script)
 {
 	(void)snprintf(l->dir, sizeof(l->dir), "/tmp/guest-pack-XXXXXX");
-	assert_non_null(mkdtemp(l->dir));
+	assert_non_null(scratch_dir(l->dir));
 	l->fd = open(l->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	assert_true(l->fd >= 0);
 	sh(l->dir, script);

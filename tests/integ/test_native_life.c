@@ -472,26 +472,53 @@ static void become_user(void)
 /* As root of a container that lacks the sandbox's id: told, not mapped to something else. */
 static void test_root_of_namespace(void **state)
 {
+	struct nbox b;
 	int status;
 	pid_t pid;
 
 	(void)state;
 	if (getuid() != 0)
 		return;
+	nbox_init(&b);
 	pid = fork();
 	if (pid == 0) {
 		struct err e = ERR_INIT;
 		struct sandbox *sb = NULL;
-		struct nbox b;
 
-		nbox_init(&b);
 		map_self();
 		if (provider_native.acquire(&b.spec, &sb, &e) >= 0)
 			_exit(1);
 		_exit(e.code == ERR_UNAVAILABLE && strstr(e.text, "ordinary user") ? 0 : 2);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
+	nbox_done(&b);
 	assert_int_equal(status, 0);
+}
+
+/* Gives back what test_no_user_namespaces expects as the exit status of its child: 0, or which step failed. */
+static int refused_without_namespaces(void)
+{
+	struct err e = ERR_INIT;
+	struct sandbox *sb = NULL;
+	struct nbox b;
+	int fd, r;
+
+	/* Root of a namespace with one id is refused earlier: see test_root_of_namespace. */
+	become_user();
+	nbox_init(&b);
+	map_self();
+	fd = open("/proc/sys/user/max_user_namespaces", O_WRONLY | O_CLOEXEC);
+	if (write(fd, "0", 1) != 1) {
+		nbox_drop(&b);
+		return 3;
+	}
+	(void)close(fd);
+	r = provider_native.acquire(&b.spec, &sb, &e);
+	nbox_drop(&b);
+	(void)fprintf(stderr, "%s\n", e.text);
+	if (r >= 0 || e.code != ERR_UNAVAILABLE)
+		return 1;
+	return strstr(e.text, "max_user_namespaces") && strstr(e.text, "doctor") ? 0 : 2;
 }
 
 /* L3, FR-B010, FR-B024: no user namespaces: refused before anything runs, with the remedy. */
@@ -502,26 +529,8 @@ static void test_no_user_namespaces(void **state)
 
 	(void)state;
 	pid = fork();
-	if (pid == 0) {
-		struct err e = ERR_INIT;
-		struct sandbox *sb = NULL;
-		struct nbox b;
-		int fd, r;
-
-		/* Root of a namespace with one id is refused earlier: see test_root_of_namespace. */
-		become_user();
-		nbox_init(&b);
-		map_self();
-		fd = open("/proc/sys/user/max_user_namespaces", O_WRONLY | O_CLOEXEC);
-		if (write(fd, "0", 1) != 1)
-			_exit(3);
-		(void)close(fd);
-		r = provider_native.acquire(&b.spec, &sb, &e);
-		(void)fprintf(stderr, "%s\n", e.text);
-		if (r >= 0 || e.code != ERR_UNAVAILABLE)
-			_exit(1);
-		_exit(strstr(e.text, "max_user_namespaces") && strstr(e.text, "doctor") ? 0 : 2);
-	}
+	if (pid == 0)
+		_exit(refused_without_namespaces());
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
 }

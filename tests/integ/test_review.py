@@ -5,7 +5,9 @@ usage: test_review.py AIRLOCK root|user [unittest arguments]
 
 Names carry requirement and case ids. "user", started by root, is an ordinary user without a name.
 """
-import fcntl, glob, json, os, pty, re, resource, select, shutil, signal, sqlite3, stat, subprocess, sys, tempfile, time, unittest
+import fcntl, glob, json, os, pty, re, resource, select, shutil, signal, sqlite3, stat, subprocess, sys, time, unittest
+
+import scratch
 
 AIRLOCK, WHO = os.path.abspath(sys.argv[1]), sys.argv[2]
 DEADLINE = 120
@@ -22,11 +24,12 @@ def become():
         print("needs root")
         sys.exit(77)
     if WHO == "user" and os.geteuid() == 0:
-        place = tempfile.mkdtemp(prefix="airlock-review-bin-")
+        place = scratch.directory(prefix="airlock-review-bin-")
         for p in glob.glob(AIRLOCK + "*"):
             if os.path.isfile(p) and os.access(p, os.X_OK):
                 shutil.copy(p, place)
         shutil.copy(os.path.abspath(__file__), place + "/test.py")
+        shutil.copy(scratch.__file__, place)
         os.chmod(place, 0o755)
         env = {k: v for k, v in os.environ.items() if k not in ("HOME", "XDG_RUNTIME_DIR")}
         r = subprocess.run(["setpriv", "--reuid", "20001", "--regid", "20001", "--clear-groups", "--", sys.executable,
@@ -37,7 +40,7 @@ def become():
 
 class Case(unittest.TestCase):
     def setUp(self):
-        self.top = tempfile.mkdtemp(prefix="airlock-review-")
+        self.top = scratch.directory(prefix="airlock-review-")
         self.ws, self.state = self.top + "/ws", self.top + "/state/airlock"
         os.mkdir(self.ws)
         os.mkdir(self.top + "/home")
@@ -56,8 +59,7 @@ class Case(unittest.TestCase):
 
     def tearDown(self):
         subprocess.run([AIRLOCK, "rm", "--all", "--force"], env=self.env, cwd=self.top, capture_output=True)
-        subprocess.run(["chmod", "-R", "u+rwX", self.top], check=False, stderr=subprocess.DEVNULL)
-        shutil.rmtree(self.top, ignore_errors=True)
+        scratch.remove(self.top)
 
     def write(self, name, data):
         p = os.path.join(os.fsencode(self.ws), os.fsencode(name))
@@ -611,7 +613,7 @@ class Applied(Case):
         """A link of the user's: there is no trash on that file system, and what is decided goes all the same."""
         if not os.access("/dev/shm", os.W_OK) or os.stat("/dev/shm").st_dev == os.stat(self.top).st_dev:
             self.skipTest("one file system only")
-        away = tempfile.mkdtemp(prefix="airlock-review-", dir="/dev/shm")
+        away = scratch.directory(prefix="airlock-review-", dir="/dev/shm")
         self.addCleanup(shutil.rmtree, away)
         os.makedirs(self.state, 0o700)
         os.symlink(away, self.state + "/runs")

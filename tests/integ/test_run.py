@@ -6,7 +6,9 @@ usage: test_run.py AIRLOCK local|native [unittest arguments]
 The same suite runs over every provider; what only one of them can show is skipped for the other by
 a decorator, with the reason. No sleeps: every wait has a condition and a deadline.
 """
-import fcntl, json, os, pty, re, resource, select, shutil, signal, stat, struct, subprocess, sys, tempfile, termios, time, unittest
+import fcntl, json, os, pty, re, resource, select, signal, stat, struct, subprocess, sys, termios, time, unittest
+
+import scratch
 
 AIRLOCK, PROVIDER = os.path.abspath(sys.argv[1]), sys.argv[2]
 LOCAL = PROVIDER == "local"
@@ -51,7 +53,7 @@ class Case(unittest.TestCase):
     def setUp(self):
         signal.signal(signal.SIGALRM, self.late)
         signal.alarm(3 * DEADLINE)
-        self.top = tempfile.mkdtemp(prefix="airlock-run-")
+        self.top = scratch.directory(prefix="airlock-run-")
         os.chmod(self.top, 0o755)
         self.ws = os.path.join(self.top, "ws")
         os.mkdir(self.ws)
@@ -76,8 +78,7 @@ class Case(unittest.TestCase):
                 if f:
                     f.close()
         self.airlock("rm", "--all", "--force")
-        subprocess.run(["chmod", "-R", "u+rwX", self.top], stderr=subprocess.DEVNULL)
-        shutil.rmtree(self.top, ignore_errors=True)
+        scratch.remove(self.top)
 
     def write(self, name, text):
         p = os.path.join(self.ws, name)

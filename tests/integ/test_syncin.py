@@ -4,7 +4,9 @@
 Usage: test_syncin.py DRIVER [NAME ...]. Each test gets a directory of its own; names carry the
 case ids of the specifications. Exit status: number of failures.
 """
-import json, os, random, shutil, signal, socket, stat, subprocess, sys, tempfile, time, traceback
+import json, os, random, shutil, signal, socket, stat, subprocess, sys, time, traceback
+
+import scratch
 
 DRIVER = os.path.abspath(sys.argv[1])
 ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/nonexistent", "LANG": "C",
@@ -988,7 +990,7 @@ def main():
     for fn in TESTS:
         if want and fn.__name__ not in want:
             continue
-        base = tempfile.mkdtemp(prefix="airlock-syncin-")
+        base = scratch.directory(prefix="airlock-syncin-")
         try:
             skip = fn(Box(base))
             print(("SKIP %s: %s" % (fn.__name__, skip)) if skip else "ok   " + fn.__name__, flush=True)
@@ -997,8 +999,7 @@ def main():
             print("FAIL " + fn.__name__, flush=True)
             traceback.print_exc()
         finally:
-            subprocess.run(["chmod", "-R", "u+rwx", base], stderr=subprocess.DEVNULL)
-            shutil.rmtree(base, ignore_errors=True)
+            scratch.remove(base)
     return failures
 
 

@@ -8,8 +8,9 @@ import stat
 import subprocess
 import sys
 import tarfile
-import tempfile
 import unittest
+
+import scratch
 
 
 def quote(path):
@@ -82,7 +83,7 @@ class Box(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.bin = tempfile.mkdtemp(prefix="unpack-bin-")
+        cls.bin = scratch.directory(prefix="unpack-bin-")
         os.chmod(cls.bin, 0o755)
         for var in "UNPACK_DRIVER", "AIRLOCK_UNPACK":
             shutil.copy(os.environ[var], cls.bin)
@@ -93,7 +94,7 @@ class Box(unittest.TestCase):
         shutil.rmtree(cls.bin)
 
     def setUp(self):
-        self.top = tempfile.mkdtemp(prefix="unpack-", dir=self.place())
+        self.top = scratch.directory(prefix="unpack-", dir=self.place())
         os.chmod(self.top, 0o755)
         self.root = os.path.join(self.top, "ws")
         self.outside = os.path.join(self.top, "out")

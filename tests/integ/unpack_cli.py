@@ -13,10 +13,10 @@ import stat
 import subprocess
 import sys
 import tarfile
-import tempfile
 import unittest
 
 from unpack_box import Stream, tree
+import scratch
 
 OTHER_ID = 43210
 
@@ -24,7 +24,7 @@ OTHER_ID = 43210
 class Cli(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.bin = tempfile.mkdtemp(prefix="unpack-cli-bin-")
+        cls.bin = scratch.directory(prefix="unpack-cli-bin-")
         os.chmod(cls.bin, 0o755)
         for var in "AIRLOCK", "AIRLOCK_UNPACK":
             shutil.copy(os.environ[var], cls.bin)
@@ -34,7 +34,7 @@ class Cli(unittest.TestCase):
         shutil.rmtree(cls.bin)
 
     def setUp(self):
-        self.top = tempfile.mkdtemp(prefix="unpack-cli-")
+        self.top = scratch.directory(prefix="unpack-cli-")
         self.root = self.sub("ws")
         self.box = self.sub("box")
         self.env = dict(os.environ, XDG_STATE_HOME=os.path.join(self.top, "state"), HOME=self.top)
@@ -217,7 +217,7 @@ class Cli(unittest.TestCase):
         self.assertEqual({self.read(x["saved"]) for x in lines if x.get("rule") != "dir"}, {b"f0", b"f1", b"f2"})
 
     def test_mass_delete_crosses_file_systems(self):
-        self.env["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="unpack-cli-", dir="/dev/shm")
+        self.env["XDG_STATE_HOME"] = scratch.directory(prefix="unpack-cli-", dir="/dev/shm")
         try:
             base, data = self.changed_tree()
             lines, _ = self.unpack(data, "--baseline", base, "-v", status=1)

@@ -4,17 +4,17 @@ import resource
 import shutil
 import subprocess
 import tarfile
-import tempfile
 import threading
 import time
 
 from unpack_box import Box, Stream, main, tree
+import scratch
 
 
 def tmpfs(test, size):
     if os.geteuid() != 0:
         test.skipTest("mounting a small file system needs root")
-    place = tempfile.mkdtemp(prefix="unpack-tmpfs-")
+    place = scratch.directory(prefix="unpack-tmpfs-")
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=%s,mode=755" % size, "tmpfs", place], check=True)
     test.addCleanup(os.rmdir, place)
     test.addCleanup(subprocess.run, ["umount", place], check=True)
@@ -368,7 +368,7 @@ class SmallDisk(Box):
         """Sparse sizes are not reserved ahead, so the disk fills under the writer's hands."""
         self.write("a", "1")
         self.sync_in()
-        work = tempfile.mkdtemp(prefix="unpack-sparse-")
+        work = scratch.directory(prefix="unpack-sparse-")
         self.addCleanup(shutil.rmtree, work)
         with open(os.path.join(work, "s"), "wb") as f:
             f.write(b"\1" * (100 << 20))

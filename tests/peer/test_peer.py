@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import unittest
 
@@ -18,6 +17,7 @@ sys.path.insert(0, os.path.join(HERE, "../integ"))
 import api_box  # noqa: E402
 from api_box import KEY, Client, request  # noqa: E402
 from bridge_box import Host  # noqa: E402
+import scratch  # noqa: E402
 
 PROGRAMS = os.path.realpath(sys.argv[1])
 DEADLINE = 60
@@ -104,7 +104,7 @@ class PeerGateway(Pair, unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.dir = tempfile.mkdtemp(prefix="airlock-peer.")
+        cls.dir = scratch.directory(prefix="airlock-peer.")
         cls.api = api_box.Server()
         program = cls.dir + "/gateway.mjs"
         with open(program, "wb") as f:

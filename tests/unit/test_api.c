@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "store/leasemove.h"
+#include "scratch.h"
 
 #define ID1 "11111111-1111-4111-8111-111111111111"
 #define ID2 "22222222-2222-4222-8222-222222222222"
@@ -241,7 +242,7 @@ static void sealing(void **state)
 	struct stat st;
 
 	(void)state;
-	assert_non_null(mkdtemp(dir));
+	assert_non_null(scratch_dir(dir));
 	(void)snprintf(path, sizeof(path), "%s/seal.key", dir);
 	assert_int_equal(seal_open(&s, dir, NULL), 0);
 	assert_int_equal(stat(path, &st), 0);
@@ -293,7 +294,7 @@ static void first_keys(void **state)
 	char dir[] = "/tmp/airlock-seal-XXXXXX", path[64], *mine = NULL, *kept = NULL;
 
 	(void)state;
-	assert_non_null(mkdtemp(dir));
+	assert_non_null(scratch_dir(dir));
 	for (int i = 0; i < 40; i++) {
 		char theirs[65] = "";
 		int p[2], status;

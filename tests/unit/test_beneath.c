@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "os/beneath.h"
+#include "scratch.h"
 
 struct place {
 	char top[64];
@@ -25,7 +26,7 @@ static int set_up(void **state)
 	bool stepwise = *state != NULL;
 
 	(void)snprintf(p.top, sizeof(p.top), "/tmp/test-beneath-XXXXXX");
-	if (!mkdtemp(p.top))
+	if (!scratch_dir(p.top))
 		return -1;
 	p.top_fd = open(p.top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (mkdirat(p.top_fd, "root", 0755) || mkdirat(p.top_fd, "out", 0755) ||

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "guest/delta.h"
 #include "wire/tar.h"
+#include "scratch.h"
 
 struct tree {
 	char dir[40];
@@ -158,7 +159,7 @@ static void tree_index(struct tree *t, const struct seen *s)
 static void tree_make(struct tree *t, const char *script)
 {
 	(void)snprintf(t->dir, sizeof(t->dir), "/tmp/delta-XXXXXX");
-	assert_non_null(mkdtemp(t->dir));
+	assert_non_null(scratch_dir(t->dir));
 	t->fd = open(t->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	assert_true(t->fd >= 0);
 	sh(t->dir, script);

@@ -19,6 +19,7 @@
 
 #include "base/err.h"
 #include "sync/indexlock.h"
+#include "scratch.h"
 
 static char top[] = "/tmp/indexlock-XXXXXX";
 static char lock[64];
@@ -148,7 +149,7 @@ static int begin(void **state)
 	int fd;
 
 	(void)state;
-	if (!mkdtemp(top))
+	if (!scratch_dir(top))
 		return -1;
 	(void)snprintf(git_dir, sizeof(git_dir), "%s/.git", top);
 	(void)snprintf(lock, sizeof(lock), "%s/.git/index.lock", top);

@@ -15,6 +15,7 @@
 
 #include "base/cleanup.h"
 #include "guest/front_lock.h"
+#include "scratch.h"
 
 #include <cmocka.h>
 
@@ -26,7 +27,7 @@ static char top[] = "/tmp/test_land.XXXXXX";
 static int set_up(void **state)
 {
 	(void)state;
-	return mkdtemp(top) ? 0 : -1;
+	return scratch_dir(top) ? 0 : -1;
 }
 
 static int tear_down(void **state)

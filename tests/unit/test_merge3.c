@@ -15,6 +15,7 @@
 #include "base/limits.h"
 #include "os/process.h"
 #include "sync/merge3.h"
+#include "scratch.h"
 
 static int keep(void *arg, const void *p, size_t n)
 {
@@ -142,7 +143,7 @@ static void test_against_git(void **state)
 	(void)state;
 	if (getenv("UNDER_VALGRIND"))
 		skip(); /* it knows no pidfd_open, so no program starts */
-	assert_non_null(mkdtemp(dir));
+	assert_non_null(scratch_dir(dir));
 	(void)snprintf(o, sizeof(o), "%s/ours", dir);
 	(void)snprintf(a, sizeof(a), "%s/base", dir);
 	(void)snprintf(t, sizeof(t), "%s/theirs", dir);

@@ -19,6 +19,7 @@
 
 #include "base/cleanup.h"
 #include "provider/native_storage.h"
+#include "scratch.h"
 
 struct place {
 	char dir[64];
@@ -28,7 +29,7 @@ struct place {
 static void up(struct place *p)
 {
 	(void)snprintf(p->dir, sizeof(p->dir), "/tmp/airlock-storage-XXXXXX");
-	assert_non_null(mkdtemp(p->dir));
+	assert_non_null(scratch_dir(p->dir));
 	p->fd = open(p->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	assert_true(p->fd >= 0);
 	assert_int_equal(mkdirat(p->fd, "keep", 0755), 0);

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "bridge/pace.h"
+#include "scratch.h"
 
 #define RATE 1000
 #define EACH (NS_PER_S / RATE)
@@ -219,7 +220,7 @@ int main(void)
 	};
 	int r;
 
-	if (!mkdtemp(dir) || setenv("XDG_RUNTIME_DIR", dir, 1) < 0)
+	if (!scratch_dir(dir) || setenv("XDG_RUNTIME_DIR", dir, 1) < 0)
 		return 1;
 	(void)snprintf(path, sizeof(path), "%s/airlock-board-%u", dir, (unsigned)geteuid());
 	r = cmocka_run_group_tests(tests, NULL, NULL);

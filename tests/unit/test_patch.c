@@ -16,6 +16,7 @@
 #include "base/limits.h"
 #include "os/process.h"
 #include "sync/patch.h"
+#include "scratch.h"
 
 static int keep(void *arg, const char *p, size_t n)
 {
@@ -339,7 +340,7 @@ static char dir[] = "/tmp/test-patch-XXXXXX";
 static int set_up(void **state)
 {
 	(void)state;
-	return mkdtemp(dir) && chdir(dir) == 0 ? 0 : -1;
+	return scratch_dir(dir) && chdir(dir) == 0 ? 0 : -1;
 }
 
 static int tear_down(void **state)

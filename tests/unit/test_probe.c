@@ -27,6 +27,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "os/probe.h"
+#include "scratch.h"
 
 #define ORDINARY 65534 /* nobody */
 
@@ -520,7 +521,7 @@ static int make_base(void **state)
 	static const char *const dirs[] = {"state", "l", "u", "w"};
 
 	(void)state;
-	if (!mkdtemp(base_dir) || chmod(base_dir, 0755) < 0)
+	if (!scratch_dir(base_dir) || chmod(base_dir, 0755) < 0)
 		return -1;
 	for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
 		char path[64];

@@ -18,6 +18,7 @@
 #include "base/limits.h"
 #include "os/beneath.h"
 #include "sync/quarantine_paths.h"
+#include "scratch.h"
 
 #define PATHS 6
 
@@ -26,7 +27,7 @@ static int tree(char *dir)
 	int fd;
 
 	(void)snprintf(dir, 64, "/tmp/airlock-qpaths-XXXXXX");
-	assert_non_null(mkdtemp(dir));
+	assert_non_null(scratch_dir(dir));
 	fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	assert_true(fd >= 0);
 	return fd;

@@ -19,6 +19,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "os/spread.h"
+#include "scratch.h"
 
 static char dir[256];
 
@@ -105,7 +106,7 @@ int main(void)
 	int r;
 
 	(void)snprintf(dir, sizeof(dir), "%s/airlock-spread-XXXXXX", tmp ? tmp : "/tmp");
-	if (!mkdtemp(dir))
+	if (!scratch_dir(dir))
 		return 1;
 	r = cmocka_run_group_tests(tests, NULL, NULL);
 	(void)rmdir(dir);

@@ -21,6 +21,7 @@
 #include "store/env.h"
 #include "store/lease.h"
 #include "store/run.h"
+#include "scratch.h"
 
 #define PROCESSES 20
 #define ROUNDS 15
@@ -32,7 +33,7 @@ static int setup(void **state)
 {
 	(void)state;
 	memcpy(dir + strlen(dir) - 6, "XXXXXX", 6);
-	assert_non_null(mkdtemp(dir));
+	assert_non_null(scratch_dir(dir));
 	(void)snprintf(path, sizeof(path), "%s/airlock.db", dir);
 	return 0;
 }

@@ -17,6 +17,7 @@
 #include "store/sql.h"
 #include "store/tenant.h"
 #include "store/vault.h"
+#include "scratch.h"
 
 /* Pruning comes by chance: the chance that none of so many calls does it is one in 10^13. */
 #define LATE_ACTIVITY 8000
@@ -31,7 +32,7 @@ static int setup(void **state)
 
 	(void)state;
 	memcpy(dir + strlen(dir) - 6, "XXXXXX", 6);
-	assert_non_null(mkdtemp(dir));
+	assert_non_null(scratch_dir(dir));
 	(void)snprintf(path, sizeof(path), "%s/server.db", dir);
 	assert_int_equal(db_open_server(path, &db, NULL), 0);
 	assert_int_equal(sql_begin(db, NULL), 0);

@@ -23,6 +23,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "wire/tar.h"
+#include "scratch.h"
 
 enum { ARCHIVE_MAX = 32 << 20, LIST_MAX = 8 << 20 };
 
@@ -429,7 +430,7 @@ static void archives_of_programs_are_read_as_libarchive_reads_them(void **state)
 	size_t tried = 0;
 
 	(void)state;
-	assert_non_null(mkdtemp(path));
+	assert_non_null(scratch_dir(path));
 	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	assert_true(dir >= 0);
 	make_disk_tree(dir);

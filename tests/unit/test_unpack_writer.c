@@ -18,6 +18,7 @@
 #include "os/beneath.h"
 #include "sync/unpack_server.h"
 #include "sync/unpack_writer.h"
+#include "scratch.h"
 
 #define BIG (3u << 20) /* more than the batches hold together */
 
@@ -161,7 +162,7 @@ static int set_up(void **state)
 	(void)state;
 	e = (struct err)ERR_INIT;
 	memcpy(top + sizeof(top) - 7, "XXXXXX", 6);
-	if (!mkdtemp(top))
+	if (!scratch_dir(top))
 		return -1;
 	dir = open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0 || writer_start(&w, &e) < 0)
