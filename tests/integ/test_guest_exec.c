@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>

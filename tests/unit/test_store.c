@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <sched.h>
 #include <sqlite3.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
