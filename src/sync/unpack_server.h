@@ -2,7 +2,7 @@
  * unpack_server.h: the inside of airlock-unpack. Part of door 1.
  *
  * One `struct unpack` per process, blocking, of one thread but for the making of staged files
- * (unpack_writer.h). Order of work: set up and confine
+ * (unpack_writer.h, unpack_order.h). Order of work: set up and confine
  * (unpack_server.c), read and judge and stage the whole stream (unpack_stage.c, unpack_intake.c), decide each path
  * against manifest and host into a journal (unpack_plan.c), carry the journal out
  * (unpack_publish.c). Host files are reached through `root` only.

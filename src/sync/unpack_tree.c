@@ -42,7 +42,7 @@ static void close_dir(struct unpack *u)
 	struct trees *t = &u->trees;
 
 	if (t->fd >= 0 && t->used)
-		writer_close(u->writer, TAKE_FD(t->fd));
+		writer_close(u->writer, TAKE_FD(t->fd), t->dir, t->dir_len);
 	cleanup_fd(&t->fd);
 	t->used = false;
 }

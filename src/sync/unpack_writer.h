@@ -1,15 +1,18 @@
 /*
- * unpack_writer.h: the second thread of airlock-unpack, which makes the staged files. Part of door 1.
+ * unpack_writer.h: the threads of airlock-unpack that make the staged files. Part of door 1.
  *
- * One thread reads, judges and decides where each member is staged; this one carries that out, strictly in the
- * order in which it was told, so a later order finds what an earlier one made. It decides nothing and reads
- * nothing but its orders. What is under way is bounded: BATCHES of BATCH_BYTES; whoever gives orders waits when they
- * are full. A third thread writes staged files back early, so that the sync before the commit finds little left.
+ * One thread reads, judges and decides where each member is staged; lanes, as many as there are processors up to
+ * two, carry that out. All that is in one directory is one lane's, strictly in the order in which it was told, so a
+ * later order finds what an earlier one made; between directories there is no order until writer_wait. They
+ * decide nothing and read nothing but their orders. What is under way is bounded: batches of BATCH_BYTES, so many a
+ * lane; whoever gives orders waits when they are full. Another thread writes staged files back early, so that the
+ * sync before the commit finds little left.
  *
  * Ownership: all is copied into the batch. A directory descriptor is only borrowed by an order, and must
  * stay open until the orders that name it are carried out: writer_close closes it in its turn.
- * Errors: the first order that fails is remembered, nothing after it is carried out, and every call
- * from then on says it, in its own words. Whatever was ordered came earlier in the stream than what the caller has in
+ * Errors: of the orders that fail the first one, in the order in which they were given, is remembered; nothing that
+ * was given after it is begun from then on, and every call says it, in its own words. Until all is awaited an earlier
+ * one may yet take its place. Whatever was ordered came earlier in the stream than what the caller has in
  * hand, so such an error goes before the caller's own.
  */
 #ifndef AIRLOCK_SYNC_UNPACK_WRITER_H
@@ -28,7 +31,7 @@ struct writer;
 struct writer_entry {
 	int dir;	  /* borrowed: where it is made */
 	const char *name; /* in there: one segment */
-	const char *path; /* of the member, for a message */
+	const char *path; /* of the member: its directory decides the lane; for a message */
 	uint32_t mode;	  /* of a file */
 	bool again;	  /* an entry of that name gives way: the same member came before */
 	bool give;	  /* belongs to whom the workspace belongs */
@@ -53,9 +56,15 @@ int writer_end(struct writer *w, uint64_t size, bool hole, int64_t mtime_ns, str
 int writer_link(struct writer *w, const struct writer_entry *m, const char *target, struct err *e);
 /* A name that is not there, or is a directory's, is no error. */
 int writer_unlink(struct writer *w, int dir, const char *name, const char *path, struct err *e);
-/* Takes fd over, whatever it returns: a failure shows in the next call. */
-void writer_close(struct writer *w, int fd);
-/* syncfs(fd), while the caller does something else: writer_wait says how it went. fd is borrowed until then. */
+/*
+ * Takes fd over, whatever it returns: a failure shows in the next call. Orders that named it were of members whose
+ * directory has the n bytes at `path`.
+ */
+void writer_close(struct writer *w, int fd, const char *path, size_t n);
+/*
+ * syncfs(fd), while the caller does something else: writer_wait says how it went. fd is borrowed until then. What was
+ * ordered before must have been awaited.
+ */
 void writer_sync(struct writer *w, int fd);
 /* Until everything is carried out. */
 int writer_wait(struct writer *w, struct err *e);

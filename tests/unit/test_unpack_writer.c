@@ -1,4 +1,4 @@
-/* S1-06, S1-07: the thread that makes the staged files: in order, bounded, the first failure stands. */
+/* S1-06, S1-07: the threads that make the staged files: in order, bounded, the first failure stands. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,15 +27,36 @@ static int dir = -1;
 static struct writer *w;
 static struct err e;
 
-static int make(int at, const char *name, const char *text, bool again)
+/* In directory `where` of the stream, which is open as `at`. */
+static int make_in(const char *where, int at, const char *name, const char *text, bool again)
 {
+	char path[64];
 	struct writer_entry m = {
-	    .dir = at, .name = name, .path = name, .mode = 0640, .again = again};
-	int r = writer_file(w, &m, &e);
+	    .dir = at, .name = name, .path = path, .mode = 0640, .again = again};
+	int r;
+
+	(void)snprintf(path, sizeof(path), "%s%s%s", where, *where ? "/" : "", name);
+	r = writer_file(w, &m, &e);
 
 	if (r == 0)
 		r = writer_data(w, text, strlen(text), 0, &e);
 	return r < 0 ? r : writer_end(w, strlen(text), false, 1500000000, &e);
+}
+
+static int make(int at, const char *name, const char *text, bool again)
+{
+	return make_in("", at, name, text, again);
+}
+
+static int make_dir(const char *name)
+{
+	int fd = mkdirat(dir, name, 0700) < 0
+		     ? -1
+		     : openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		fail_msg("%s: %s", name, strerror(errno));
+	return fd;
 }
 
 static void assert_text(const char *path, const char *want)
@@ -112,12 +133,9 @@ static void test_many_directories(void **state)
 		int fd;
 
 		(void)snprintf(name, sizeof(name), "d%d", i);
-		assert_int_equal(mkdirat(dir, name, 0700), 0);
-		fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		if (fd < 0)
-			fail_msg("%s: %s", name, strerror(errno));
-		assert_int_equal(make(fd, "f", name, false), 0);
-		writer_close(w, fd);
+		fd = make_dir(name);
+		assert_int_equal(make_in(name, fd, "f", name, false), 0);
+		writer_close(w, fd, name, strlen(name));
 	}
 	assert_int_equal(writer_wait(w, &e), 0);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
@@ -142,7 +160,7 @@ static void test_first_failure_stands(void **state)
 	assert_int_equal(make(dir, "before", "b", false), 0);
 	assert_int_equal(make(dir, "before", "twice", false), 0); /* ordered, not yet tried */
 	assert_int_equal(make(dir, "after", "a", false), 0);
-	writer_close(w, lent);
+	writer_close(w, lent, "", 0);
 	r = writer_data(w, much, BIG, 0, &e);
 	if (r != 0)
 		assert_int_equal(r, -EEXIST);
@@ -155,6 +173,76 @@ static void test_first_failure_stands(void **state)
 	assert_int_equal(fstatat(dir, "after", &st, 0), -1);
 	assert_int_equal(fstatat(dir, "late", &st, 0), -1);
 	assert_int_equal(fcntl(lent, F_GETFD), -1);
+}
+
+/* Directories in turn, each member again and again: what came last in its directory is what is there. */
+static void test_order_within_each_directory(void **state)
+{
+	enum { DIRS = 4, TIMES = 1500 };
+	int fds[DIRS];
+	char name[DIRS][8], text[16];
+
+	(void)state;
+	for (int i = 0; i < DIRS; i++) {
+		(void)snprintf(name[i], sizeof(name[i]), "o%d", i);
+		fds[i] = make_dir(name[i]);
+	}
+	for (int t = 1; t <= TIMES; t++) {
+		(void)snprintf(text, sizeof(text), "%d", t);
+		for (int i = 0; i < DIRS; i++) {
+			char path[16];
+
+			assert_int_equal(make_in(name[i], fds[i], "x", text, true), 0);
+			assert_int_equal(make_in(name[i], fds[i], "y", text, true), 0);
+			(void)snprintf(path, sizeof(path), "%s/y", name[i]);
+			assert_int_equal(writer_unlink(w, fds[i], "y", path, &e), 0);
+		}
+	}
+	for (int i = 0; i < DIRS; i++)
+		writer_close(w, fds[i], name[i], strlen(name[i]));
+	assert_int_equal(writer_wait(w, &e), 0);
+	for (int i = 0; i < DIRS; i++) {
+		char path[16];
+
+		(void)snprintf(path, sizeof(path), "%s/x", name[i]);
+		assert_text(path, text);
+		(void)snprintf(path, sizeof(path), "%s/y", name[i]);
+		assert_int_equal(faccessat(dir, path, F_OK, AT_SYMLINK_NOFOLLOW), -1);
+		assert_int_equal(fcntl(fds[i], F_GETFD), -1);
+	}
+}
+
+/* An earlier order fails later than one behind it, in a directory whose turn had not come: it is the one that is told. */
+static void test_first_in_the_stream_is_told(void **state)
+{
+	_cleanup_free_ char *much = calloc(1, BIG);
+	int a = make_dir("p0"), b = make_dir("p1"), r = 0;
+	struct stat st;
+
+	(void)state;
+	assert_non_null(much);
+	assert_int_equal(make_in("p0", a, "first", "1", false), 0);
+	assert_int_equal(make_in("p1", b, "second", "1", false), 0);
+	assert_int_equal(make_in("p0", a, "first", "twice", false), 0);
+	assert_int_equal(make_in("p1", b, "second", "twice", false), 0);
+	assert_int_equal(make_in("p1", b, "later", "l", false), 0);
+	/* Its batches are handed over until the failure comes back. */
+	for (int i = 0; r == 0 && i < 8; i++)
+		r = writer_data(w, much, BIG, 0, &e);
+	assert_int_equal(r, -EEXIST);
+	assert_int_equal(make_in("p0", a, "after", "a", false) <= 0, 1);
+	writer_close(w, a, "p0", 2);
+	writer_close(w, b, "p1", 2);
+	e = (struct err)ERR_INIT;
+	assert_int_equal(writer_wait(w, &e), -EEXIST);
+	if (!strstr(e.text, "stage p0/first in the-place"))
+		fail_msg("%s", e.text);
+	assert_text("p0/first", "1");
+	assert_text("p1/second", "1");
+	assert_int_equal(fstatat(dir, "p1/later", &st, 0), -1);
+	assert_int_equal(fstatat(dir, "p0/after", &st, 0), -1);
+	assert_int_equal(fcntl(a, F_GETFD), -1);
+	assert_int_equal(fcntl(b, F_GETFD), -1);
 }
 
 static int set_up(void **state)
@@ -189,6 +277,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_more_than_fits, set_up, tear_down),
 	    cmocka_unit_test_setup_teardown(test_many_directories, set_up, tear_down),
 	    cmocka_unit_test_setup_teardown(test_first_failure_stands, set_up, tear_down),
+	    cmocka_unit_test_setup_teardown(test_order_within_each_directory, set_up, tear_down),
+	    cmocka_unit_test_setup_teardown(test_first_in_the_stream_is_told, set_up, tear_down),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
