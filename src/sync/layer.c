@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "base/path.h"
+#include "sync/layer_sink.h"
 
 #define COPY_BUF (256 << 10)
 #define READ_TRIES 3
@@ -39,7 +40,8 @@ struct job {
 
 struct worker {
 	struct job *job;
-	char *buf; /* owned */
+	char *buf;		 /* owned */
+	struct layer_lane *lane; /* NULL: each file is one of its own */
 	bool reports;
 	int64_t last_report_ns;
 	int r;
@@ -96,26 +98,6 @@ static int source_gone(struct worker *w, struct layer_item *it, int errnum)
 	}
 }
 
-static int write_all(int fd, const char *p, size_t n)
-{
-	while (n) {
-		ssize_t k = write(fd, p, n);
-
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k < 0)
-			return -errno;
-		p += k;
-		n -= (size_t)k;
-	}
-	return 0;
-}
-
-static int skip(int fd, ssize_t n)
-{
-	return lseek(fd, n, SEEK_CUR) < 0 ? -errno : 0;
-}
-
 static bool cancelled(const struct worker *w)
 {
 	const volatile int *c = w->job->b->cancel;
@@ -125,11 +107,10 @@ static bool cancelled(const struct worker *w)
 
 /*
  * Reads src to its end, or to as many bytes as the stat said: for a small file
- * the second stat tells whether there was more. dst -1: only hash. *ret_n: bytes; -1 in
- * *ret_src_errno is no error.
+ * the second stat tells whether there was more. A failure to read is in *ret_src_errno and none of ours.
  */
-static int pour(struct worker *w, int src, int dst, struct layer_item *it, const struct stat *said,
-		int *ret_src_errno)
+static int pour(struct worker *w, int src, const struct layer_sink *dst, struct layer_item *it,
+		const struct stat *said, int *ret_src_errno)
 {
 	/* A file with holes keeps them: where it is zeros, nothing is written. */
 	bool holes = (uint64_t)said->st_blocks * 512 < (uint64_t)said->st_size;
@@ -154,16 +135,16 @@ static int pour(struct worker *w, int src, int dst, struct layer_item *it, const
 		if (n == 0)
 			break;
 		(void)crypto_generichash_update(&h, (const unsigned char *)w->buf, (size_t)n);
-		r = dst < 0				      ? 0
-		    : holes && str_is_zero(w->buf, (size_t)n) ? skip(dst, n)
-							      : write_all(dst, w->buf, (size_t)n);
+		r = holes && str_is_zero(w->buf, (size_t)n)
+			? layer_sink_zeros(dst, (size_t)n)
+			: layer_sink_put(dst, w->buf, (size_t)n);
 		if (r < 0)
 			return fail(w, -r, it, "cannot write");
 		total += (uint64_t)n;
 		if (total == expect && n < COPY_BUF)
 			break;
 	}
-	if (holes && dst >= 0 && ftruncate(dst, (off_t)total) < 0)
+	if (holes && dst->fd >= 0 && ftruncate(dst->fd, (off_t)total) < 0)
 		return fail(w, errno, it, "cannot write");
 	it->size = total;
 	(void)crypto_generichash_final(&h, it->hash, MANIFEST_HASH);
@@ -182,16 +163,19 @@ static bool same_stat(const struct stat *a, const struct stat *b)
 }
 
 /* 1: read whole and consistent, or taken as it is; 0: gone (outcome set); negative. */
-static int read_consistent(struct worker *w, int src, int dst, struct layer_item *it)
+static int read_consistent(struct worker *w, int src, const struct layer_sink *dst,
+			   struct layer_item *it)
 {
 	struct stat before, after;
 	int64_t begin = 0;
 	int r, src_errno = 0;
 
 	for (int i = 0; i < READ_TRIES; i++) {
-		if (i && (lseek(src, 0, SEEK_SET) < 0 ||
-			  (dst >= 0 && (ftruncate(dst, 0) < 0 || lseek(dst, 0, SEEK_SET) < 0))))
+		if (i && lseek(src, 0, SEEK_SET) < 0)
 			return fail(w, errno, it, "cannot rewind");
+		r = i ? layer_sink_restart(dst) : 0;
+		if (r < 0)
+			return fail(w, -r, it, "cannot rewind");
 		begin = clock_real_ns();
 		if (fstat(src, &before) < 0)
 			return source_gone(w, it, errno);
@@ -244,34 +228,53 @@ static int finish_file(struct worker *w, int dst, const struct layer_item *it)
 	return r < 0 ? fail(w, -r, it, "cannot give away") : 0;
 }
 
-static int copy_file(struct worker *w, struct layer_item *it, int src)
+static int taken(struct worker *w, struct layer_item *it)
 {
-	struct layer_build *b = w->job->b;
-	_cleanup_fd_ int dst = openat(b->layer_fd, it->path,
-				      O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	int r;
-
-	if (dst < 0)
-		return fail(w, errno, it, "cannot make");
-	r = read_consistent(w, src, dst, it);
-	if (r > 0 && it->outcome != LAYER_GONE)
-		r = finish_file(w, dst, it);
-	else if (r >= 0)
-		(void)unlinkat(b->layer_fd, it->path, 0);
-	if (r < 0 || it->outcome == LAYER_GONE)
-		return r;
-	it->layer = b->number;
+	it->layer = w->job->b->number;
 	atomic_fetch_add(&w->job->files, 1);
 	atomic_fetch_add(&w->job->bytes, it->size);
 	atomic_fetch_add(&w->job->written, 1);
 	return 0;
 }
 
+/* Into the layer's one file. */
+static int gather_file(struct worker *w, struct layer_item *it, int src)
+{
+	const struct layer_sink to = {.fd = -1, .lane = w->lane};
+	int r = read_consistent(w, src, &to, it), k;
+
+	if (r > 0 && it->outcome != LAYER_GONE) {
+		k = layer_sink_end(&to, it->size, it->hash);
+		return k < 0 ? fail(w, -k, it, "cannot write") : taken(w, it);
+	}
+	k = layer_sink_restart(&to);
+	return r < 0 ? r : k < 0 ? fail(w, -k, it, "cannot write") : 0;
+}
+
+static int copy_file(struct worker *w, struct layer_item *it, int src)
+{
+	struct layer_build *b = w->job->b;
+	_cleanup_fd_ int dst = openat(b->layer_fd, it->path,
+				      O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	const struct layer_sink to = {.fd = dst};
+	int r;
+
+	if (dst < 0)
+		return fail(w, errno, it, "cannot make");
+	r = read_consistent(w, src, &to, it);
+	if (r > 0 && it->outcome != LAYER_GONE)
+		r = finish_file(w, dst, it);
+	else if (r >= 0)
+		(void)unlinkat(b->layer_fd, it->path, 0);
+	return r < 0 || it->outcome == LAYER_GONE ? r : taken(w, it);
+}
+
 /* 1: the bytes are the ones that an older layer holds. */
 static int verify(struct worker *w, struct layer_item *it, int src)
 {
+	const struct layer_sink nowhere = {.fd = -1};
 	struct layer_item now = *it;
-	int r = read_consistent(w, src, -1, &now);
+	int r = read_consistent(w, src, &nowhere, &now);
 
 	if (r < 0)
 		return r;
@@ -292,7 +295,9 @@ static int take_file(struct worker *w, struct layer_item *it)
 		return source_gone(w, it, -src);
 	if (it->op == LAYER_VERIFY)
 		r = verify(w, it, src);
-	return r ? (r < 0 ? r : 0) : copy_file(w, it, src);
+	if (r)
+		return r < 0 ? r : 0;
+	return w->lane ? gather_file(w, it, src) : copy_file(w, it, src);
 }
 
 static int take_link(struct worker *w, struct layer_item *it)
@@ -326,6 +331,11 @@ static int one(struct worker *w, struct layer_item *it)
 {
 	if (it->outcome == LAYER_GONE) /* hidden by a parent already */
 		return 0;
+	/* In one file are contents alone: of everything else the manifest says all there is. */
+	if (w->lane && (it->kind != 'f' || it->op == LAYER_WHITEOUT)) {
+		atomic_fetch_add(&w->job->written, 1);
+		return 0;
+	}
 	if (it->op == LAYER_WHITEOUT) {
 		/* Unprivileged since Linux 5.8: device 0:0 is no device but the overlay's mark. */
 		if (mknodat(w->job->b->layer_fd, it->path, S_IFCHR, makedev(0, 0)) < 0)
@@ -337,7 +347,7 @@ static int one(struct worker *w, struct layer_item *it)
 		return 0;
 	if (it->kind == 'l')
 		return take_link(w, it);
-	return it->op == LAYER_REUSE ? reuse(w, it) : take_file(w, it);
+	return it->op == LAYER_REUSE && !w->lane ? reuse(w, it) : take_file(w, it);
 }
 
 static void report(struct worker *w, bool last)
@@ -455,13 +465,15 @@ static int make_dirs(struct layer_build *b, struct err *e)
 	return 0;
 }
 
-static int run_workers(struct job *j, struct err *e)
+static int run_workers(struct job *j, struct layer_onefile *of, struct err *e)
 {
-	struct worker w[2] = {{.job = j, .reports = true}, {.job = j}};
+	struct worker w[LAYER_LANES] = {{.job = j, .reports = true}, {.job = j}};
 	bool two = j->b->n >= PARALLEL_MIN;
 	pthread_t t;
 	int r;
 
+	for (size_t i = 0; of && i < LAYER_LANES; i++)
+		w[i].lane = &of->lane[i];
 	w[0].buf = malloc(COPY_BUF);
 	w[1].buf = two ? malloc(COPY_BUF) : NULL;
 	if (!w[0].buf || (two && !w[1].buf)) {
@@ -484,17 +496,37 @@ static int run_workers(struct job *j, struct err *e)
 	return r;
 }
 
+static int build_one_file(struct job *j, struct err *e)
+{
+	struct layer_onefile of;
+	int r = layer_onefile_init(&of, j->b->layer_fd), k;
+
+	r = r < 0 ? err_sys(e, -r, "copying into the base") : run_workers(j, &of, e);
+	if (r == 0) {
+		k = layer_onefile_finish(&of);
+		r = k < 0 ? err_sys(e, -k,
+				    "the base cannot be written; free space in the state directory "
+				    "or set XDG_STATE_HOME to a larger disk")
+			  : 0;
+	}
+	layer_onefile_done(&of);
+	return r;
+}
+
 int layer_build(struct layer_build *b, struct err *e)
 {
 	struct job j = {.b = b};
-	int r;
+	int r = 0;
 
 	if (sodium_init() < 0)
 		return err_set(e, ERR_INTERNAL, "libsodium cannot start");
 	b->written = 0;
-	r = make_dirs(b, e);
-	if (!r)
-		r = run_workers(&j, e);
+	if (b->one_file)
+		r = build_one_file(&j, e);
+	else
+		r = make_dirs(b, e);
+	if (!r && !b->one_file)
+		r = run_workers(&j, NULL, e);
 	b->files = j.files;
 	b->bytes = j.bytes;
 	b->written += j.written;
@@ -508,7 +540,7 @@ int layer_hide_gone(struct layer_build *b, struct err *e)
 
 		if (it->outcome != LAYER_GONE || !it->was_there || it->op == LAYER_WHITEOUT)
 			continue;
-		if (mknodat(b->layer_fd, it->path, S_IFCHR, makedev(0, 0)) < 0)
+		if (!b->one_file && mknodat(b->layer_fd, it->path, S_IFCHR, makedev(0, 0)) < 0)
 			return err_sys(e, errno, "cannot hide %s in the base", it->path);
 		b->written++;
 	}

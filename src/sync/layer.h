@@ -1,5 +1,5 @@
 /*
- * layer.h: builds one layer directory of a base from a list of what it shall hold.
+ * layer.h: builds one layer of a base, a directory or one file, from a list of what it shall hold.
  *
  * Sources are opened beneath the workspace descriptor with openat2, no links followed, so a
  * directory swapped for a link while we work leads nowhere. What a file holds is hashed from the
@@ -53,8 +53,10 @@ struct layer_item {
 };
 
 struct layer_build {
-	int root_fd;   /* workspace */
-	int layer_fd;  /* the new, empty directory */
+	int root_fd;  /* workspace */
+	int layer_fd; /* the new, empty directory, or file */
+	bool
+	    one_file; /* as wire/layerfile.h: it is sent and never mounted, so whiteouts are not needed */
 	int layers_fd; /* its parent, for LAYER_REUSE */
 	uint32_t number;
 	uid_t owner; /* (uid_t)-1: leave */
@@ -70,7 +72,7 @@ struct layer_build {
 	uint64_t written;      /* out: entries of the layer, without mere parents */
 };
 
-/* 0 or negative errno; on failure the directory holds rubbish that the caller removes. */
+/* 0 or negative errno; on failure it holds rubbish that the caller removes. */
 int layer_build(struct layer_build *b, struct err *e);
 /* Whiteouts for items that turned out LAYER_GONE though an older layer has them. */
 int layer_hide_gone(struct layer_build *b, struct err *e);

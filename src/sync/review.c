@@ -200,7 +200,7 @@ static int open_places(struct review *r, const struct review_place *p, struct er
 			return -EPROTO;
 	}
 	for (size_t i = 0; p->layers && p->layers[i] && i < LAYERS_MAX; i++) {
-		int fd = open(p->layers[i], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		int fd = open(p->layers[i], O_RDONLY | O_CLOEXEC);
 
 		if (fd >= 0)
 			r->layers[r->layers_len++] = fd;

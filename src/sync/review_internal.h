@@ -11,7 +11,7 @@
 
 struct review {
 	int run_fd, root_fd, manifest_fd, list_fd, content_fd; /* owned */
-	int layers[LAYERS_MAX];				       /* owned */
+	int layers[LAYERS_MAX]; /* owned; directories, or files (wire/layerfile.h) */
 	size_t layers_len;
 	struct manifest *m;  /* NULL: nothing was sent */
 	struct chlist *list; /* as it lies there */

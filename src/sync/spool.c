@@ -38,23 +38,23 @@ uint64_t spool_len(const struct spool *s)
 	return s->flushed + s->mem_len;
 }
 
-static int open_file(struct spool *s)
+int spool_nameless(int dir)
 {
+	int fd = openat(dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	char name[32];
 
-	s->fd = openat(s->dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	if (s->fd >= 0)
-		return 0;
+	if (fd >= 0)
+		return fd;
 	/* No O_TMPFILE on this file system: the directory is ours alone, any free name will do. */
 	for (unsigned i = 0; i < 1000; i++) {
 		(void)snprintf(name, sizeof(name), "spool.%u", i);
-		s->fd =
-		    openat(s->dir, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-		if (s->fd >= 0)
-			return unlinkat(s->dir, name, 0) < 0 ? -errno : 0;
-		if (errno != EEXIST)
+		fd = openat(dir, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+		if (fd >= 0 && unlinkat(dir, name, 0) == 0)
+			return fd;
+		if (fd >= 0 || errno != EEXIST)
 			break;
 	}
+	cleanup_fd(&fd);
 	return -errno;
 }
 
@@ -71,8 +71,13 @@ static long read_at(int fd, char *p, size_t n, uint64_t off)
 static int flush(struct spool *s)
 {
 	size_t off = 0;
-	int r = s->fd < 0 ? open_file(s) : 0;
+	int r = 0;
 
+	if (s->fd < 0) {
+		r = spool_nameless(s->dir);
+		s->fd = r < 0 ? -1 : r;
+		r = r < 0 ? r : 0;
+	}
 	if (!s->win)
 		s->win = calloc(1, sizeof(*s->win)); /* without one it is slower, no worse */
 

@@ -20,6 +20,8 @@ struct spool {
 	struct spool_window *win; /* owned: what was read last of the file, for who reads on */
 };
 
+/* A new file without a name in that directory, which is ours alone. The descriptor or a negative errno. */
+int spool_nameless(int dir);
 void spool_init(struct spool *s, int dir, uint64_t max);
 void spool_done(struct spool *s);
 uint64_t spool_len(const struct spool *s);

@@ -282,6 +282,20 @@ static bool layers_exist(struct store *s, const struct store_stack *st)
 	return faccessat(s->fd, name, F_OK, 0) == 0;
 }
 
+bool store_mountable(struct store *s, const struct store_stack *st)
+{
+	char name[32];
+	struct stat is;
+
+	for (size_t i = 0; i < st->layers_n; i++) {
+		(void)snprintf(name, sizeof(name), "%u", st->layers[i]);
+		if (fstatat(s->layers_fd, name, &is, AT_SYMLINK_NOFOLLOW) < 0 ||
+		    !S_ISDIR(is.st_mode))
+			return false;
+	}
+	return true;
+}
+
 int store_current(struct store *s, struct store_stack *ret, struct err *e)
 {
 	char text[STACK_FILE_MAX];
@@ -351,13 +365,13 @@ int store_new_dir(struct store *s, int at_fd, const char *label, int *ret_fd, ch
 	return *ret_fd < 0 ? no_room(s, -*ret_fd, e) : 0;
 }
 
-int store_new_file(struct store *s, int *ret_fd, char name[64], struct err *e)
+int store_new_file(struct store *s, int at_fd, int *ret_fd, char name[64], struct err *e)
 {
 	int r = new_name(name, "file", e);
 
 	if (r < 0)
 		return r;
-	*ret_fd = openat(s->fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	*ret_fd = openat(at_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	return *ret_fd < 0 ? no_room(s, errno, e) : 0;
 }
 
@@ -365,7 +379,7 @@ static int write_stack(struct store *s, const char *text, size_t n, const char *
 {
 	_cleanup_fd_ int fd = -1;
 	char name[64];
-	int r = store_new_file(s, &fd, name, e);
+	int r = store_new_file(s, s->fd, &fd, name, e);
 
 	if (r < 0)
 		return r;

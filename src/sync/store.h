@@ -49,10 +49,12 @@ int store_idle(const char *path, int64_t before_ns, int *ret_lock, bool *ret_use
 /* 1 and the current stack; 0 none that can be trusted. */
 int store_current(struct store *s, struct store_stack *ret, struct err *e);
 uint32_t store_next_number(struct store *s);
+/* Can all of its layers be mounted? Not those that are one file. */
+bool store_mountable(struct store *s, const struct store_stack *st);
 /* A new directory or file below the store under a temporary name; see store_adopt. */
 int store_new_dir(struct store *s, int at_fd, const char *label, int *ret_fd, char name[64],
 		  struct err *e);
-int store_new_file(struct store *s, int *ret_fd, char name[64], struct err *e);
+int store_new_file(struct store *s, int at_fd, int *ret_fd, char name[64], struct err *e);
 /* Removes what store_new_* made and was not adopted. */
 void store_discard(struct store *s, int at_fd, const char *name);
 /* Records the stack as the current one. */

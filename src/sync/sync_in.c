@@ -138,6 +138,7 @@ static int load_old(struct job *j, struct err *e)
 	path = store_manifest_path(&j->store, j->old.number);
 	fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
 	if (j->old.owner != j->o->owner || j->old.group != j->o->group || fd < 0 ||
+	    (!j->o->one_file && !store_mountable(&j->store, &j->old)) ||
 	    manifest_open(fd, &j->manifest, NULL) < 0) {
 		j->manifest = NULL;
 		j->old = (struct store_stack){0};
@@ -212,7 +213,7 @@ static int write_manifest(struct job *j, struct err *e)
 	struct diff_totals t = {j->old.files, j->old.dirs, j->old.links, j->old.bytes};
 	_cleanup_fd_ int fd = -1;
 	char name[64], to[64];
-	int r = store_new_file(&j->store, &fd, name, e);
+	int r = store_new_file(&j->store, j->store.fd, &fd, name, e);
 
 	if (r < 0)
 		return r;
@@ -231,11 +232,12 @@ static int write_manifest(struct job *j, struct err *e)
 
 static int build_into(struct job *j, int fd, bool full, struct layer_build *b, struct err *e)
 {
-	int r = root_attributes(j, fd, e);
+	int r = j->o->one_file ? 0 : root_attributes(j, fd, e);
 
 	*b = (struct layer_build){
 	    .root_fd = j->root_fd,
 	    .layer_fd = fd,
+	    .one_file = j->o->one_file,
 	    .layers_fd = j->store.layers_fd,
 	    .number = store_next_number(&j->store),
 	    .owner = j->o->owner,
@@ -273,7 +275,9 @@ static int apply(struct job *j, struct err *e)
 	/* Without an older manifest the list is a full base already. */
 	int r = full && j->manifest ? diff_fill(&j->diff, e) : 0;
 
-	if (!r)
+	if (!r && j->o->one_file)
+		r = store_new_file(&j->store, j->store.layers_fd, &fd, name, e);
+	else if (!r)
 		r = store_new_dir(&j->store, j->store.layers_fd, "layer", &fd, name, e);
 	if (r < 0)
 		return r;

@@ -6,6 +6,7 @@
  *   <store>/lock            flock: exclusive while sync_in works; shared by nobody
  *   <store>/layers/<n>/     immutable layer trees; 1 is a full base, later ones are deltas
  *                           (changed files, overlay whiteouts for what went away)
+ *   <store>/layers/<n>      or, where nothing is mounted: the changed files in one (wire/layerfile.h)
  *   <store>/stack           the current stack: which layers, which manifest
  *   <store>/manifest.<n>    manifest of the stack whose top layer is n
  *   <store>/git/            cached repository seeds
@@ -41,6 +42,7 @@ struct sync_in_opts {
 	/* gitignore-style patterns that bring in what is ignored or held back; may be NULL */
 	char *const *include;
 	char *const *exclude; /* patterns that keep out; win over include; may be NULL */
+	bool one_file;	      /* layers are sent and never mounted: each is one file */
 	uid_t owner;	      /* sandbox uid/gid on the host; (uid_t)-1: leave as is */
 	gid_t group;
 	progress_fn progress; /* may be NULL */
@@ -64,7 +66,7 @@ struct sync_note {  /* one path that did not travel as is */
 };
 
 struct sync_in_result {
-	char **layers;		     /* owned vector: absolute layer directories, top first */
+	char **layers;		     /* owned vector: absolute layers, top first */
 	char *manifest_path;	     /* owned */
 	uint64_t root_dev, root_ino; /* the directory that was read */
 	int hold_fd;		     /* owned: keeps the stack from being collected while open */

@@ -27,6 +27,8 @@ static int send_layers(struct client *c, struct err *e)
 	for (size_t i = 0; c->o->layers && c->o->layers[i] && r == 0; i++) {
 		_cleanup_fd_ int fd = open(c->o->layers[i], O_PATH | O_DIRECTORY | O_CLOEXEC);
 
+		if (fd < 0 && errno == ENOTDIR) /* one file: it is read as it is */
+			fd = open(c->o->layers[i], O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 		if (fd < 0)
 			return err_sys(e, errno, "open base layer %s", c->o->layers[i]);
 		r = chan_send(&c->ch, UF_LAYERS, NULL, 0, &fd, 1, INT64_MAX, e);

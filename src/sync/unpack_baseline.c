@@ -348,26 +348,7 @@ void baseline_finish(struct unpack *u)
 
 int baseline_content(struct unpack *u, const struct manifest_entry *m)
 {
-	char buf[32 << 10];
-	uint64_t at, end;
-	_cleanup_fd_ int fd = -1;
-
 	if (m->content < CONTENTS_0 || u->baseline.dir < 0)
 		return -ENOENT;
-	(void)unlinkat(u->baseline.dir, "content.tmp", 0);
-	fd = openat(u->baseline.dir, "content.tmp",
-		    O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return -errno;
-	(void)unlinkat(u->baseline.dir, "content.tmp", 0);
-	at = m->content - CONTENTS_0;
-	for (end = at + m->size; at < end;) {
-		size_t want = end - at < sizeof(buf) ? (size_t)(end - at) : sizeof(buf);
-		ssize_t n = pread(u->baseline.contents, buf, want, (off_t)at);
-
-		if (n <= 0 || write(fd, buf, (size_t)n) != n)
-			return -ENOENT;
-		at += (uint64_t)n;
-	}
-	return lseek(fd, 0, SEEK_SET) < 0 ? -errno : TAKE_FD(fd);
+	return copy_part(u->baseline.dir, u->baseline.contents, m->content - CONTENTS_0, m->size);
 }

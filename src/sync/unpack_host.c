@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/path.h"
 #include "sync/unpack_server.h"
+#include "wire/layerfile.h"
 
 static int64_t ns(struct timespec t)
 {
@@ -435,6 +436,19 @@ static int open_proven(struct beneath *in, const struct manifest_entry *b)
 	return proven(beneath_open(in, b->path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0), b);
 }
 
+/* Out of a layer that is one file. */
+static int open_part(struct unpack *u, int layer, const struct manifest_entry *b)
+{
+	struct layerfile *l = NULL;
+	uint64_t at = 0;
+	int fd = -ENOENT;
+
+	if (layerfile_open(layer, &l, NULL) == 0 && layerfile_find(l, b, &at))
+		fd = proven(copy_part(u->run_fd, layer, at, b->size), b);
+	layerfile_free(l);
+	return fd;
+}
+
 int base_open(struct unpack *u, const struct manifest_entry *b)
 {
 	int kept = b->sandbox ? proven(baseline_content(u, b), b) : -ENOENT;
@@ -444,7 +458,10 @@ int base_open(struct unpack *u, const struct manifest_entry *b)
 		return kept;
 	for (size_t i = 0; i < u->layers_len; i++) {
 		struct beneath layer = {.root = u->layers[i], .stepwise = u->root.stepwise};
-		int fd = open_proven(&layer, b);
+		struct stat st;
+		int fd = fstat(u->layers[i], &st) == 0 && S_ISREG(st.st_mode)
+			     ? open_part(u, u->layers[i], b)
+			     : open_proven(&layer, b);
 
 		if (fd >= 0)
 			return fd;

@@ -16,6 +16,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "base/str.h"
+#include "sync/spool.h"
 #include "sync/unpack_entry.h"
 #include "sync/unpack_steps.h"
 
@@ -50,6 +51,26 @@ int copy_fd(int from, int to)
 		at += n;
 	}
 	return holes && ftruncate(to, at) < 0 ? -errno : 0;
+}
+
+int copy_part(int dir, int from, uint64_t at, uint64_t size)
+{
+	_cleanup_fd_ int fd = spool_nameless(dir);
+	char buf[32 << 10];
+
+	if (fd < 0)
+		return fd;
+	for (uint64_t done = 0; done < size;) {
+		size_t want = size - done < sizeof(buf) ? (size_t)(size - done) : sizeof(buf);
+		ssize_t n = pread(from, buf, want, (off_t)(at + done));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0 || pwrite(fd, buf, (size_t)n, (off_t)done) != n)
+			return -ENOENT;
+		done += (uint64_t)n;
+	}
+	return TAKE_FD(fd);
 }
 
 /* A name for what is kept: <place>/<path> of the run, or a numbered one where that is taken. */

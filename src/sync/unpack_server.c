@@ -137,6 +137,7 @@ static int start_threads(void *arg, struct err *e)
 static int confine(struct unpack *u, struct err *e)
 {
 	struct confine_path p[3 + UNPACK_LAYERS_MAX];
+	struct stat st;
 	size_t n = 0;
 	struct confine_opts o = {.paths = p, .data_max = DATA_MAX, .nofile_max = NOFILE};
 
@@ -145,8 +146,10 @@ static int confine(struct unpack *u, struct err *e)
 		p[n++] = (struct confine_path){u->run_fd, CONFINE_READ | CONFINE_WRITE};
 	if (u->baseline.dir >= 0)
 		p[n++] = (struct confine_path){u->baseline.dir, CONFINE_READ | CONFINE_WRITE};
+	/* Below one that is a file nothing has to be opened. */
 	for (size_t i = 0; i < u->layers_len; i++)
-		p[n++] = (struct confine_path){u->layers[i], CONFINE_READ};
+		if (fstat(u->layers[i], &st) == 0 && S_ISDIR(st.st_mode))
+			p[n++] = (struct confine_path){u->layers[i], CONFINE_READ};
 	o.paths_len = n;
 	o.without = u->s.without_landlock ? CONFINE_NO_LANDLOCK : 0;
 	if (u->s.mode == UM_STREAM || u->s.mode == UM_REVIEW) {

@@ -69,7 +69,7 @@ struct unpack {
 	struct stat root_st;
 	int root_fd, run_fd, manifest_fd, stream_fd; /* from the parent, ours until the end */
 	int lock_fd;				     /* owned: the root once more, flocked */
-	int layers[UNPACK_LAYERS_MAX];		     /* owned */
+	int layers[UNPACK_LAYERS_MAX]; /* owned; directories, or files (wire/layerfile.h) */
 	size_t layers_len;
 	struct stage st;
 	struct baseline baseline;
@@ -193,6 +193,8 @@ int save_aside(struct unpack *u, int dir, const char *base, const char *name);
 int save_whole(struct unpack *u, const char *place, const char *name, const char *path,
 	       char *detail, size_t n);
 int copy_fd(int from, int to);
+/* Those bytes of a file as a file of their own, without a name, made in dir. The descriptor; -ENOENT: they are not there. */
+int copy_part(int dir, int from, uint64_t at, uint64_t size);
 /* As root: the owner of a new entry. Where the system refuses (mapped ids) it stays ours: no loss. */
 void give_to(int dir, const char *name, uid_t uid, gid_t gid);
 

@@ -122,6 +122,8 @@ static void options(int argc, char **argv, struct sync_in_opts *o, char ***ret_i
 			(void)strv_add(ret_exc, v);
 		else if (strcmp(argv[i], "--cancel-after") == 0)
 			entries_left = strtol(v, NULL, 10);
+		else if (strcmp(argv[i], "--one-file") == 0)
+			o->one_file = strcmp(v, "yes") == 0;
 		else if (strcmp(argv[i], "--owner") == 0)
 			o->owner = o->group = (uid_t)strtoul(v, NULL, 10);
 		else if (strcmp(argv[i], "--git") == 0)

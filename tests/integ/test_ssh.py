@@ -505,6 +505,31 @@ class Ssh(unittest.TestCase):
         log = subprocess.run(git + ["log", "--format=%s"], check=True, env=self.r.env, stdout=subprocess.PIPE).stdout
         self.assertEqual(log, b"second\nfirst\n", p.stderr)
 
+    def test_both_sides_edit_a_text_and_what_was_sent_is_here_to_merge_with_S2(self):
+        text = b"".join(b"%d\n" % i for i in range(40))
+        self.r.write("t", text)
+        self.r.write("u", text)
+        self.r.write("gone", b"bytes\n")
+        p = self.r.start("-q", "--", "sed -i 's/^3$/three/' t u; chmod 755 gone; echo up; read x", stdin=subprocess.PIPE)
+        self.assertEqual(p.stdout.readline(), b"up\n")
+        self.r.write("t", text.replace(b"\n30\n", b"\nthirty\n"))
+        self.r.write("u", text.replace(b"\n3\n", b"\nTHREE\n"))
+        os.unlink(self.r.ws + "/gone")
+        _, err = p.communicate(b"\n", timeout=DEADLINE)
+        self.assertEqual(self.r.read("t"), text.replace(b"\n3\n", b"\nthree\n").replace(b"\n30\n", b"\nthirty\n"), err)
+        self.assertEqual(self.r.read("u"), text.replace(b"\n3\n", b"\nTHREE\n"), err)
+        self.assertEqual(self.r.read("gone"), b"bytes\n", err)
+        # Nothing of it is mounted here, so nothing of it was made here file by file.
+        kept = [os.path.join(d, n) for d, _, names in os.walk(self.r.state + "/workspaces") for n in names]
+        self.assertEqual([k for k in kept if k.endswith("/t")], [])
+
+    def test_a_review_shows_both_sides_of_what_was_sent(self):
+        self.ok("--review", "--", "echo more >>a; rm d/b")
+        # What the workspace has by now is not what was sent.
+        self.r.write("a", b"zero\none\n")
+        p = self.r.airlock("diff", self.r.rows()[0]["run"])
+        self.assertIn(b" one\n+more\n", p.stdout, p.stderr)
+
     def test_review_writes_nothing(self):
         p = self.ok("--review", "--", "echo more >>a")
         self.assertEqual(self.r.read("a"), b"one\n", p.stderr)

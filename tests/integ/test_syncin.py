@@ -4,7 +4,7 @@
 Usage: test_syncin.py DRIVER [NAME ...]. Each test gets a directory of its own; names carry the
 case ids of the specifications. Exit status: number of failures.
 """
-import json, os, random, shutil, signal, socket, stat, subprocess, sys, time, traceback
+import json, os, random, shutil, signal, socket, stat, struct, subprocess, sys, time, traceback
 
 import scratch
 
@@ -99,9 +99,26 @@ class Box:
         return seen if git else {k: v for k, v in seen.items()
                                  if k != b".git" and not k.startswith(b".git/")}
 
-    def same(self):
+    def parts(self):
+        """The same of layers that are one file each (wire/layerfile.h)."""
+        held = {}
+        for layer in self.last["layers"]:
+            with open(layer, "rb") as f:
+                data = f.read()
+            assert data[-32:-16] == b"airlock-layer 1\n", layer
+            n, end = struct.unpack("<QQ", data[-16:])
+            rows = [data[end + 48 * i:][:48] for i in range(n)]
+            assert len(data) == end + 48 * n + 32 and rows == sorted(rows, key=lambda r: r[:32])
+            for row in rows:
+                at, size = struct.unpack("<QQ", row[32:])
+                assert at + size <= end
+                held[os.path.basename(layer), row[:32].hex()] = data[at:at + size]
+        return {p: None if kind == "d" else ("l", target) if kind == "l" else held[str(layer), digest]
+                for p, (kind, mode, size, layer, digest, target) in self.manifest().items()}
+
+    def same(self, view=None):
         """The base shows exactly what the manifest says, and that is what the host has."""
-        view, m = self.view(), self.manifest()
+        view, m = self.view() if view is None else view, self.manifest()
         for what, kind in [("files", "f"), ("dirs", "d"), ("links", "l")]:
             assert self.last[what] == sum(v[0] == kind for v in m.values()), (what, self.last)
         assert self.last["bytes"] == sum(v[2] for v in m.values())
@@ -982,6 +999,108 @@ def directories_read_ahead_are_judged_as_alone(b):
     r = b.sync()
     assert r["copied_files"] == 9 and b"d07/in/deep/f3" in b.names(), r
     b.same()
+
+
+ONE = ["--one-file", "yes"]
+
+
+@test
+def a_layer_that_is_sent_is_one_file_S1(b):
+    for i in range(300):
+        b.put(f"d{i % 7}/f{i}", f"{i}\n" * (i % 90))
+    os.symlink("../d1", b.ws + "/d2/link")
+    os.makedirs(b.ws + "/empty/deep")
+    # Larger than what is gathered, with holes, and one of the very size.
+    b.put("big", random.randbytes(3_000_001))
+    b.put("edge", random.randbytes(1 << 20))
+    with open(b.ws + "/holes", "wb") as f:
+        f.write(b"x" * 100)
+        f.seek(40 << 20)
+        f.write(b"y")
+    r = b.sync(*ONE)
+    assert len(r["layers"]) == 1 and os.path.isfile(r["layers"][0]), r
+    assert os.stat(r["layers"][0]).st_blocks * 512 < 10 << 20, "the holes were filled"
+    assert stat.S_IMODE(os.stat(r["layers"][0]).st_mode) == 0o600
+    b.same(b.parts())
+    assert b.sync(*ONE)["reused"]
+    b.put("d0/f0", "changed")
+    os.unlink(b.ws + "/d1/f1")
+    shutil.rmtree(b.ws + "/d3")
+    b.put("d3", "now a file")
+    r = b.sync(*ONE)
+    assert len(r["layers"]) == 2 and r["copied_files"] == 2, r
+    b.same(b.parts())
+    # Something went and nothing came: other names all the same.
+    os.unlink(b.ws + "/d3")
+    r = b.sync(*ONE)
+    assert not r["reused"] and r["copied_files"] == 0 and b"d3" not in b.names(), r
+    b.same(b.parts())
+    for i in range(16):
+        b.put("d0/f0", "round %d" % i)
+        assert len(b.sync(*ONE)["layers"]) <= 13
+        b.same(b.parts())
+    assert len(os.listdir(b.store + "/trash")) < 16
+    assert len([n for n in os.listdir(b.store + "/layers") if n.isdigit()]) == len(b.last["layers"])
+
+
+@test
+def what_is_mounted_is_never_one_file(b):
+    """The same store, should an environment's driver change."""
+    for i in range(40):
+        b.put(f"f{i}", str(i))
+    trees = b.sync()["layers"]
+    b.put("f1", "x")
+    r = b.sync(*ONE)
+    assert r["layers"][1:] == trees and os.path.isfile(r["layers"][0]), r
+    r = b.sync()
+    assert all(os.path.isdir(l) for l in r["layers"]) and r["copied_files"] == 40, r
+    b.same()
+
+
+@test
+def files_that_change_while_they_are_gathered_are_as_they_were_hashed(b):
+    """One that grows for ever among others: noted, and what is recorded is what is there."""
+    for i in range(200):
+        b.put(f"f{i:03d}", f"{i}\n" * 50)
+    b.put("grows", b"0" * (8 << 20))
+    code = "import os,sys\nwith open(sys.argv[1],'ab',0) as f:\n while os.getppid() == int(sys.argv[2]): f.write(b'x')"
+    p = subprocess.Popen([sys.executable, "-c", code, b.ws + "/grows", str(os.getpid())])
+    try:
+        while os.path.getsize(b.ws + "/grows") == 8 << 20:
+            assert p.poll() is None
+        r = b.sync(*ONE)
+    finally:
+        p.kill()
+        p.wait()
+    assert r["notes"] == {b"grows": "changed"}, r["notes"]
+    import hashlib
+    for path, data in b.parts().items():
+        if data is not None:
+            assert hashlib.blake2b(data, digest_size=32).hexdigest() == b.manifest()[path][4], path
+    assert not b.sync(*ONE)["reused"]
+    b.same(b.parts())
+
+
+@test
+def a_sync_in_of_one_file_that_is_stopped_or_killed_leaves_the_old_base(b):
+    for i in range(400):
+        b.put(f"d{i % 9}/f{i}", f"{i}\n" * 300)
+    b.sync(*ONE)
+    old = b.parts()
+    for i in range(400):
+        b.put(f"d{i % 9}/f{i}", f"{i} other\n" * 30000)
+    b.sync(*ONE, "--cancel-after", "64", ok=False)
+    assert all(os.path.exists(l) for l in b.last["layers"]) and b.parts() == old
+    assert not [n for n in os.listdir(b.store + "/layers") if n.startswith(".new-")]
+    for k in range(8):
+        p = subprocess.Popen([DRIVER, "in", b.ws, b.store, *ONE], env=ENV, stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL)
+        time.sleep(k * 0.003)
+        p.kill()
+        p.wait()
+    b.sync(*ONE)
+    b.same(b.parts())
+    assert not [n for n in os.listdir(b.store + "/layers") if n.startswith(".new-")]
 
 
 def main():

@@ -15,11 +15,13 @@
 #include "base/limits.h"
 #include "base/path.h"
 #include "base/str.h"
+#include "wire/layerfile.h"
 #include "wire/manifest.h"
 #include "wire/remote.h"
 #include "wire/tar.h"
 
 #define CHUNK 65536
+#define SMALL 32768 /* so much of a file goes out together with its neighbours */
 #define LOOK_MS 100
 #define LAYERS (DELTA_LAYERS_MAX + 2)
 #define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
@@ -28,9 +30,10 @@ struct sender {
 	int out, from;		    /* from: what is wanted comes from there */
 	bool bare;		    /* the tar stream alone */
 	const volatile int *cancel; /* may be NULL */
-	struct {
+	struct layer {
 		int fd;
-		uint64_t number; /* 0: the repository's */
+		struct layerfile *one; /* it is one file; NULL: a directory */
+		uint64_t number;       /* 0: the repository's */
 	} layer[LAYERS];
 	size_t layers;
 	struct buf head; /* headers that have not been written yet */
@@ -39,6 +42,13 @@ struct sender {
 	struct manifest_entry m;
 	char path[PATH_MEMBER_MAX + 1];
 	char chunk[CHUNK];
+};
+
+/* Where the bytes of a file are read. */
+struct source {
+	int fd; /* borrowed */
+	uint64_t at;
+	const char *path; /* for who is told */
 };
 
 static int put(struct sender *s, const void *p, size_t n, struct err *e)
@@ -113,9 +123,22 @@ static int flush(struct sender *s, struct err *e)
 	return r;
 }
 
+/* A seed is a directory always, and so is the layer of one who ran natively before. */
+static int open_layer(const char *path, struct layer *l, struct err *e)
+{
+	struct stat st;
+
+	l->fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (l->fd < 0 || fstat(l->fd, &st) < 0)
+		return err_sys(e, errno, "open %s", path);
+	return S_ISREG(st.st_mode) ? layerfile_open(l->fd, &l->one, e) : 0;
+}
+
 static int open_layers(struct sender *s, char *const *layers, struct err *e)
 {
-	for (size_t i = 0; layers && layers[i]; i++) {
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && layers && layers[i]; i++) {
 		const char *base = path_base(layers[i]);
 		uint64_t n = 0;
 
@@ -125,12 +148,9 @@ static int open_layers(struct sender *s, char *const *layers, struct err *e)
 		if (str_to_u64(base, UINT32_MAX, &n) < 0)
 			n = 0;
 		s->layer[s->layers].number = n;
-		s->layer[s->layers].fd = open(layers[i], DIR_FLAGS);
-		if (s->layer[s->layers].fd < 0)
-			return err_sys(e, errno, "open %s", layers[i]);
-		s->layers++;
+		r = open_layer(layers[i], &s->layer[s->layers++], e);
 	}
-	return 0;
+	return r;
 }
 
 static int send_manifest(struct sender *s, int fd, struct err *e)
@@ -164,33 +184,89 @@ static int header(struct sender *s, struct tar_member *m, const char *path, size
 	return s->head.len < CHUNK ? 0 : flush(s, e);
 }
 
-/* Exactly `size` bytes, as the header has announced. */
-static int contents(struct sender *s, int fd, uint64_t size, const char *path, struct err *e)
+/* One that is small goes out with its neighbours. */
+static int small_contents(struct sender *s, const struct source *from, uint64_t size, struct err *e)
+{
+	for (uint64_t done = 0; done < size;) {
+		size_t n = (size_t)(size - done);
+		char *room = buf_room(&s->head, n);
+		ssize_t k = room ? pread(from->fd, room, n, (off_t)(from->at + done)) : -1;
+
+		if (room && k < 0 && errno == EINTR)
+			continue;
+		if (k <= 0)
+			return err_sys(e,
+				       !room   ? ENOMEM
+				       : k < 0 ? errno
+					       : EIO,
+				       "read the copy of %s", from->path);
+		buf_add(&s->head, (size_t)k);
+		done += (uint64_t)k;
+	}
+	return 0;
+}
+
+static int large_contents(struct sender *s, const struct source *from, uint64_t size, struct err *e)
 {
 	int r = flush(s, e);
 
-	for (uint64_t left = size; r == 0 && left;) {
-		size_t want = left < CHUNK ? (size_t)left : CHUNK;
-		ssize_t k = read(fd, s->chunk, want);
+	for (uint64_t done = 0; r == 0 && done < size;) {
+		size_t want = size - done < CHUNK ? (size_t)(size - done) : CHUNK;
+		ssize_t k = pread(from->fd, s->chunk, want, (off_t)(from->at + done));
 
 		if (k < 0 && errno == EINTR)
 			continue;
 		if (k <= 0)
-			return err_sys(e, k < 0 ? errno : EIO, "read the copy of %s", path);
+			return err_sys(e, k < 0 ? errno : EIO, "read the copy of %s", from->path);
 		r = put(s, s->chunk, (size_t)k, e);
-		left -= (uint64_t)k;
+		done += (uint64_t)k;
 	}
-	if (r == 0 && tar_put_padding(&s->head, size) < 0)
-		r = err_set(e, ERR_NOMEM, "send %s: out of memory", path);
 	return r;
 }
 
-static int layer_of(const struct sender *s, uint32_t number)
+/* Exactly `size` bytes, as the header has announced. */
+static int contents(struct sender *s, const struct source *from, uint64_t size, struct err *e)
+{
+	int r = size <= SMALL ? small_contents(s, from, size, e) : large_contents(s, from, size, e);
+
+	if (r == 0 && tar_put_padding(&s->head, size) < 0)
+		r = err_set(e, ERR_NOMEM, "send %s: out of memory", from->path);
+	return r;
+}
+
+static const struct layer *layer_of(const struct sender *s, uint32_t number)
 {
 	for (size_t i = 0; i < s->layers; i++)
 		if (s->layer[i].number == number && number)
-			return s->layer[i].fd;
-	return -1;
+			return &s->layer[i];
+	return NULL;
+}
+
+static int not_recorded(const struct manifest_entry *m, int errnum, struct err *e)
+{
+	return err_sys(e, errnum,
+		       "the copy of %s is not what was recorded: remove it with 'airlock prune'",
+		       m->path);
+}
+
+/* *ret_fd: to be closed, if it is a file of its own. */
+static int open_copy(const struct sender *s, struct source *ret, int *ret_fd, struct err *e)
+{
+	const struct manifest_entry *m = &s->m;
+	const struct layer *l = layer_of(s, m->layer);
+	struct stat st;
+
+	*ret = (struct source){.path = m->path};
+	if (l && l->one) {
+		ret->fd = l->fd;
+		return layerfile_find(l->one, m, &ret->at) ? 0 : not_recorded(m, EIO, e);
+	}
+	/* Safe because: layers are our own, nobody else writes in them, and they hold no way out. */
+	*ret_fd = openat(l ? l->fd : -1, m->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (*ret_fd < 0 || fstat(*ret_fd, &st) < 0 || (uint64_t)st.st_size != m->size)
+		return not_recorded(m, *ret_fd < 0 ? errno : EIO, e);
+	ret->fd = *ret_fd;
+	return 0;
 }
 
 /* have: bytes of a file that are there. */
@@ -199,7 +275,7 @@ static int send_entry(struct sender *s, uint64_t have, struct err *e)
 	const struct manifest_entry *m = &s->m;
 	struct tar_member t = {.mode = m->mode, .mtime_ns = m->mtime_ns};
 	_cleanup_fd_ int fd = -1;
-	struct stat st;
+	struct source from;
 	int r;
 
 	if (m->kind == 'd') {
@@ -212,19 +288,14 @@ static int send_entry(struct sender *s, uint64_t have, struct err *e)
 		t.target = (struct view){m->target, m->target_len};
 		return header(s, &t, m->path, m->path_len, e);
 	}
-	/* Safe because: layers are our own, nobody else writes in them, and they hold no way out. */
-	fd = openat(layer_of(s, m->layer), m->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0 || fstat(fd, &st) < 0 || (uint64_t)st.st_size != m->size)
-		return err_sys(
-		    e, fd < 0 ? errno : EIO,
-		    "the copy of %s is not what was recorded: remove it with 'airlock prune'",
-		    m->path);
+	r = open_copy(s, &from, &fd, e);
+	if (r < 0)
+		return r;
 	t.type = TAR_FILE;
 	t.size = m->size - have;
-	if (have && lseek(fd, (off_t)have, SEEK_SET) < 0)
-		return err_sys(e, errno, "read the copy of %s", m->path);
+	from.at += have;
 	r = header(s, &t, m->path, m->path_len, e);
-	return r < 0 ? r : contents(s, fd, t.size, m->path, e);
+	return r < 0 ? r : contents(s, &from, t.size, e);
 }
 
 /* What is wanted. --------------------------------------------------------------------------------- */
@@ -270,14 +341,15 @@ static bool same_part(struct sender *s, const struct rm_part *p)
 {
 	_cleanup_fd_ int fd = -1;
 	uint8_t hash[BLAKE2B_OUT];
+	struct source from;
 	struct blake2b b;
 
-	if (s->m.kind != 'f' || p->have >= s->m.size)
+	if (s->m.kind != 'f' || p->have >= s->m.size || open_copy(s, &from, &fd, NULL) < 0)
 		return false;
-	fd = openat(layer_of(s, s->m.layer), s->m.path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	blake2b_init(&b);
 	for (uint64_t left = p->have; left;) {
-		ssize_t k = read(fd, s->chunk, left < CHUNK ? (size_t)left : CHUNK);
+		ssize_t k = pread(from.fd, s->chunk, left < CHUNK ? (size_t)left : CHUNK,
+				  (off_t)(from.at + p->have - left));
 
 		if (k <= 0 || (s->cancel && *s->cancel))
 			return false;
@@ -367,7 +439,7 @@ static int send_found(struct sender *s, int at, const char *name, size_t len, un
 	t.type = TAR_FILE;
 	t.size = (uint64_t)st.st_size;
 	r = header(s, &t, s->path, len, e);
-	return r < 0 ? r : contents(s, fd, t.size, s->path, e);
+	return r < 0 ? r : contents(s, &(struct source){fd, 0, s->path}, t.size, e);
 }
 
 /* What lies in the directory at s->path[0..len). */
@@ -434,8 +506,10 @@ static int send(const struct sandbox_spec *spec, int out, int from, struct err *
 	s->cancel = spec->cancel;
 	buf_init(&s->head, (size_t)4 << 20);
 	r = send_all(s, spec->manifest, spec->layers, e);
-	for (size_t i = 0; i < s->layers; i++)
-		(void)close(s->layer[i].fd);
+	for (size_t i = 0; i < s->layers; i++) {
+		layerfile_free(s->layer[i].one);
+		cleanup_fd(&s->layer[i].fd);
+	}
 	rm_want_done(&s->want);
 	buf_done(&s->head);
 	free(s);
