@@ -382,12 +382,37 @@ int changeset_lock(const char *run_dir, const struct run_ui *ui, struct err *e)
 	return TAKE_FD(fd);
 }
 
+/*
+ * An apply that was killed left in the workspace what it had staged: that goes, or, where it had promised to publish, is
+ * finished, for half done is the one state we never leave. A workspace where that is not possible now (it is gone,
+ * read-only) keeps nobody from dropping: whoever comes to it next tries again. True: something was finished.
+ */
+static bool finish_cut(struct state *st, const struct changeset *c)
+{
+	_cleanup_free_ struct changeset_part *at = calloc(1, sizeof(*at));
+	bool any = false;
+
+	for (size_t i = 0; at && i < changeset_parts(c); i++) {
+		changeset_part(c, i, at);
+		any |= unpack_recover(at->root, st->dir, NULL, NULL) > 0;
+	}
+	return any;
+}
+
 int changeset_discard(struct state *st, const struct changeset *asked, struct err *e)
 {
 	_cleanup_changeset_ struct changeset now = {0};
-	_cleanup_fd_ int lock = changeset_lock(asked->run_dir, NULL, e);
+	_cleanup_fd_ int lock = -1;
 	int r;
 
+	/* Before the lock, for a repair of this run takes that itself. */
+	if (finish_cut(st, asked))
+		return err_set(
+		    e, ERR_CONFLICT,
+		    "an apply that was killed had begun to publish, and was finished first: nothing "
+		    "was dropped; look at the workspace and at what waits: airlock diff %s",
+		    asked->run.id);
+	lock = changeset_lock(asked->run_dir, NULL, e);
 	if (lock < 0)
 		return lock;
 	/* An apply may have ended it while we waited: then it is not dropped, and must not be told to be. */

@@ -115,7 +115,8 @@ bool changeset_taken(const struct unpack_change *c);
 /* Something of it is there to apply or to drop. */
 bool changeset_waits(const struct changeset *c);
 /*
- * Drops what waits, if it still is what `asked` saw (else ERR_CONFLICT). 1, 0 nothing did (any more), negative errno.
+ * Drops what waits, if it still is what `asked` saw (else ERR_CONFLICT), and what a killed apply staged. Where one had
+ * begun to publish, that is finished and nothing is dropped (ERR_CONFLICT). 1, 0 nothing did (any more), negative errno.
  */
 int changeset_discard(struct state *st, const struct changeset *asked, struct err *e);
 /* Within the library: the set is decided, its directories go. decided may be NULL. The caller holds the lock. */

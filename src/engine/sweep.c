@@ -19,6 +19,7 @@
 #include "engine/sweep_elsewhere.h"
 #include "provider/provider.h"
 #include "store/run.h"
+#include "sync/indexlock.h"
 
 #define END_WAIT_NS (10 * NS_PER_S)
 #define LOOKS_MAX 200
@@ -172,6 +173,8 @@ int sweep_remove_runs(struct state *st, const char *lease_id, struct err *e)
 	for (size_t i = 0; r == 0 && i < n; i++) {
 		_cleanup_free_ char *trash = NULL;
 
+		/* Who was killed while its commits came back left it, and nobody comes back for this run. */
+		indexlock_sweep_at(v[i].workspace);
 		changeset_forget(st, v[i].id);
 		r = state_discard(st, "runs", v[i].id, &trash, e);
 		if (r == 0 && trash)

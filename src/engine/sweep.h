@@ -62,7 +62,10 @@ struct run_locks {
 int sweep_lock_runs(struct state *st, const char *lease_id, struct run_locks *ret, struct err *e);
 void run_locks_done(struct run_locks *l);
 #define _cleanup_run_locks_ __attribute__((cleanup(run_locks_done)))
-/* Directories of all runs of a lease, with the pins of what waits in them; the rows stay. The caller holds their locks. */
+/*
+ * Directories of all runs of a lease, with the pins of what waits in them, and a lock of the index that one left; the
+ * rows stay. The caller holds their locks.
+ */
 int sweep_remove_runs(struct state *st, const char *lease_id, struct err *e);
 
 #endif

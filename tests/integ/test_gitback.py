@@ -527,7 +527,8 @@ class HostMovedOn(Case):
             return self.record["run"]
         for say, text in ("ours", left), ("git's", ""), ("git's", "air"):
             for n, (words, code) in enumerate(((lambda: ("recover", "./"), 0), (lambda: ("recover", review()), 125), (lambda: ("discard", "--yes", review()), 0),
-                                               (lambda: ("apply", review()), 0), (lambda: ("run", "--", "true"), 0))):
+                                               (lambda: ("apply", review()), 0), (lambda: ("run", "--", "true"), 0),
+                                               (lambda: ("rm", "--force", review()), 0))):
                 with self.subTest(whose=say, n=n):
                     words = words()
                     with open(lock, "w") as f:

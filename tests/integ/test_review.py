@@ -951,31 +951,58 @@ class Together(Case):
         self.assertEqual([self.read(n) for n in "abc"], ["a\n", "b\n", "c\n"])
         self.assertEqual([r["results"] for r in self.runs()], ["published", "applied", "applied"])
 
-    def test_I6_S1_06_an_apply_that_is_killed_is_finished_by_the_next(self):
-        self.review("for i in $(seq 1 400); do echo $i >many-$i; done; echo 1 >>file; git add -A; git commit -qm all")
-        end = time.monotonic() + DEADLINE
-        p = self.start("apply", self.run_id)
-        while p.poll() is None and not glob.glob(self.ws + "/many-*"):
-            self.assertLess(time.monotonic(), end)
-            select.select([], [], [], 0.002)
-        for f in glob.glob("/proc/[0-9]*/stat"):
-            try:
-                with open(f) as s:
-                    words = s.read().rsplit(")", 1)[1].split()
-            except OSError:
-                continue
-            if int(words[1]) == p.pid:
-                try:
-                    os.kill(int(f.split("/")[2]), signal.SIGKILL)
-                except OSError:
-                    pass
+    @staticmethod
+    def kill(p):
+        """With its helper, which would finish, and which it would start anew."""
+        p.send_signal(signal.SIGSTOP)
+        with open("/proc/%d/task/%d/children" % (p.pid, p.pid)) as f:
+            for child in f.read().split():
+                os.kill(int(child), signal.SIGKILL)
         p.kill()
         p.communicate()
+
+    def cut_apply(self):
+        """Killed when it has published some of many-*."""
+        end = time.monotonic() + DEADLINE
+        p = self.start("apply", self.run_id)
+        while p.poll() is None and not os.path.exists(self.ws + "/many-1"):
+            self.assertLess(time.monotonic(), end)
+            select.select([], [], [], 0.001)
+        self.kill(p)
+
+    def test_I6_S1_06_an_apply_that_is_killed_is_finished_by_the_next(self):
+        self.review("for i in $(seq 1 400); do echo $i >many-$i; done; echo 1 >>file; git add -A; git commit -qm all")
+        self.cut_apply()
         self.apply()
         self.assertEqual(len(glob.glob(self.ws + "/many-*")), 400)
         self.assertEqual((self.status(), self.runs()[0]["results"]), ("", "applied"))
         self.assertEqual(self.git("log", "-1", "--format=%s"), "all\n")
-        self.assertEqual(glob.glob(self.ws + "/.git/airlock-staging*"), [])
+        self.assertEqual(self.staged(), [])
+
+    def staged(self):
+        return glob.glob(self.ws + "/.git/airlock-staging*")
+
+    def test_I6_S1_10_discard_clears_what_a_killed_apply_staged(self):
+        self.review("echo 1 >>file; echo new >new")
+        fd = self.lock()
+        p = self.start("apply", self.run_id)
+        self.waiters(1)
+        self.kill(p)
+        os.close(fd)
+        self.assertEqual(len(self.staged()), 1)
+        self.airlock("discard", "--yes", self.run_id)
+        self.assertEqual((self.staged(), self.status(), self.runs()[0]["results"]), ([], "", "discarded"))
+
+    def test_I6_S1_10_discard_finishes_what_a_killed_apply_had_promised(self):
+        self.review("for i in $(seq 1 3000); do echo $i >many-$i; done; echo 1 >>file")
+        self.cut_apply()
+        self.assertEqual(len(self.staged()), 1)
+        self.airlock("discard", "--yes", self.run_id, code=125)
+        self.assertIn("was finished first: nothing was dropped", self.err)
+        self.assertEqual((self.staged(), len(glob.glob(self.ws + "/many-*"))), ([], 3000))
+        self.assertEqual(self.read("file"), LINES + "1\n")
+        self.airlock("discard", "--yes", self.run_id)
+        self.assertEqual((len(glob.glob(self.ws + "/many-*")), self.runs()[0]["results"]), (3000, "discarded"))
 
 
 if __name__ == "__main__":
