@@ -64,6 +64,9 @@ _airlock() {
 	run:--ssh-max-runs)
 		return
 		;;
+	run:--ssh-grace)
+		return
+		;;
 	run:--net)
 		mapfile -t COMPREPLY < <(compgen -W 'none host allow=' -- "$cur")
 		[ "${COMPREPLY[*]}" != allow= ] || compopt -o nospace 2>/dev/null
@@ -243,6 +246,9 @@ _airlock() {
 		return
 		;;
 	shell:--ssh-max-runs)
+		return
+		;;
+	shell:--ssh-grace)
 		return
 		;;
 	shell:--net)
@@ -510,9 +516,9 @@ _airlock() {
 		;;
 	esac
 	case $verb in
-	run) words="--workspace --env --provider --image --ssh --ssh-key --ssh-known-hosts --ssh-config --ssh-jump --ssh-guest --ssh-max-runs --no-remote-base --in-place --ssh-compress --remote-sandbox --net --resolve --agent --no-preset --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --api-transport --policy --upstream --log-limit --json --quiet --help" ;;
+	run) words="--workspace --env --provider --image --ssh --ssh-key --ssh-known-hosts --ssh-config --ssh-jump --ssh-guest --ssh-max-runs --ssh-grace --no-remote-base --in-place --ssh-compress --remote-sandbox --net --resolve --agent --no-preset --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --api-transport --policy --upstream --log-limit --json --quiet --help" ;;
 	exec) words="--shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --api-transport --policy --upstream --log-limit --json --quiet --help $(_airlock_runs)" ;;
-	shell) words="--workspace --env --provider --image --ssh --ssh-key --ssh-known-hosts --ssh-config --ssh-jump --ssh-guest --ssh-max-runs --no-remote-base --in-place --ssh-compress --remote-sandbox --net --resolve --agent --no-preset --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --api-transport --policy --upstream --log-limit --json --quiet --help $(_airlock_runs)" ;;
+	shell) words="--workspace --env --provider --image --ssh --ssh-key --ssh-known-hosts --ssh-config --ssh-jump --ssh-guest --ssh-max-runs --ssh-grace --no-remote-base --in-place --ssh-compress --remote-sandbox --net --resolve --agent --no-preset --keep --strict --review --on-conflict --map --sync-out --include --exclude --git --bind-ro --memory --pids --cpus --without --shell --setenv --env-file --cli --install --timeout --tty --api --api-key-file --api-run-id --api-transport --policy --upstream --log-limit --json --quiet --help $(_airlock_runs)" ;;
 	ps) words="--all --json --help" ;;
 	logs) words="--follow --raw --help $(_airlock_runs)" ;;
 	stop) words="--help $(_airlock_runs)" ;;

@@ -53,6 +53,7 @@ static const struct member ssh_members[] = {
     {"strictHostKeyChecking", BOOLEAN, 0, 0, NULL, NULL},
     {"keepRemoteBase", BOOLEAN, 0, 0, NULL, NULL},
     {"maxConcurrentRuns", COUNT, 1, 1000, NULL, NULL},
+    {"connectionGraceSec", COUNT, 0, REMOTE_GRACE_MAX_S, NULL, NULL},
     {0},
 };
 

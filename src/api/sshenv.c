@@ -70,6 +70,7 @@ static int put_words(struct sshenv *s, struct state *st, const json_t *c, struct
 {
 	_cleanup_free_ char *known = NULL;
 	json_int_t max = json_integer_value(json_object_get(c, "maxConcurrentRuns"));
+	const json_t *grace = json_object_get(c, "connectionGraceSec");
 	char digits[24];
 	int r = put_place(s, c, e);
 
@@ -78,6 +79,10 @@ static int put_words(struct sshenv *s, struct state *st, const json_t *c, struct
 	if (r == 0 && max > 0) {
 		(void)snprintf(digits, sizeof(digits), "%lld", (long long)max);
 		r = add_word(s, "max-runs=", digits, e);
+	}
+	if (r == 0 && json_is_integer(grace)) {
+		(void)snprintf(digits, sizeof(digits), "%lld", json_integer_value(grace));
+		r = add_word(s, "grace=", digits, e);
 	}
 	if (r == 0 && json_is_false(json_object_get(c, "keepRemoteBase")))
 		r = add_word(s, "base=none", "", e);

@@ -95,6 +95,9 @@
 #define REMOTE_TAKE_MS 15000	  /* who connects again waits for the end of the one before; in the middle of that it is killed */
 #define REMOTE_TREE_MS 1800000	  /* writing what arrived of a workspace, or removing a run's directory; longer: given up */
 #define REMOTE_PLAIN_ALIVE_S 180  /* a run's directory there that a session without a guest has renewed so lately is no left-over: 'env clean' leaves it */
+#define REMOTE_GRACE_S 120	  /* a command there goes on so long without its connection, unless --ssh-grace says otherwise; then it is ended and its work kept */
+#define REMOTE_GRACE_MAX_S 86400  /* the longest that it may say */
+#define REMOTE_AGAIN_MS 20000	  /* one try to reach it again; the next one follows after a pause */
 #define REMOTE_PERSIST_S 60	  /* an idle connection is kept so long for the next session */
 #define REMOTE_NOISE_MAX (64 << 10) /* bytes that a login shell may print before our script speaks: given up */
 

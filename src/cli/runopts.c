@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
 #include "base/str.h"
 #include "bridge/proxy_proto.h"
 #include "cli/cli.h"
@@ -145,6 +147,19 @@ int runopts_add(char ***to, const char *v, struct err *e)
 	return strv_add(to, v) < 0 ? err_set(e, ERR_NOMEM, "options: out of memory") : 0;
 }
 
+/* What is less than a second is one: 0 has a meaning of its own. */
+static int add_grace(struct runopts *o, const struct opt *opt, const char *v, struct err *e)
+{
+	char text[40];
+	int64_t ns;
+
+	if (str_to_duration(v, &ns) < 0 || ns > REMOTE_GRACE_MAX_S * NS_PER_S)
+		return bad(e, opt, v, "give a time of at most one day, such as 30s or 5m; 0: none");
+	(void)snprintf(text, sizeof(text), "grace=%lld",
+		       (long long)((ns + NS_PER_S - 1) / NS_PER_S));
+	return runopts_add(&o->ssh_words, text, e);
+}
+
 /* A word of provider/ssh/target.h; the last of a kind counts. Files are named as seen from here, now. */
 static int set_remote(struct runopts *o, const struct opt *opt, const char *v, struct err *e)
 {
@@ -155,6 +170,8 @@ static int set_remote(struct runopts *o, const struct opt *opt, const char *v, s
 
 	if (opt->id == O_SSH)
 		return runopts_replace(&o->ssh, v, e);
+	if (opt->id == O_SSH_GRACE)
+		return add_grace(o, opt, v, e);
 	if (opt->id != O_SSH_JUMP && opt->id != O_SSH_GUEST && opt->id != O_SSH_MAX_RUNS) {
 		file = realpath(v, NULL);
 		if (!file)
@@ -281,6 +298,7 @@ static int set(void *arg, const struct opt *opt, const char *v, struct err *e)
 	case O_SSH_JUMP:
 	case O_SSH_GUEST:
 	case O_SSH_MAX_RUNS:
+	case O_SSH_GRACE:
 		return set_remote(o, opt, v, e);
 	case O_SETENV:
 		return runopts_add(&o->vars, v, e);

@@ -20,6 +20,7 @@ enum runopts_id {
 	O_SSH_JUMP,
 	O_SSH_GUEST,
 	O_SSH_MAX_RUNS,
+	O_SSH_GRACE,
 	O_SSH_NO_BASE,
 	O_SSH_COMPRESS,
 	O_IN_PLACE,

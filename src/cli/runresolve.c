@@ -250,7 +250,7 @@ int runopts_remote(struct runopts *o, struct err *e)
 	if (o->ssh_words && !o->ssh)
 		return err_set(
 		    e, ERR_USAGE,
-		    "--ssh-key, --ssh-known-hosts, --ssh-config, --ssh-jump, --ssh-guest, --ssh-max-runs, --ssh-compress and --no-remote-base belong to --ssh");
+		    "--ssh-key, --ssh-known-hosts, --ssh-config, --ssh-jump, --ssh-guest, --ssh-max-runs, --ssh-grace, --ssh-compress and --no-remote-base belong to --ssh");
 	if (o->remote_sandbox && !o->ssh)
 		return err_set(
 		    e, ERR_USAGE,

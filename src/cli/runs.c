@@ -59,27 +59,32 @@ static json_t *remote_json(struct state *st, const char *lease_id)
 	if (!c.target)
 		return json_null();
 	clock_rfc3339(c.tried_ns, when, sizeof(when));
-	return json_pack("{s:s,s:b,s:s?,s:s?,s:o}", "target", c.target, "reached", (int)!c.away,
+	return json_pack("{s:s,s:b,s:s?,s:s?,s:o,s:i}", "target", c.target, "reached", (int)!c.away,
 			 "tried", c.away ? when : NULL, "why", c.away ? c.why : NULL, "max_runs",
-			 c.max_runs ? json_integer(c.max_runs) : json_null());
+			 c.max_runs ? json_integer(c.max_runs) : json_null(), "reconnects",
+			 (int)c.reconnects);
 }
 
 /* Below the row of its first command. */
 static void ps_where(struct state *st, const char *lease_id)
 {
 	_cleanup_contact_ struct contact c;
-	char age[32];
+	char age[32], again[48] = "";
 
 	contact_get(st, lease_id, &c);
 	if (!c.target)
 		return;
+	if (c.reconnects)
+		(void)snprintf(again, sizeof(again), "; reconnected %u time%s", c.reconnects,
+			       c.reconnects == 1 ? "" : "s");
 	clock_human(clock_real_ns() - c.tried_ns, age, sizeof(age));
 	if (c.away)
-		(void)printf("  on %s: NOT REACHED %s ago: %s\n", c.target, age, c.why);
+		(void)printf("  on %s: NOT REACHED %s ago: %s%s\n", c.target, age, c.why, again);
 	else if (c.max_runs)
-		(void)printf("  on %s, where at most %u go on at once\n", c.target, c.max_runs);
+		(void)printf("  on %s, where at most %u go on at once%s\n", c.target, c.max_runs,
+			     again);
 	else
-		(void)printf("  on %s\n", c.target);
+		(void)printf("  on %s%s\n", c.target, again);
 }
 
 static int ps_json(struct state *st, const struct run_row *v, size_t n)

@@ -128,6 +128,12 @@ static int judge(struct watch *w, struct err *e)
 		w->res->deaf = true;
 		w->drain_at = now;
 	}
+	/* Nobody there hears it; what runs there ends by itself, and the work waits. */
+	if (r == 0 && !w->ended && w->reason && w->sb->away) {
+		w->ended = true;
+		w->res->deaf = w->res->away = true;
+		w->drain_at = now;
+	}
 	if (now >= w->tick_at) {
 		w->tick_at = now + TICK_NS;
 		if (w->o->tick)
@@ -211,6 +217,8 @@ static int loop(struct watch *w, struct err *e)
 			interrupt_ack();
 		resize(w);
 		pass_signals(w);
+		/* A terminal's Ctrl-C is a byte for the command, which does not get it now. */
+		w->pump.in_break = w->o->tty && w->sb->away;
 		pump_run(&w->pump, v + base, n);
 		prolong(w, total(w) - before);
 		if (v[1].revents || w->more)

@@ -43,6 +43,7 @@ struct command_result {
 	enum command_end end;
 	int code, signo; /* of the main process, when it ended */
 	bool killed;	 /* KILL was needed */
+	bool away;	 /* nor could it be told: there was no connection to where it ran */
 	bool deaf;	 /* not even that brought an end: the sandbox does not answer */
 	unsigned leftovers, oom_kills;
 	int out_error, err_error; /* the caller's stream could not be written: errno, 0 */

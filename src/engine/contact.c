@@ -31,6 +31,14 @@ static void read_failure(const char *path, struct contact *c)
 	c->away = true;
 }
 
+static unsigned count_reconnects(struct state *st, const char *lease_id)
+{
+	_cleanup_free_ char *path = state_path(st, "leases", lease_id, SANDBOX_RECONNECTED);
+	struct stat s;
+
+	return path && lstat(path, &s) == 0 ? (unsigned)s.st_size : 0;
+}
+
 void contact_get(struct state *st, const char *lease_id, struct contact *ret)
 {
 	_cleanup_free_ char *path = state_path(st, "leases", lease_id, SANDBOX_UNREACHED);
@@ -46,6 +54,7 @@ void contact_get(struct state *st, const char *lease_id, struct contact *ret)
 		if (str_starts(*w, "max-runs="))
 			(void)str_to_u64(*w + strlen("max-runs="), UINT32_MAX, &max);
 	ret->max_runs = (unsigned)max;
+	ret->reconnects = count_reconnects(st, lease_id);
 	if (ret->target)
 		read_failure(path, ret);
 	lease_row_done(&l);

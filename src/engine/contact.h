@@ -8,11 +8,12 @@
 #include "engine/state.h"
 
 struct contact {
-	char *target;	   /* owned: as it was given; NULL: on no other machine */
-	unsigned max_runs; /* that may go on there at once; 0: no limit */
-	bool away;	   /* the last try failed, */
-	int64_t tried_ns;  /* then, */
-	char why[400];	   /* for this reason; printable */
+	char *target;	     /* owned: as it was given; NULL: on no other machine */
+	unsigned max_runs;   /* that may go on there at once; 0: no limit */
+	unsigned reconnects; /* cuts of the connection that were got over */
+	bool away;	     /* the last try failed, */
+	int64_t tried_ns;    /* then, */
+	char why[400];	     /* for this reason; printable */
 };
 
 /* A lease that is gone, or cannot be read, is on no other machine. */

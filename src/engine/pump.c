@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 /* poll says "writable" for a pipe or terminal when this much fits without blocking (PIPE_BUF). */
 #define SINK_CHUNK 4096
 #define BACKGROUND_MS 250
+#define CTRL_C 3
 
 static void close_fd(int *fd)
 {
@@ -254,6 +256,8 @@ static void read_in(struct pump *p)
 	ssize_t k = read(p->in_src, p->in_data, PUMP_CHUNK);
 
 	if (k > 0) {
+		if (p->in_break && memchr(p->in_data, CTRL_C, (size_t)k))
+			(void)raise(SIGINT);
 		p->in_off = 0;
 		p->in_len = (size_t)k;
 		feed(p);

@@ -37,9 +37,10 @@ struct pump_out {
 struct pump {
 	struct runlog *log; /* may be NULL */
 	struct pump_out out[2];
-	int in_src;  /* borrowed; -1: none */
-	bool in_tty; /* a terminal: not read while we are in the background */
-	int in_pipe; /* write end, -1 when done */
+	int in_src;    /* borrowed; -1: none */
+	bool in_tty;   /* a terminal: not read while we are in the background */
+	int in_pipe;   /* write end, -1 when done */
+	bool in_break; /* Ctrl-C in the input is a signal for us */
 	char *in_data;
 	size_t in_off, in_len;
 	bool in_eof;

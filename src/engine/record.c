@@ -322,6 +322,7 @@ char *record_text(const struct request *q, const struct run_outcome *o)
 		(void)json_object_set_new(j, "in_place",
 					  json_boolean(q->provider && q->provider->in_place));
 		(void)json_object_set_new(j, "git_there", git_there(&o->git_there));
+		(void)json_object_set_new(j, "reconnects", json_integer(o->reconnects));
 		(void)json_object_set_new(j, "lease_pending", json_boolean(o->pending));
 	}
 	line = j ? json_dumps(j, JSON_COMPACT) : NULL;

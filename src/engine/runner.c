@@ -203,8 +203,10 @@ static int start_phase(struct runner *r, struct err *e)
 	s.identities = r->st->identities;
 	k = r->attached ? ops(r)->attach(&s, &r->sb, e) : ops(r)->acquire(&s, &r->sb, e);
 	r->lost = r->attached && k == -ENOENT;
-	if (k == 0)
+	if (k == 0) {
+		runner_listen(r);
 		k = set_cwd(r, e);
+	}
 	if (k < 0)
 		return phase_end(r, k);
 	memcpy(r->o->isolation, r->sb->isolation, sizeof(r->o->isolation));

@@ -57,6 +57,7 @@ struct run_outcome {
 	int64_t started_ns, ended_ns;
 	uint64_t log_dropped;
 	int log_error;
+	unsigned reconnects;	  /* cuts of the connection to another machine that were got over */
 	int stop_signo;		  /* interrupt that came, or 0 */
 	char *run_dir, *log_path; /* owned; NULL before they exist */
 	char error_phase[24];	  /* where Airlock's own part failed */

@@ -34,6 +34,7 @@ static void leave(struct runner *r)
 {
 	struct err e = ERR_INIT;
 
+	runner_count(r);
 	if (r->shared)
 		r->sb->ops->detach(r->sb);
 	else
@@ -61,6 +62,8 @@ static int connect_again(struct runner *r, struct err *e)
 		if (k < 0 && !nap(ms))
 			break;
 	}
+	if (k == 0)
+		runner_listen(r);
 	if (k < 0 || r->shared)
 		return k;
 	r->lease.monitor.pid = r->sb->monitor_pid;

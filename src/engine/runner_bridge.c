@@ -92,6 +92,9 @@ static void watch(struct runner *r, struct apibridge *b, struct bridge_outcome *
 
 void runner_bridge_watch(struct runner *r)
 {
+	/* What it would start anew could not be reached either. */
+	if (r->sb && r->sb->away)
+		return;
 	watch(r, &r->bridge, &r->o->bridge);
 	for (size_t i = 0; i < r->q->upstreams_len; i++)
 		watch(r, &r->named[i], &r->o->named[i]);

@@ -61,6 +61,14 @@ static void say_stream(struct runner *r, const char *name, int error)
 	runner_note(r, true, text);
 }
 
+/* "the command was ...": how its end was brought about. */
+static const char *ended_how(const struct command_result *c)
+{
+	return c->away ? "given up: there is no connection, and the guest there ends it by itself"
+	       : c->killed ? "ended with KILL"
+			   : "ended with TERM";
+}
+
 static void say_end(struct runner *r)
 {
 	const struct command_result *c = &r->o->cmd;
@@ -71,19 +79,18 @@ static void say_end(struct runner *r)
 		clock_human((int64_t)r->q->timeout.v, t, sizeof(t));
 		(void)snprintf(
 		    text, sizeof(text),
-		    "limit time: the command ran longer than %s (set by %s) and was ended with %s; change it with "
+		    "limit time: the command ran longer than %s (set by %s) and was %s; change it with "
 		    "--timeout, 0 for none",
-		    t, r->q->timeout.source, c->killed ? "KILL" : "TERM");
+		    t, r->q->timeout.source, ended_how(c));
 		break;
 	case END_STOPPED:
-		(void)snprintf(text, sizeof(text),
-			       "stopped by signal %d; the command's processes were ended with %s",
-			       interrupt_signo(), c->killed ? "KILL" : "TERM");
+		(void)snprintf(text, sizeof(text), "stopped by signal %d; the command was %s",
+			       interrupt_signo(), ended_how(c));
 		break;
 	case END_ABANDONED:
-		(void)snprintf(
-		    text, sizeof(text),
-		    "stopped at once by a second signal; the command's processes were killed");
+		(void)snprintf(text, sizeof(text),
+			       "stopped at once by a second signal; the command was %s",
+			       c->away ? ended_how(c) : "killed");
 		break;
 	case END_LOST:
 		(void)snprintf(text, sizeof(text),

@@ -41,7 +41,11 @@ static inline const struct provider_ops *ops(const struct runner *r)
 /* Into the log, and with warn to the person. */
 void runner_note(struct runner *r, bool warn, const char *text);
 
-/* runner_lease.c: writes the row of a lease that is ours alone. */
+/* runner_lease.c: what the sandbox says of its connection is for the person. */
+void runner_listen(struct runner *r);
+/* Its connections are counted, before it goes. */
+void runner_count(struct runner *r);
+/* writes the row of a lease that is ours alone. */
 int runner_save_lease(struct runner *r, struct err *e);
 /* Lease (unless there is one) and run appear together, before anything exists that they speak of. */
 int runner_add_rows(struct runner *r, struct err *e);

@@ -108,6 +108,23 @@ int runner_share_lease(struct runner *r, struct err *e)
 	return k < 0 ? k : 0;
 }
 
+static void note(void *arg, const char *text)
+{
+	runner_note(arg, true, text);
+}
+
+void runner_listen(struct runner *r)
+{
+	r->sb->note = note;
+	r->sb->note_arg = r;
+}
+
+void runner_count(struct runner *r)
+{
+	r->o->reconnects += r->sb->reconnects;
+	r->sb->reconnects = 0;
+}
+
 void runner_renew(void *arg)
 {
 	struct runner *r = arg;
@@ -166,6 +183,8 @@ int runner_release(struct runner *r, bool settled, struct err *e)
 	enum lease_state goal = lease_goal(r, settled);
 	int k = 0;
 
+	if (r->sb)
+		runner_count(r);
 	if (r->shared)
 		return release_shared(r, settled, e);
 	if (r->sb)

@@ -32,6 +32,8 @@ void runner_net_watch(struct runner *r)
 {
 	char text[400];
 
+	if (r->sb && r->sb->away)
+		return;
 	if (!netproxy_lost(&r->net))
 		return;
 	r->o->net.lost = true;

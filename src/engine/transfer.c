@@ -18,6 +18,7 @@
 #include "engine/tarout.h"
 
 #define LOCK_LOOK_MS 20
+#define EVENTS_MAX 64 /* taken in one turn */
 
 void transfer_done(struct transfer *t)
 {
@@ -125,42 +126,6 @@ void transfer_withheld_text(const struct transfer *t, const char *run, char *out
 	    (unsigned long long)t->withheld, PATH_DEPTH_MAX, PATH_MEMBER_MAX, run, run);
 }
 
-/* The packer's own word on how it went; the stream's end mark is what unpack goes by. */
-static int wait_packed(struct sandbox *sb, uint32_t id, struct transfer *t, struct err *e)
-{
-	int64_t deadline = clock_mono_ns() + START_TIMEOUT_MS * NS_PER_MS;
-	struct sandbox_event ev;
-
-	for (;;) {
-		struct pollfd p = {.fd = sb->ops->event_fd(sb), .events = POLLIN};
-		int r = sb->ops->next_event(sb, &ev, e);
-
-		if (r < 0)
-			return r;
-		/* Judged on every turn: a guest that goes on sending other events must not put it off. */
-		if (clock_mono_ns() > deadline)
-			return err_set(
-			    e, ERR_TIMEOUT,
-			    "the packer inside the sandbox did not report its end within %d s",
-			    START_TIMEOUT_MS / 1000);
-		if (r > 0 && ev.type == SE_ENDED) {
-			(void)err_set(e, ERR_UNAVAILABLE,
-				      "the sandbox ended while its results were being packed%s%s",
-				      sb->why[0] ? ": " : "", sb->why);
-			return -ECONNRESET;
-		}
-		if (r > 0 && ev.id == id && (ev.type == SE_PACKED || ev.type == SE_FAILED)) {
-			t->members = ev.members;
-			t->unreadable = ev.unreadable;
-			t->left_out = ev.left_out;
-			return ev.sys ? err_sys(e, ev.sys, "pack the results inside the sandbox")
-				      : 0;
-		}
-		if (r == 0)
-			(void)poll(&p, 1, clock_poll_ms(deadline, clock_mono_ns()));
-	}
-}
-
 /* The word of tar, in place of the packer's. */
 static int wait_tar(struct tarout_end *b, int r, struct transfer *t, struct err *e)
 {
@@ -188,7 +153,23 @@ struct patience {
 	const char *run_dir;
 	struct tarout *tar; /* that says something meanwhile; NULL */
 	bool told;
+	struct sandbox *sb;	     /* whose packer it is, NULL */
+	struct sandbox_event packed; /* came meanwhile; id 0: it has not */
+	uint32_t id;
 };
+
+/* A connection that is cut is made again by who listens. */
+static void hear(struct patience *p)
+{
+	struct sandbox_event ev;
+
+	for (int i = 0; i < EVENTS_MAX && p->sb->ops->next_event(p->sb, &ev, NULL) > 0; i++) {
+		if (ev.type == SE_ENDED)
+			return;
+		if (ev.id == p->id && (ev.type == SE_PACKED || ev.type == SE_FAILED))
+			p->packed = ev;
+	}
+}
 
 static void tell_first(void *arg)
 {
@@ -197,6 +178,8 @@ static void tell_first(void *arg)
 
 	if (p->tar)
 		tarout_hear(p->tar);
+	if (p->sb)
+		hear(p);
 	if (p->told || !*interrupt_first())
 		return;
 	p->told = true;
@@ -212,7 +195,7 @@ static void tell_first(void *arg)
 /* Waits for its turn. The lock goes with the descriptor: airlock-unpack shares it until its own end. */
 static int lock_baseline(int fd, const struct transfer_job *j, struct err *e)
 {
-	struct patience first = {j->ui, j->run_dir, NULL, *interrupt_first()};
+	struct patience first = {.ui = j->ui, .run_dir = j->run_dir, .told = *interrupt_first()};
 	int64_t deadline = clock_mono_ns() + LOCK_WAIT_MS * NS_PER_MS;
 	bool told = false;
 
@@ -261,6 +244,47 @@ int transfer_turn(const struct transfer_job *j, const char *name, int *ret, stru
 	return r;
 }
 
+/* The packer's own word on how it went; the stream's end mark is what unpack goes by. */
+static int wait_packed(struct patience *first, struct transfer *t, struct err *e)
+{
+	struct sandbox *sb = first->sb;
+	int64_t deadline = clock_mono_ns() + START_TIMEOUT_MS * NS_PER_MS;
+	struct sandbox_event ev;
+
+	for (;;) {
+		struct pollfd p = {.fd = sb->ops->event_fd(sb), .events = POLLIN};
+		int r = 1;
+
+		ev = first->packed;
+		if (!ev.id)
+			r = sb->ops->next_event(sb, &ev, e);
+
+		if (r < 0)
+			return r;
+		/* Judged on every turn: a guest that goes on sending other events must not put it off. */
+		if (clock_mono_ns() > deadline)
+			return err_set(
+			    e, ERR_TIMEOUT,
+			    "the packer inside the sandbox did not report its end within %d s",
+			    START_TIMEOUT_MS / 1000);
+		if (r > 0 && ev.type == SE_ENDED) {
+			(void)err_set(e, ERR_UNAVAILABLE,
+				      "the sandbox ended while its results were being packed%s%s",
+				      sb->why[0] ? ": " : "", sb->why);
+			return -ECONNRESET;
+		}
+		if (r > 0 && ev.id == first->id && (ev.type == SE_PACKED || ev.type == SE_FAILED)) {
+			t->members = ev.members;
+			t->unreadable = ev.unreadable;
+			t->left_out = ev.left_out;
+			return ev.sys ? err_sys(e, ev.sys, "pack the results inside the sandbox")
+				      : 0;
+		}
+		if (r == 0)
+			(void)poll(&p, 1, clock_poll_ms(deadline, clock_mono_ns()));
+	}
+}
+
 int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e)
 {
 	const struct lease_spec *s = j->spec;
@@ -268,7 +292,7 @@ int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e
 	const struct run_ui *ui = j->ui;
 	struct sandbox *sb = j->sb;
 	/* One that came before this was answered then. */
-	struct patience first = {ui, j->run_dir, NULL, *interrupt_first()};
+	struct patience first = {.ui = ui, .run_dir = j->run_dir, .told = *interrupt_first()};
 	struct filter f = {.o = {.workspace = l->workspace,
 				 .git = s->git,
 				 .include = s->include,
@@ -299,7 +323,6 @@ int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e
 	struct tarout_end tar = {.t = TAROUT_INIT, .ui = ui};
 	_cleanup_fd_ int rd = -1;
 	struct err pe = ERR_INIT;
-	uint32_t id = 0;
 	bool kept = false;
 	int p[2], r, k;
 
@@ -316,7 +339,8 @@ int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e
 		first.tar = &tar.t;
 		r = tarout_start(&tar.t, sb, p[1], e);
 	} else {
-		r = sb->ops->pack(sb, p[1], &id, e);
+		r = sb->ops->pack(sb, p[1], &first.id, e);
+		first.sb = r < 0 ? NULL : sb;
 	}
 	(void)close(p[1]);
 	if (r < 0) {
@@ -339,7 +363,10 @@ int transfer_out(const struct transfer_job *j, struct transfer *t, struct err *e
 	if (by_tar)
 		k = wait_tar(&tar, r, t, &pe);
 	else
-		k = r == -ETIMEDOUT ? r : wait_packed(sb, id, t, &pe);
+		k = r == -ETIMEDOUT ? r : wait_packed(&first, t, &pe);
+	/* The stream stood still because there is no connection, and there is none yet: it is packed again over a new one. */
+	if (r == -ETIMEDOUT && sb->away)
+		return -ECONNRESET;
 	/* A stream that was cut is the packer's failure, not hostility: its reason says more. */
 	if (r == -EBADMSG && k < 0 && strcmp(t->out.rule, "truncated") == 0) {
 		unpack_report_done(&t->out);

@@ -18,15 +18,12 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "guest/fork.h"
-#include "guest/front_box.h"
+#include "guest/front_internal.h"
 #include "guest/front_lock.h"
-#include "guest/front_place.h"
 #include "guest/land.h"
 #include "guest/serve.h"
 #include "guest/tree.h"
 #include "guest/vouch.h"
-#include "os/chan.h"
-#include "os/mux.h"
 #include "wire/guest.h"
 #include "wire/remote.h"
 
@@ -34,7 +31,7 @@
 #define LAST_WORD_MS 2000
 #define STUCK_S 30 /* beyond REMOTE_SILENT_MS: its own loop must be stuck then */
 
-enum { P_SIGNAL, P_SERVE, P_BOX, P_WORKER, P_MUX };
+enum { P_SIGNAL, P_SERVE, P_BOX, P_WORKER, P_JOIN, P_MUX = P_JOIN + FRONT_JOIN_FDS };
 
 /* What takes long is a process's own: this one goes on hearing, and giving signs of life. */
 struct worker_said {
@@ -44,32 +41,19 @@ struct worker_said {
 	char what[RM_WHAT_MAX + 1];
 };
 
-struct front {
-	struct mux mux;
-	struct chan serve;
-	struct front_box box;
-	struct front_place place;
-	pid_t serve_pid, worker;
-	int sigfd, worker_ctl;
-	uint32_t land_id;   /* 0: the worker removes */
-	int64_t watched_ns; /* when the kernel's clock is to be wound again */
-	bool opened, ending, gone, said_fault, survivors;
-	int status;
-};
-
-static void put(struct front *f, uint8_t type, const struct buf *b)
+void front_put(struct front *f, uint8_t type, const struct buf *b)
 {
 	if (b->err || mux_put(&f->mux, type, b->data, b->len) < 0)
 		f->gone = true;
 }
 
 /* Nothing follows. */
-static void fault(struct front *f, int error, const char *what)
+void front_fault(struct front *f, int error, const char *what)
 {
 	_cleanup_buf_ struct buf b = BUF_INIT(1024);
 
 	(void)rm_fault_put(&b, (uint32_t)(error < 0 ? -error : error), what);
-	put(f, RM_FAULT, &b);
+	front_put(f, RM_FAULT, &b);
 	f->said_fault = f->ending = true;
 }
 
@@ -82,7 +66,7 @@ static void hello(struct front *f)
 	(void)buf_u32(&b, REMOTE_PROTOCOL);
 	(void)buf_u32(&b, (uint32_t)geteuid());
 	(void)buf_str(&b, u.nodename);
-	put(f, RM_HELLO, &b);
+	front_put(f, RM_HELLO, &b);
 }
 
 /* Workers. ------------------------------------------------------------------------------------ */
@@ -131,7 +115,7 @@ static void start_worker(struct front *f, int in, int want, const struct rm_open
 	int sv[2];
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv) < 0) {
-		fault(f, errno, "start a worker");
+		front_fault(f, errno, "start a worker");
 		return;
 	}
 	f->worker_ctl = sv[0];
@@ -140,7 +124,7 @@ static void start_worker(struct front *f, int in, int want, const struct rm_open
 		run_worker(f, sv[1], in, want, m);
 	(void)close(sv[1]);
 	if (f->worker < 0)
-		fault(f, errno, "start a worker");
+		front_fault(f, errno, "start a worker");
 }
 
 static void removed(struct front *f, const struct worker_said *said)
@@ -148,11 +132,11 @@ static void removed(struct front *f, const struct worker_said *said)
 	_cleanup_buf_ struct buf b = BUF_INIT(64);
 
 	if (said->error) {
-		fault(f, said->error, said->what);
+		front_fault(f, said->error, said->what);
 		return;
 	}
 	(void)rm_cleaned_put(&b, &said->cleaned);
-	put(f, RM_REMOVED, &b);
+	front_put(f, RM_REMOVED, &b);
 	f->ending = true;
 }
 
@@ -162,7 +146,7 @@ static void landed(struct front *f, const struct worker_said *said)
 	int error = said->error ? said->error : -front_place_landed(&f->place);
 
 	(void)rm_landed_put(&b, (uint32_t)error, said->what, &said->index);
-	put(f, RM_LANDED, &b);
+	front_put(f, RM_LANDED, &b);
 	mux_end_group(&f->mux, f->land_id);
 }
 
@@ -192,11 +176,11 @@ static int open_place(struct front *f, const struct rm_open *m)
 	int r = front_place_open(&f->place, m, what);
 
 	if (r < 0) {
-		fault(f, r, what);
+		front_fault(f, r, what);
 		return 0;
 	}
 	(void)buf_u32(&b, f->place.pack.index >= 0 || f->place.alone >= 0);
-	put(f, RM_OPENED, &b);
+	front_put(f, RM_OPENED, &b);
 	return 0;
 }
 
@@ -255,7 +239,7 @@ static int on_start(struct front *f, struct view v)
 	    f->worker_ctl >= 0)
 		return -EPROTO;
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv) < 0) {
-		fault(f, errno, "start");
+		front_fault(f, errno, "start");
 		return 0;
 	}
 	f->serve_pid = fork();
@@ -264,7 +248,7 @@ static int on_start(struct front *f, struct view v)
 	(void)close(sv[1]);
 	chan_init(&f->serve, sv[0], false);
 	if (f->serve_pid < 0)
-		fault(f, errno, "start");
+		front_fault(f, errno, "start");
 	else
 		(void)front_lock_sign(f->place.lock, f->serve_pid);
 	return 0;
@@ -362,7 +346,7 @@ static int on_box(struct front *f, struct view v)
 	int r = f->box.pid ? -EPROTO : front_box_start(&f->box, &f->place, v, what);
 
 	if (r < 0 && r != -EPROTO) {
-		fault(f, r, what);
+		front_fault(f, r, what);
 		r = 0;
 	}
 	return r;
@@ -377,6 +361,8 @@ static int on_request(struct front *f, const struct frame *m)
 		return on_land(f, m->payload);
 	case RM_START:
 		return on_start(f, m->payload);
+	case RM_ATTACH:
+		return front_attach(f, m->payload);
 	case GM_SHUTDOWN:
 		f->ending = true;
 		return 0;
@@ -388,6 +374,8 @@ static int on_request(struct front *f, const struct frame *m)
 	switch (m->type) {
 	case RM_BOX:
 		return on_box(f, m->payload);
+	case RM_HOLD:
+		return front_hold(f, m->payload);
 	case GM_EXEC:
 		return on_exec(f, m->payload);
 	case GM_PACK:
@@ -424,7 +412,7 @@ static void on_event(struct front *f, const struct frame *m)
 
 	cursor_init(&c, m->payload.p, m->payload.n);
 	if (m->type != GM_EXITED && m->type != GM_FAILED && m->type != GM_PACKED)
-		put(f, m->type, &b);
+		front_put(f, m->type, &b);
 	else if (mux_hold(&f->mux, cursor_u32(&c), m->type, m->payload, until) < 0)
 		f->gone = true;
 }
@@ -450,7 +438,7 @@ static bool hear_box_first(struct front *f, const struct frame *m)
 
 	if (!front_box_answer(&f->box, m, &type, &b))
 		return false;
-	put(f, type, &b);
+	front_put(f, type, &b);
 	return true;
 }
 
@@ -470,7 +458,7 @@ static void hear_box(struct front *f)
 		return;
 	chan_done(&f->box.ch);
 	if (!f->box.up && !f->ending)
-		fault(f, r < 0 ? r : EPIPE, "start the launcher of the sandbox");
+		front_fault(f, r < 0 ? r : EPIPE, "start the launcher of the sandbox");
 	f->ending = true;
 }
 
@@ -480,7 +468,7 @@ static void say_due(struct front *f)
 	uint8_t type;
 
 	while (mux_due(&f->mux, clock_mono_ns(), &type, &b)) {
-		put(f, type, &b);
+		front_put(f, type, &b);
 		buf_done(&b);
 	}
 }
@@ -523,9 +511,12 @@ static void hear_signals(struct front *f)
 {
 	struct signalfd_siginfo si;
 
-	while (read(f->sigfd, &si, sizeof(si)) == (ssize_t)sizeof(si))
-		if (si.ssi_signo != SIGCHLD)
+	while (read(f->sigfd, &si, sizeof(si)) == (ssize_t)sizeof(si)) {
+		if (si.ssi_signo == SIGHUP)
+			front_lose(f);
+		else if (si.ssi_signo != SIGCHLD)
 			f->ending = true;
+	}
 	(void)reap(f);
 }
 
@@ -534,6 +525,8 @@ static int wait_ms(const struct front *f)
 	int64_t due = f->mux.heard_ns + REMOTE_SILENT_MS * NS_PER_MS, held = mux_due_ns(&f->mux);
 	int64_t say = mux_alive_ns(&f->mux);
 
+	if (f->mux.away || f->mux.eof)
+		due = front_away_ns(f, clock_mono_ns());
 	due = held < due ? held : due;
 	return clock_poll_ms(say < due ? say : due, clock_mono_ns());
 }
@@ -547,6 +540,7 @@ static void turn(struct front *f, int ms)
 	p[P_SERVE] = (struct pollfd){.fd = mux_roomy(&f->mux) ? f->serve.fd : -1, .events = POLLIN};
 	p[P_BOX] = (struct pollfd){.fd = mux_roomy(&f->mux) ? f->box.ch.fd : -1, .events = POLLIN};
 	p[P_WORKER] = (struct pollfd){.fd = f->worker_ctl, .events = POLLIN};
+	front_join_poll(&f->join, p + P_JOIN);
 	n = mux_poll(&f->mux, p + P_MUX);
 	if (f->gone)
 		for (size_t i = P_MUX; i < P_MUX + n; i++)
@@ -556,7 +550,7 @@ static void turn(struct front *f, int ms)
 	if (p[P_SIGNAL].revents)
 		hear_signals(f);
 	if (!f->gone && mux_run(&f->mux, p + P_MUX, n) < 0)
-		f->gone = true;
+		front_lose(f);
 	if (!f->gone)
 		hear_stream(f);
 	if (p[P_SERVE].revents)
@@ -568,7 +562,8 @@ static void turn(struct front *f, int ms)
 	say_due(f);
 	if (!f->gone)
 		mux_alive(&f->mux, clock_mono_ns());
-	f->gone |= f->mux.eof || clock_mono_ns() > f->mux.heard_ns + REMOTE_SILENT_MS * NS_PER_MS;
+	front_judge(f, clock_mono_ns());
+	front_hear_join(f, p + P_JOIN);
 	f->ending |= f->gone;
 	watch_self(f, clock_mono_ns());
 }
@@ -603,8 +598,8 @@ static void last_word(struct front *f)
 	say_due(f);
 	/* "Every process has ended" is said only where it is true. */
 	if (!f->survivors)
-		put(f, RM_ENDED, &none);
-	while (!f->gone && f->mux.tx.len > f->mux.tx_off && clock_mono_ns() < until)
+		front_put(f, RM_ENDED, &none);
+	while (!f->gone && !f->mux.away && f->mux.tx.len > f->mux.tx_off && clock_mono_ns() < until)
 		turn(f, 50);
 }
 
@@ -616,6 +611,7 @@ int front(void)
 	f.sigfd = f.worker_ctl = f.serve.fd = -1;
 	front_box_init(&f.box);
 	front_place_init(&f.place);
+	front_join_init(&f.join);
 	mux_init(&f.mux, STDIN_FILENO, STDOUT_FILENO, false);
 	(void)sigemptyset(&set);
 	(void)sigaddset(&set, SIGCHLD);
@@ -633,6 +629,7 @@ int front(void)
 	while (!f.ending)
 		turn(&f, wait_ms(&f));
 	end_all(&f);
+	front_join_done(&f.join);
 	last_word(&f);
 	return f.status;
 }

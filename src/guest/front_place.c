@@ -20,6 +20,7 @@
 #include "guest/front_lock.h"
 #include "guest/land.h"
 #include "guest/vouch.h"
+#include "wire/rejoin.h"
 #include "wire/remote_box.h"
 
 #define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
@@ -263,7 +264,7 @@ static void thin_bases(int bases, size_t left)
  */
 static bool keep_base(struct front_place *p, int runtime, int runs, const struct rm_open *m)
 {
-	static const char *const aside[] = {LAND_ASIDE, "from", REMOTE_BOX};
+	static const char *const aside[] = {LAND_ASIDE, "from", REMOTE_BOX, REMOTE_JOIN};
 	bool made;
 	struct stat st;
 	_cleanup_fd_ int bases = -1;
@@ -438,6 +439,25 @@ int front_place_open(struct front_place *p, const struct rm_open *m, char *what)
 			(void)failed(what, -r, "open the workspace of run", m->lease);
 	}
 	return r;
+}
+
+int front_place_find(const char *root, const char *lease)
+{
+	_cleanup_fd_ int at = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC), runtime = -1,
+			 runs = -1;
+	bool made;
+
+	if (at < 0)
+		return -errno;
+	runs = runs_dir(at, false, &runtime);
+	return runs < 0 ? runs : own_dir(runs, lease, false, &made);
+}
+
+int front_place_join(int run, bool make)
+{
+	bool made;
+
+	return own_dir(run, REMOTE_JOIN, make, &made);
 }
 
 static void remove_programs(int dir, struct rm_cleaned *c)

@@ -5,6 +5,7 @@
  *   workspace  the tree that commands work in
  *   sent       the manifest of what was sent
  *   sandbox    storage of a sandbox of this machine's (wire/remote_box.h): workspace stays as it landed then
+ *   join       sockets of sessions whose connection may be cut (front_join.h)
  *   index      what it looked like when it had landed (delta.h): there only when all of it had
  *
  * A run in place has its directory for the lock alone, and holds .airlock-runtime/in-place: one works in a root at a time.
@@ -47,6 +48,10 @@ int front_place_clean(struct front_place *p, const char *root, struct rm_cleaned
 void front_place_take(struct front_place *p, const char *base, const struct rm_index *index);
 /* After one: what is too old of the others goes, so that it does not wait for the end of a run. */
 void front_place_thin(struct front_place *p);
+/* The directory of a run that is there, without its lock. Negative errno. */
+int front_place_find(const char *root, const char *lease);
+/* In it, that of the sockets by which sessions get another connection (front_join.h). Negative errno. */
+int front_place_join(int run, bool make);
 /* The workspace has landed. */
 int front_place_landed(struct front_place *p);
 

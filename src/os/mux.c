@@ -12,19 +12,30 @@
 
 #define CHUNK 32768
 #define TX_HIGH (512u << 10) /* bytes that wait for the stream; then nothing more is read for it */
-#define TX_MAX (2 * FRAME_MAX + TX_HIGH) /* what messages may add to that */
+#define TX_MAX                      \
+	(2 *                        \
+	 (2 * FRAME_MAX + TX_HIGH + \
+	  MUX_KEPT)) /* what messages may add to that, and as much that is only not moved yet */
 #define ROOM_TOLD (MUX_WINDOW / 4)
+#define CAME_TOLD 65536
+#define HEAD_MAX 1024
+
+static void no_wait(int fd)
+{
+	(void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
 
 void mux_init(struct mux *m, int in, int out, bool opener)
 {
 	*m = (struct mux){.in = in, .out = out, .opener = opener, .next_id = 1};
 	buf_init(&m->rx, FRAME_MAX + FRAME_HEADER + CHUNK);
 	buf_init(&m->tx, TX_MAX);
+	buf_init(&m->head, HEAD_MAX);
 	m->heard_ns = m->said_ns = clock_mono_ns();
 	for (size_t i = 0; i < MUX_CHANNELS; i++)
 		m->chan[i].fd = m->chan[i].peer = -1;
-	(void)fcntl(in, F_SETFL, fcntl(in, F_GETFL) | O_NONBLOCK);
-	(void)fcntl(out, F_SETFL, fcntl(out, F_GETFL) | O_NONBLOCK);
+	no_wait(in);
+	no_wait(out);
 }
 
 static void drop(struct mux_chan *c)
@@ -49,18 +60,70 @@ void mux_done(struct mux *m)
 	cleanup_fd(&m->out);
 	buf_done(&m->rx);
 	buf_done(&m->tx);
+	buf_done(&m->head);
 }
 
 int mux_put(struct mux *m, uint8_t type, const void *payload, size_t n)
 {
-	if (m->out < 0)
+	if (m->out < 0 && !m->away)
 		return -EPIPE;
 	return frame_put(&m->tx, type, 0, payload, n);
 }
 
 bool mux_roomy(const struct mux *m)
 {
-	return m->tx.len - m->tx_off < TX_HIGH;
+	return m->tx.len - m->tx_off < TX_HIGH && m->tx_off - m->had < MUX_KEPT;
+}
+
+void mux_detach(struct mux *m)
+{
+	cleanup_fd(&m->in);
+	cleanup_fd(&m->out);
+	buf_done(&m->head);
+	m->head_off = 0;
+	m->eof = false;
+	m->away = true;
+}
+
+/* The other side has that many bytes of ours: they need not be kept. */
+static int take_had(struct mux *m, uint64_t had)
+{
+	if (had < m->tx_had || had - m->tx_had > m->tx_off - m->had)
+		return -EPROTO;
+	m->had += (size_t)(had - m->tx_had);
+	m->tx_had = had;
+	/* What moves is never more than what goes. */
+	if (m->had >= m->tx.len - m->had) {
+		buf_drop(&m->tx, m->had);
+		m->tx_off -= m->had;
+		m->had = 0;
+	}
+	return 0;
+}
+
+int mux_attach(struct mux *m, int in, int out, uint64_t had, const struct buf *head)
+{
+	_cleanup_fd_ int a = in, b = out;
+	int r = take_had(m, had);
+
+	if (r == 0 && head)
+		r = buf_put(&m->head, head->data, head->len);
+	if (r < 0)
+		return r;
+	m->in = TAKE_FD(a);
+	m->out = TAKE_FD(b);
+	no_wait(m->in);
+	no_wait(m->out);
+	m->tx_off = m->had;
+	m->away = false;
+	m->heard_ns = m->said_ns = clock_mono_ns();
+	return 0;
+}
+
+int mux_feed(struct mux *m, const void *p, size_t n)
+{
+	m->came += n;
+	return buf_put(&m->rx, p, n);
 }
 
 /* A message about one channel, with a second number if there is one. */
@@ -95,7 +158,7 @@ static void begin(struct mux_chan *c, uint32_t id, uint32_t group, int fd, bool 
 	*c = (struct mux_chan){
 	    .id = id, .group = group, .fd = fd, .peer = -1, .reads = reads, .room = MUX_WINDOW};
 	buf_init(&c->data, MUX_WINDOW);
-	(void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+	no_wait(fd);
 }
 
 int mux_open(struct mux *m, uint32_t group, unsigned flags, int fd)
@@ -249,8 +312,14 @@ static int channel_frame(struct mux *m, const struct frame *f)
 	uint32_t id, n;
 
 	cursor_init(&cur, f->payload.p, f->payload.n);
-	if (f->type == MX_ALIVE)
-		return f->payload.n ? -EPROTO : 0;
+	if (f->type == MX_ALIVE) {
+		uint64_t had = cursor_u64(&cur);
+
+		if (!cursor_end(&cur))
+			return -EPROTO;
+		/* An old one, sent again behind a cut: that has told more already. */
+		return had < m->tx_had ? 0 : take_had(m, had);
+	}
 	if (f->type == MX_OPEN)
 		return opened(m, &cur);
 	id = cursor_u32(&cur);
@@ -304,6 +373,20 @@ int mux_next(struct mux *m, struct frame *ret)
 	}
 }
 
+static int tell_came(struct mux *m)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(16);
+
+	m->told = m->came;
+	(void)buf_u64(&b, m->came);
+	return b.err ? b.err : mux_put(m, MX_ALIVE, b.data, b.len);
+}
+
+static bool unsent(const struct mux *m)
+{
+	return m->tx.len > m->tx_off || m->head.len > m->head_off;
+}
+
 static int read_stream(struct mux *m)
 {
 	char *to = buf_room(&m->rx, CHUNK);
@@ -318,11 +401,33 @@ static int read_stream(struct mux *m)
 	if (k > 0)
 		m->heard_ns = clock_mono_ns();
 	buf_add(&m->rx, (size_t)k);
-	return 0;
+	m->came += (uint64_t)k;
+	return m->came - m->told >= CAME_TOLD ? tell_came(m) : 0;
+}
+
+/* False: it is not all out. */
+static bool write_head(struct mux *m, int *ret)
+{
+	while (m->head.len > m->head_off) {
+		ssize_t k = write(m->out, m->head.data + m->head_off, m->head.len - m->head_off);
+
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k < 0) {
+			*ret = errno == EAGAIN ? 0 : -errno;
+			return false;
+		}
+		m->head_off += (size_t)k;
+	}
+	return true;
 }
 
 static int write_stream(struct mux *m)
 {
+	int r;
+
+	if (!write_head(m, &r))
+		return r;
 	while (m->tx.len > m->tx_off) {
 		ssize_t k = write(m->out, m->tx.data + m->tx_off, m->tx.len - m->tx_off);
 
@@ -333,8 +438,6 @@ static int write_stream(struct mux *m)
 		m->tx_off += (size_t)k;
 		m->said_ns = clock_mono_ns();
 	}
-	buf_reset(&m->tx);
-	m->tx_off = 0;
 	return 0;
 }
 
@@ -374,7 +477,7 @@ size_t mux_poll(struct mux *m, struct pollfd *v)
 	size_t n = 2;
 
 	v[0] = (struct pollfd){.fd = m->eof ? -1 : m->in, .events = POLLIN};
-	v[1] = (struct pollfd){.fd = m->tx.len > m->tx_off ? m->out : -1, .events = POLLOUT};
+	v[1] = (struct pollfd){.fd = unsent(m) ? m->out : -1, .events = POLLOUT};
 	for (size_t i = 0; i < MUX_CHANNELS; i++) {
 		const struct mux_chan *c = &m->chan[i];
 		bool wants = c->reads ? roomy && c->room : c->data.len > c->off;
@@ -397,7 +500,7 @@ int mux_run(struct mux *m, const struct pollfd *v, size_t n)
 			continue;
 		r = c->reads ? (mux_roomy(m) ? read_channel(m, c) : 0) : pass_on(m, c);
 	}
-	if (r == 0 && m->tx.len > m->tx_off)
+	if (r == 0 && m->out >= 0 && unsent(m))
 		r = write_stream(m);
 	return r;
 }
@@ -488,12 +591,11 @@ int64_t mux_due_ns(const struct mux *m)
 int64_t mux_alive_ns(const struct mux *m)
 {
 	/* What waits is a sign itself, once it gets through. */
-	return m->tx.len > m->tx_off || m->out < 0 ? INT64_MAX
-						   : m->said_ns + REMOTE_SAY_MS * NS_PER_MS;
+	return unsent(m) || m->out < 0 ? INT64_MAX : m->said_ns + REMOTE_SAY_MS * NS_PER_MS;
 }
 
 void mux_alive(struct mux *m, int64_t now_ns)
 {
 	if (now_ns >= mux_alive_ns(m))
-		(void)mux_put(m, MX_ALIVE, NULL, 0);
+		(void)tell_came(m);
 }

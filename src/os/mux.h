@@ -23,6 +23,9 @@
 #include "wire/remote.h"
 
 #define MUX_CHANNELS 96
+#define MUX_KEPT \
+	(1u      \
+	 << 20) /* bytes that the other side has not said to have; then nothing more is read for it */
 #define MUX_WINDOW (256u << 10)
 #define MUX_LATE (2u << 20)	   /* as much as the pipes of a command may hold */
 #define MUX_FDS (MUX_CHANNELS + 2) /* entries that mux_poll may add */
@@ -57,10 +60,16 @@ struct mux {
 	int in, out; /* owned; -1: that direction has ended */
 	bool opener; /* we open channels, the other side does not */
 	bool eof;
+	bool away; /* detached: what is put waits */
 	uint32_t next_id;
 	int64_t heard_ns, said_ns;
 	struct buf rx, tx;
-	size_t used, tx_off;
+	size_t used;
+	size_t had, tx_off;  /* of tx: what the other side has said to have; what was written */
+	uint64_t tx_had;     /* bytes of the stream that it has said to have */
+	uint64_t came, told; /* of its stream: bytes that have come; that we have said so */
+	struct buf head;     /* goes before all else of a stream that was attached; no part of it */
+	size_t head_off;
 	struct mux_chan chan[MUX_CHANNELS];
 	struct mux_last last[MUX_CHANNELS];
 };
@@ -93,6 +102,15 @@ int mux_no_more(struct mux *m, uint32_t group);
 int mux_hold(struct mux *m, uint32_t group, uint8_t type, struct view payload, int64_t until_ns);
 /* One whose time has come, if any; the group's channels are ended. The payload is the caller's to free. */
 bool mux_due(struct mux *m, int64_t now_ns, uint8_t *ret_type, struct buf *ret_payload);
+/* The stream is lost, or to be replaced: its descriptors are closed. What has come of it counts. */
+void mux_detach(struct mux *m);
+/*
+ * Another stream goes on where the lost one was: the other side has `had` bytes of ours. head (may be NULL) is written before them. Takes the
+ * descriptors over. 0; -EPROTO: that number is impossible, -ENOMEM; it stays detached then.
+ */
+int mux_attach(struct mux *m, int in, int out, uint64_t had, const struct buf *head);
+/* Bytes that were read elsewhere are the stream's next ones. 0, -E2BIG, -ENOMEM. */
+int mux_feed(struct mux *m, const void *p, size_t n);
 /* A sign of life, when nothing of ours has gone out for REMOTE_SAY_MS and nothing waits to. */
 void mux_alive(struct mux *m, int64_t now_ns);
 /* When that is to be asked at the latest; INT64_MAX. */

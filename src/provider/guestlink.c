@@ -21,6 +21,7 @@ static int get_event(struct guestlink *g, const struct frame *f, struct sandbox_
 	struct gm_packed pk;
 	struct cursor c;
 	uint32_t kills;
+	int r;
 
 	switch (f->type) {
 	case GM_STARTED:
@@ -72,8 +73,9 @@ static int get_event(struct guestlink *g, const struct frame *f, struct sandbox_
 		g->ended = true;
 		return 1;
 	default:
-		if (!g->other || g->other(g, f) <= 0)
-			return -EPROTO;
+		r = g->other ? g->other(g, f) : -EPROTO;
+		if (r <= 0)
+			return r;
 		ev->type = SE_ENDED;
 		g->ended = true;
 		return 1;

@@ -18,7 +18,7 @@ struct guestlink {
 	const char *peer; /* the program at the other end, for messages */
 	uint32_t next_id, oom_seen, oom_new;
 	bool ended; /* GM_ENDED came, or the peer is gone */
-	/* What the peer says beside the events of guest.h: 0, or 1: it was the end. NULL: nothing. */
+	/* What the peer says beside the events of guest.h: 0; 1: it was the end; -EPROTO. NULL: nothing. */
 	int (*other)(struct guestlink *g, const struct frame *f);
 };
 

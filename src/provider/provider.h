@@ -22,6 +22,8 @@ enum net_mode {
 
 /* In the lease's directory while its other machine could not be reached the last time: why. */
 #define SANDBOX_UNREACHED "unreached"
+/* The same, while it exists: a byte for each cut of the connection that was got over. */
+#define SANDBOX_RECONNECTED "reconnected"
 
 /* Layers that an operator may do without, by name (--without). */
 #define WITHOUT_CGROUP 1u
@@ -118,6 +120,12 @@ struct sandbox {
 	size_t isolation_len;
 	/* Of one that ended by itself, before SE_ENDED: why, in words; "" */
 	char why[320];
+	/* Its connection is cut, and it is tried to make it again: nothing that is asked of it is answered before. Set by next_event. */
+	bool away;
+	unsigned reconnects; /* how often that was got over */
+	/* Says so to the person; the engine's, may be NULL. */
+	void (*note)(void *arg, const char *text);
+	void *note_arg;
 	char *const
 	    *gateway; /* the words that start the gateway program there; NULL: the usual place */
 	const char *inside; /* where commands see the workspace; NULL: it is the host's own */

@@ -21,6 +21,7 @@
 #include "base/limits.h"
 #include "base/path.h"
 #include "os/proc.h"
+#include "provider/ssh/again.h"
 #include "provider/ssh/base.h"
 #include "provider/ssh/box.h"
 #include "provider/ssh/session.h"
@@ -179,8 +180,10 @@ static int bring_up(struct ssh_session *x, const struct sandbox_spec *s, struct 
 	if (r == 0)
 		r = session_await(x, GM_READY, s->cancel, e);
 	if (r == 0 && x->sandbox)
-		return ssh_box(x, s, e);
-	return r == 0 && s->gateway ? ssh_tool_gateway(x, s->cancel, e) : r;
+		r = ssh_box(x, s, e);
+	else if (r == 0 && s->gateway)
+		r = ssh_tool_gateway(x, s->cancel, e);
+	return r < 0 ? r : ssh_again_keep(x, s, e);
 }
 
 /* In the lease's directory from before anything is made there: without it there is nothing to forget. */

@@ -4,6 +4,7 @@
  * One byte stream each way (a session of ssh) carries frames (frame.h). MX_* frames are channels: the bytes of descriptors
  * that cannot travel themselves. Everything else is RM_*, or a request or event of guest.h as it is. The order of a
  * session: RM_HELLO; RM_OPEN, RM_OPENED; perhaps RM_LAND, RM_LANDED; RM_START, GM_READY; then commands; GM_SHUTDOWN, RM_ENDED.
+ * A session outlives a cut of its stream: rejoin.h.
  *
  * What comes from the other machine is untrusted, as from any guest.
  */
@@ -16,7 +17,7 @@
 #include "base/buf.h"
 #include "base/cursor.h"
 
-#define REMOTE_PROTOCOL 3
+#define REMOTE_PROTOCOL 4
 /* argv[1] of airlock-guest as the twin on another machine: the stream is its standard input and output. */
 #define REMOTE_WORD "remote"
 /* Below the environment's directory there; beside it a .gitignore that hides it. */
@@ -55,7 +56,7 @@ enum remote_msg {
 	MX_EOF = 130,	/* u32 channel: no more bytes */
 	MX_STOP = 131,	/* u32 channel: nobody reads them any more */
 	MX_ROOM = 132,	/* u32 channel, u32 bytes more that may be sent */
-	MX_ALIVE = 133, /* empty */
+	MX_ALIVE = 133, /* u64 bytes of the other side's stream that have come */
 };
 
 #define MX_FIRST MX_OPEN
@@ -70,6 +71,8 @@ enum link_end {
 	LINK_CUT,	   /* later: the stream ended */
 	LINK_BROKEN,	   /* bytes that break the protocol */
 	LINK_ENDED,	   /* in order */
+	LINK_LATE,	   /* cut, and not made again within the grace */
+	LINK_GONE, /* cut, and the guest that ought to wait there does not: the bytes say how that was learnt */
 };
 
 #define RO_REMOVE 1u /* end who holds it, remove the run's directory */

@@ -253,8 +253,8 @@ class SshEnv(unittest.TestCase):
         self.nothing_told()
 
     def test_a_limit_of_the_environment_makes_runs_wait(self):
-        env = self.make(remoteWorkspacePath=top + "/there/few", maxConcurrentRuns=1)
-        self.assertEqual(env["config"]["maxConcurrentRuns"], 1)
+        env = self.make(remoteWorkspacePath=top + "/there/few", maxConcurrentRuns=1, connectionGraceSec=90)
+        self.assertEqual((env["config"]["maxConcurrentRuns"], env["config"]["connectionGraceSec"]), (1, 90))
         os.makedirs(top + "/there/few", exist_ok=True)
         first = self.start(env, "echo x >first-up; while ! test -e %s/go-on; do sleep 0.05; done" % top)
         wait_for("the first", lambda: glob.glob(top + "/there/few/.airlock-runtime/runs/*/workspace/first-up"))

@@ -191,7 +191,7 @@ def get(n):
     return b
 def mine(group, k):
     return [c for c, (g, f) in chans.items() if g == group and f & 1][k]
-put(HELLO, u32(3, 0) + u32(4) + b"liar")
+put(HELLO, u32(4, 0) + u32(4) + b"liar")
 while True:
     n, _, t, _, _ = struct.unpack("<IBBBB", get(8))
     p = get(n)

@@ -165,7 +165,7 @@ class Short(Case):
         self.assertEqual(self.r.read("work"), b"w\n")
 
     def test_a_machine_that_is_killed_loses_nothing_that_it_wrote(self):
-        p = self.started("echo w >work; setsid sleep 31340.2 & sleep 31340.2")
+        p = self.started("echo w >work; setsid sleep 31340.2 & sleep 31340.2", "--ssh-grace", "0")
         # Behind what it wrote.
         until("it sleeps", lambda: marked("31340.2"))
         net = link(NET.there.pid, "ns/net")
@@ -262,7 +262,7 @@ class Short(Case):
 
 class Long(Case):
     def test_a_long_cut_ends_the_run_and_not_the_work_K5_FR_B093(self):
-        p = self.started("echo w >work; setsid sleep 31340.5 & sleep 31340.5")
+        p = self.started("echo w >work; setsid sleep 31340.5 & sleep 31340.5", "--ssh-grace", "0")
         NET.link("down")
         began = time.monotonic()
         self.ended(p, 125, b"was lost")
@@ -271,6 +271,17 @@ class Long(Case):
         self.quiet_there("31340.5")
         NET.link("up")
         self.recovered()
+        self.assertEqual(self.r.read("work"), b"w\n")
+
+    def test_a_long_cut_within_the_grace_is_got_over_K5(self):
+        """Longer than ssh and the other machine's guest wait for a sign of life: both have noticed it."""
+        p = self.started("i=0; while test $i -lt 900; do i=$((i+1)); echo $i; sleep .1; done; echo w >work; exit 6")
+        NET.link("down")
+        time.sleep(75)
+        NET.link("up")
+        out, err = p.communicate(timeout=3 * DEADLINE)
+        self.assertEqual((p.returncode, out), (6, b"".join(b"%d\n" % i for i in range(1, 901))), err)
+        self.assertRegex(err, b"is cut.*\n.* again after")
         self.assertEqual(self.r.read("work"), b"w\n")
 
     def test_a_long_cut_without_a_guest_too(self):
@@ -284,7 +295,7 @@ class Long(Case):
         self.assertEqual(self.r.read("work"), b"w\n")
 
     def test_who_recovers_does_not_wait_for_the_silence(self):
-        p = self.started("echo w >work; sleep 31340.7")
+        p = self.started("echo w >work; sleep 31340.7", "--ssh-grace", "0")
         NET.link("down")
         self.ended(p, 125, b"was lost")
         NET.link("up")

@@ -211,8 +211,8 @@ class Sandbox(unittest.TestCase):
         until("the tree has ended", lambda: not marked("31338.2"))
         self.assertEqual((self.r.read("work"), self.r.runs_there()), (b"w\n", []))
 
-    def killed(self, n, whom):
-        p = self.r.start("--remote-sandbox", "--", "echo w >work; rm a; echo up; setsid sleep 31338.%d & sleep 31338.%d" % (n, n))
+    def killed(self, n, whom, *words):
+        p = self.r.start("--remote-sandbox", *words, "--", "echo w >work; rm a; echo up; setsid sleep 31338.%d & sleep 31338.%d" % (n, n))
         self.assertEqual(p.stdout.readline(), b"up\n")
         until("the tree is up", lambda: len(marked("31338.%d" % n)) == 2)
         whom(p)
@@ -263,7 +263,7 @@ class Sandbox(unittest.TestCase):
         self.killed(5, lambda p: self.kill(self.there(b"guest-")))
 
     def test_a_lost_connection_leaves_no_process_and_loses_nothing_FR_B093(self):
-        self.killed(6, lambda p: self.r.cut())
+        self.killed(6, lambda p: self.r.cut(), "--ssh-grace", "0")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -38,6 +39,13 @@ static int step(struct mux *m, struct frame *f)
 	(void)poll(v, n, 0);
 	r = mux_run(m, v, n);
 	return r < 0 ? r : mux_next(m, f);
+}
+
+static void settle_one(struct mux *m)
+{
+	struct frame f;
+
+	assert_int_equal(step(m, &f), 0);
 }
 
 static void settle(struct ends *e)
@@ -254,6 +262,210 @@ static void the_last_word_does_not_wait_for_ever(void **state)
 	done(&e);
 }
 
+/* Cuts. --------------------------------------------------------------------------------------- */
+
+#define CUT_BYTES (3u << 20)
+#define CUT_LANES 3
+
+/* Byte i of a lane: no two places of it look the same for long. */
+static char byte_of(size_t lane, size_t i)
+{
+	uint32_t x = (uint32_t)(i * 2654435761u) ^ (uint32_t)(lane * 40503u) ^ (uint32_t)(i >> 13);
+
+	return (char)(x >> 11);
+}
+
+struct lane {
+	int from, to; /* where the test writes and reads */
+	size_t sent, got;
+};
+
+static void write_lane(struct lane *n, size_t lane)
+{
+	char block[5000];
+	size_t want = CUT_BYTES - n->sent < sizeof(block) ? CUT_BYTES - n->sent : sizeof(block);
+	ssize_t k;
+
+	if (n->from < 0)
+		return;
+	for (size_t i = 0; i < want; i++)
+		block[i] = byte_of(lane, n->sent + i);
+	k = want ? write(n->from, block, want) : 0;
+	if (k > 0)
+		n->sent += (size_t)k;
+	if (n->sent == CUT_BYTES)
+		cleanup_fd(&n->from);
+}
+
+static void read_lane(struct lane *n, size_t lane)
+{
+	char block[8192];
+	ssize_t k = read(n->to, block, sizeof(block));
+
+	for (ssize_t i = 0; i < k; i++)
+		if (block[i] != byte_of(lane, n->got + (size_t)i))
+			fail_msg("lane %zu differs at byte %zu", lane, n->got + (size_t)i);
+	if (k > 0)
+		n->got += (size_t)k;
+}
+
+/* What is under way is lost, each way, wherever it is. */
+static void cut(struct ends *e)
+{
+	int p[2], q[2];
+
+	mux_detach(&e->a);
+	mux_detach(&e->b);
+	assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+	assert_int_equal(pipe2(q, O_CLOEXEC), 0);
+	assert_int_equal(mux_attach(&e->a, p[0], q[1], e->b.came, NULL), 0);
+	assert_int_equal(mux_attach(&e->b, q[0], p[1], e->a.came, NULL), 0);
+}
+
+/* One lane to the guest, two from it; the pipes' ends of both sides are the test's. */
+static void open_lanes(struct ends *e, struct lane *lane)
+{
+	int p[2], peers[CUT_LANES];
+
+	for (size_t i = 0; i < CUT_LANES; i++) {
+		assert_int_equal(pipe2(p, O_CLOEXEC | O_NONBLOCK), 0);
+		assert_int_equal(
+		    mux_open(&e->a, 5, i ? MUX_TO_OPENER | MUX_AWAITED : 0, p[i ? 1 : 0]), 0);
+		lane[i] = i ? (struct lane){.to = p[0]} : (struct lane){.from = p[1]};
+	}
+	settle(e);
+	assert_int_equal(mux_take_peers(&e->b, 5, peers, CUT_LANES), CUT_LANES);
+	for (size_t i = 0; i < CUT_LANES; i++) {
+		(void)fcntl(peers[i], F_SETFL, O_NONBLOCK);
+		*(i ? &lane[i].from : &lane[i].to) = peers[i];
+	}
+}
+
+static bool all_there(const struct lane *lane)
+{
+	for (size_t i = 0; i < CUT_LANES; i++)
+		if (lane[i].got < CUT_BYTES)
+			return false;
+	return true;
+}
+
+static void every_byte_comes_once_whatever_is_cut(void **state)
+{
+	static struct ends e;
+	struct lane lane[CUT_LANES];
+	unsigned cuts = 0, put = 0, messages = 0, seed = 1;
+	size_t most = 0;
+	struct frame f;
+	uint8_t type;
+	struct buf b;
+	int r;
+
+	(void)state;
+	connect_ends(&e);
+	open_lanes(&e, lane);
+	for (int turn = 0; turn < 200000 && !all_there(lane); turn++) {
+		for (size_t i = 0; i < CUT_LANES; i++) {
+			write_lane(&lane[i], i);
+			if (rand_r(&seed) % 3)
+				read_lane(&lane[i], i);
+		}
+		if (rand_r(&seed) % 2)
+			assert_int_equal(step(&e.a, &f), 0);
+		r = rand_r(&seed) % 2 ? step(&e.b, &f) : 0;
+		assert_in_range(r, 0, 1);
+		if (r) {
+			assert_memory_equal(f.payload.p, &messages, sizeof(messages));
+			messages++;
+		}
+		if (turn % 20 == 0) {
+			assert_int_equal(mux_put(&e.a, 70, &put, sizeof(put)), 0);
+			put++;
+		}
+		if (rand_r(&seed) % 30 == 0) {
+			cut(&e);
+			cuts++;
+		}
+		most = e.b.tx.cap > most ? e.b.tx.cap : most;
+	}
+	assert_true(all_there(lane));
+	assert_true(cuts > 5);
+	/* What is kept is bounded, and what was said to be there is not kept. */
+	assert_in_range(most, 1, 4 * MUX_KEPT);
+	assert_int_equal(mux_hold(&e.b, 5, 67, (struct view){"end", 3}, INT64_MAX), 0);
+	for (; messages < put; messages++) {
+		while ((r = step(&e.b, &f)) == 0)
+			assert_int_equal(step(&e.a, &f), 0);
+		assert_int_equal(r, 1);
+		assert_memory_equal(f.payload.p, &messages, sizeof(messages));
+	}
+	settle(&e);
+	assert_true(mux_due(&e.b, clock_mono_ns(), &type, &b));
+	buf_done(&b);
+	for (size_t i = 0; i < CUT_LANES; i++)
+		cleanup_fd(&lane[i].to);
+	done(&e);
+}
+
+static void what_is_put_while_it_is_away_waits(void **state)
+{
+	static struct ends e;
+	struct frame f;
+	int p[2], q[2];
+
+	(void)state;
+	connect_ends(&e);
+	mux_detach(&e.a);
+	mux_detach(&e.b);
+	assert_int_equal(mux_put(&e.a, 70, "x", 1), 0);
+	assert_int_equal(step(&e.a, &f), 0);
+	assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+	assert_int_equal(pipe2(q, O_CLOEXEC), 0);
+	assert_int_equal(mux_attach(&e.b, q[0], p[1], e.a.came, NULL), 0);
+	assert_int_equal(mux_attach(&e.a, p[0], q[1], e.b.came,
+				    &(struct buf){.data = (char[]){"head"}, .len = 4}),
+			 0);
+	assert_int_equal(step(&e.a, &f), 0);
+	/* The head is no part of the stream: who attaches takes it off. */
+	{
+		char head[4];
+
+		assert_int_equal(read(e.b.in, head, 4), 4);
+		assert_memory_equal(head, "head", 4);
+	}
+	assert_int_equal(step(&e.b, &f), 1);
+	assert_int_equal(f.type, 70);
+	done(&e);
+}
+
+static void a_figure_that_cannot_be_is_refused(void **state)
+{
+	static struct ends e;
+	static const uint8_t ahead[] = {8, 0, 0, 0, 1, MX_ALIVE, 0, 0, 255, 0, 0, 0, 0, 0, 0, 0};
+	int p[2], q[2];
+	struct frame f;
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		connect_ends(&e);
+		assert_int_equal(mux_put(&e.a, 70, "x", 1), 0);
+		settle_one(&e.a);
+		mux_detach(&e.a);
+		assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+		assert_int_equal(pipe2(q, O_CLOEXEC), 0);
+		/* More than was ever written; less than was said before. */
+		e.a.tx_had = i ? 4 : 0;
+		assert_int_equal(mux_attach(&e.a, p[0], q[1], i ? 3 : 1000, NULL), -EPROTO);
+		assert_true(e.a.away);
+		(void)close(p[1]);
+		(void)close(q[0]);
+		done(&e);
+	}
+	connect_ends(&e);
+	assert_int_equal(write(e.b.out, ahead, sizeof(ahead)), sizeof(ahead));
+	assert_int_equal(step(&e.a, &f), -EPROTO);
+	done(&e);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -263,6 +475,9 @@ int main(void)
 	    cmocka_unit_test(an_end_that_lies_is_cut_off),
 	    cmocka_unit_test(descriptors_of_a_stream_are_a_lie),
 	    cmocka_unit_test(the_last_word_does_not_wait_for_ever),
+	    cmocka_unit_test(every_byte_comes_once_whatever_is_cut),
+	    cmocka_unit_test(what_is_put_while_it_is_away_waits),
+	    cmocka_unit_test(a_figure_that_cannot_be_is_refused),
 	};
 
 	(void)signal(SIGPIPE, SIG_IGN);

@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -152,7 +153,7 @@ static void time_runs_out_whatever_the_other_side_does(void **state)
 
 /* Frames, as printf of any sh takes them. */
 #define FRAME(n, type) "\\" n "\\0\\0\\0\\1\\" type "\\0\\0"
-#define HELLO FRAME("15", "140") "\\3\\0\\0\\0\\0\\0\\0\\0\\1\\0\\0\\0x"
+#define HELLO FRAME("15", "140") "\\4\\0\\0\\0\\0\\0\\0\\0\\1\\0\\0\\0x"
 #define GUEST READ_NONCE LINE "have\"; read -r a; " LINE "ready\"; printf '" HELLO "'; "
 
 /*

@@ -175,6 +175,17 @@ int ssh_explain(const struct ssh_target *t, uint32_t how, const char *said, bool
 		       : "ssh %s: connected, but the login shell did not start our script in time (limit 60 s): a slow "
 			 "login, or start files that wait for something%s",
 		    t->label, buf_text(&b));
+	case LINK_LATE:
+		return err_set(
+		    e, ERR_UNAVAILABLE,
+		    "the connection to %s was lost, and there was none again within %u s (--ssh-grace); the guest there ends what it ran%s",
+		    t->label, t->grace_s, buf_text(&b));
+	case LINK_GONE:
+		return err_set(
+		    e, ERR_UNAVAILABLE,
+		    "the connection to %s was lost, and the guest there, reached again, has no session that waited: that machine was "
+		    "started anew, or somebody ended it%s",
+		    t->label, buf_text(&b));
 	case LINK_BROKEN:
 		return err_set(e, ERR_PROTOCOL,
 			       "ssh %s: what came is not what the guest program says%s", t->label,

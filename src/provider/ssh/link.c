@@ -1,8 +1,8 @@
 /*
  * The life of airlock-remote.
  *
- * Policy: what comes out of ssh is foreign. The process holds the session's streams, a channel to airlock and, at
- * first, the guest program for reading; Landlock without a single path, seccomp, no capability, and bounded memory
+ * Policy: what comes out of ssh is foreign. The process holds the session's streams, a channel to airlock and
+ * the guest program for reading; Landlock without a single path, seccomp, no capability, and bounded memory
  * are in force before the first byte is read. A frame, a channel number or a window that is wrong ends
  * the session. Not done here: judging what commands say or results hold (airlock-unpack, the engine), starting ssh.
  */
@@ -12,47 +12,23 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
-#include "os/chan.h"
 #include "os/confine.h"
-#include "os/mux.h"
-#include "provider/ssh/owed.h"
-#include "provider/ssh/script.h"
+#include "provider/ssh/link_internal.h"
 #include "wire/guest.h"
-#include "wire/remote.h"
 
 #define DATA_MAX (UINT64_C(96) << 20) /* private memory: windows of all channels, two frames */
 #define NOFILE 512
-#define SAID_KEEP 4000	    /* bytes of ssh's stderr that are kept, the last ones */
 #define UP_MAX (512u << 10) /* events that airlock has not taken yet; more is a flood */
 #define END_MS 6000	    /* from GM_SHUTDOWN to the remote's last word */
-#define CHUNK 16384
-#define SEEN_MAX 400 /* bytes of a shell that is not ours, for the message */
+#define SEEN_MAX 400	    /* bytes of a shell that is not ours, for the message */
 
 enum { P_UP, P_ERR, P_MUX };
-
-struct link {
-	struct chan up;
-	struct buf to_up;
-	size_t up_off;
-	struct mux mux;
-	int in, out, err, program; /* ssh's streams; the guest program */
-	struct rm_setup setup;
-	char nonce[SCRIPT_NONCE + 1];
-	struct buf got; /* before the guest speaks */
-	struct buf said;
-	struct owed owed;
-	bool shut; /* its output ended before the guest spoke */
-	bool hello, ending, orphan;
-	int64_t end_ns;
-	enum link_end how; /* 0: not over */
-};
 
 /* Up: to airlock. ---------------------------------------------------------------------------- */
 
@@ -75,7 +51,7 @@ static void flush_up(struct link *l)
 	l->up_off = 0;
 }
 
-static void say_up(struct link *l, uint8_t type, const void *p, size_t n)
+void link_say_up(struct link *l, uint8_t type, const void *p, size_t n)
 {
 	if (l->orphan)
 		return;
@@ -91,7 +67,7 @@ static void say_up(struct link *l, uint8_t type, const void *p, size_t n)
 /* The last message: airlock waits for it, or is gone. */
 static void say_end(struct link *l)
 {
-	_cleanup_buf_ struct buf b = BUF_INIT(SAID_KEEP + 64);
+	_cleanup_buf_ struct buf b = BUF_INIT(LINK_SAID_KEEP + 64);
 	struct err e = ERR_INIT;
 
 	if (l->orphan)
@@ -109,7 +85,7 @@ static void say_end(struct link *l)
 			NULL, 0, clock_mono_ns() + END_MS * NS_PER_MS, &e);
 }
 
-static void hear_stderr(struct link *l)
+void link_hear_stderr(struct link *l)
 {
 	char text[2048];
 	ssize_t k = read(l->err, text, sizeof(text));
@@ -120,8 +96,8 @@ static void hear_stderr(struct link *l)
 		cleanup_fd(&l->err);
 		return;
 	}
-	if (l->said.len + (size_t)k > SAID_KEEP)
-		buf_drop(&l->said, l->said.len + (size_t)k - SAID_KEEP);
+	if (l->said.len + (size_t)k > LINK_SAID_KEEP)
+		buf_drop(&l->said, l->said.len + (size_t)k - LINK_SAID_KEEP);
 	(void)buf_put(&l->said, text, (size_t)k);
 }
 
@@ -135,7 +111,7 @@ static void last_stderr(struct link *l)
 		p.fd = l->err;
 		if (poll(&p, 1, clock_poll_ms(until, clock_mono_ns())) <= 0)
 			return;
-		hear_stderr(l);
+		link_hear_stderr(l);
 	}
 }
 
@@ -159,161 +135,6 @@ static int take_setup(struct link *l, struct err *e)
 	(void)fcntl(l->out, F_SETFL, O_NONBLOCK);
 	(void)fcntl(l->err, F_SETFL, O_NONBLOCK);
 	return 0;
-}
-
-static int make_nonce(char out[SCRIPT_NONCE + 1])
-{
-	uint8_t raw[SCRIPT_NONCE / 2];
-
-	if (getrandom(raw, sizeof(raw), 0) != (ssize_t)sizeof(raw))
-		return -EIO;
-	for (size_t i = 0; i < sizeof(raw); i++)
-		(void)snprintf(out + 2 * i, 3, "%02x", raw[i]);
-	return 0;
-}
-
-/* What the shell prints is taken whoever waits for it: one that is full of it would read nothing from us either. */
-static void hear_shell(struct link *l)
-{
-	char *to = buf_room(&l->got, CHUNK);
-	ssize_t k = to ? read(l->out, to, CHUNK) : -1;
-
-	if (!to)
-		l->how = LINK_NOISE;
-	else if (k > 0)
-		buf_add(&l->got, (size_t)k);
-	else
-		l->shut = k == 0 || (errno != EAGAIN && errno != EINTR);
-}
-
-/* Waits for ssh's output, and airlock's end. False: l->how says what is over. */
-static bool wait_shell(struct link *l, int64_t until, short more)
-{
-	struct pollfd p[4] = {{.fd = l->up.fd, .events = POLLIN},
-			      {.fd = l->err, .events = POLLIN},
-			      {.fd = l->shut ? -1 : l->out, .events = POLLIN},
-			      {.fd = more ? l->in : -1, .events = more}};
-	int64_t now = clock_mono_ns();
-	struct frame f;
-
-	/* The clock itself is asked: a shell that goes on printing never lets a wait run out. */
-	if (now >= until || poll(p, 4, clock_poll_ms(until, now)) == 0) {
-		l->how = LINK_SILENT;
-		return false;
-	}
-	if (p[1].revents)
-		hear_stderr(l);
-	if (p[2].revents)
-		hear_shell(l);
-	if (l->how)
-		return false;
-	if (p[0].revents && chan_recv(&l->up, 0, &f, NULL, NULL) != -EAGAIN) {
-		/* It has nothing to say before we are ready: it has gone. */
-		l->orphan = true;
-		l->how = LINK_CUT;
-		return false;
-	}
-	return true;
-}
-
-/* What the script, or the noise before it, says next. */
-static enum script_word hear_script(struct link *l, int64_t until)
-{
-	struct view detail = {0};
-	size_t used;
-
-	do {
-		enum script_word w = SCRIPT_NOTHING;
-
-		/* What came while we wrote is there already. */
-		if (l->got.len)
-			w = script_find(l->got.data, l->got.len, l->nonce, &used, &detail);
-		if (w == SCRIPT_FAIL) {
-			buf_reset(&l->said);
-			(void)buf_put(&l->said, detail.p,
-				      detail.n < SAID_KEEP ? detail.n : SAID_KEEP);
-			l->how = LINK_REFUSED;
-			return w;
-		}
-		if (w != SCRIPT_NOTHING) {
-			buf_drop(&l->got, used);
-			return w;
-		}
-		if (l->shut) {
-			l->how = LINK_NO_SHELL;
-			return w;
-		}
-	} while (wait_shell(l, until, 0));
-	return SCRIPT_NOTHING;
-}
-
-/* Everything, while the shell may still say that it cannot take it. */
-static bool send_bytes(struct link *l, const char *p, size_t n, int64_t until)
-{
-	while (n) {
-		ssize_t k = write(l->in, p, n);
-
-		if (k > 0) {
-			p += k;
-			n -= (size_t)k;
-		} else if (k < 0 && errno == EAGAIN) {
-			if (!wait_shell(l, until, POLLOUT))
-				return false;
-		} else if (k < 0 && errno != EINTR) {
-			l->how = LINK_NO_SHELL;
-			return false;
-		}
-	}
-	return true;
-}
-
-static bool send_program(struct link *l, int64_t until)
-{
-	char chunk[CHUNK];
-	uint64_t at = 0;
-
-	while (at < l->setup.size) {
-		ssize_t k = pread(l->program, chunk, sizeof(chunk), (off_t)at);
-
-		if (k <= 0 || (uint64_t)k > l->setup.size - at) {
-			l->how = LINK_BROKEN;
-			return false;
-		}
-		if (!send_bytes(l, chunk, (size_t)k, until))
-			return false;
-		at += (uint64_t)k;
-	}
-	return true;
-}
-
-static bool bring_up(struct link *l)
-{
-	int64_t until = clock_mono_ns() + (int64_t)l->setup.shell_ms * NS_PER_MS;
-	char line[512];
-	enum script_word w;
-	int n = snprintf(line, sizeof(line), "%s %s %llu %s\n", l->nonce, l->setup.hash,
-			 (unsigned long long)l->setup.size, l->setup.machine);
-
-	if (n >= (int)sizeof(line)) {
-		l->how = LINK_BROKEN;
-		return false;
-	}
-	/* Where ssh cannot connect this may find nobody who reads: what it says later is the reason. */
-	(void)send_bytes(l, line, (size_t)n, until);
-	l->how = 0;
-	w = hear_script(l, until);
-	/* What it has may be removed under it: then it asks for it. */
-	for (int i = 0; !l->how && w != SCRIPT_READY && i < SCRIPT_TURNS; i++) {
-		until = clock_mono_ns() + (int64_t)l->setup.upload_ms * NS_PER_MS;
-		if (!send_bytes(l, "go\n", 3, until))
-			return false;
-		if (w == SCRIPT_NEED && !send_program(l, until))
-			return false;
-		w = hear_script(l, until);
-	}
-	if (!l->how && w != SCRIPT_READY)
-		l->how = LINK_BROKEN;
-	return !l->how;
 }
 
 /* Requests of airlock. ----------------------------------------------------------------------- */
@@ -355,7 +176,7 @@ static void refuse(struct link *l, uint8_t type, uint32_t id)
 	else
 		(void)gm_failed_put(
 		    &b, &(struct gm_failed){.id = id, .error = EAGAIN, .step = "limit"});
-	say_up(l, type == GM_PACK ? GM_PACKED : GM_FAILED, b.data, b.len);
+	link_say_up(l, type == GM_PACK ? GM_PACKED : GM_FAILED, b.data, b.len);
 }
 
 static int carry(struct link *l, const struct carried *c, const struct frame *f, int *fds)
@@ -384,10 +205,21 @@ static int on_request(struct link *l, const struct frame *f, int *fds)
 		begin_end(l);
 		return 0;
 	}
+	if (f->type == RM_KEEP && !f->nfds)
+		return link_keep(l, f->payload);
+	if (f->type == RM_DIALED && (!f->nfds || f->nfds == RM_DIALED_FDS))
+		return link_dialed(l, f, fds);
 	for (size_t i = 0; i < ARRAY_LEN(carried); i++)
 		if (carried[i].type == f->type && carried[i].fds == f->nfds)
 			return carry(l, &carried[i], f, fds);
 	return -EPROTO;
+}
+
+/* What it was asked for comes behind requests for which there is no room now. */
+static bool hears_up(const struct link *l)
+{
+	return !l->ending &&
+	       (mux_roomy(&l->mux) || (l->away.on && l->away.asked && !l->away.dialed));
 }
 
 static void hear_up(struct link *l)
@@ -395,7 +227,7 @@ static void hear_up(struct link *l)
 	int fds[FRAME_FDS_MAX], r = 0;
 	struct frame f;
 
-	while (r >= 0 && !l->ending && mux_roomy(&l->mux)) {
+	while (r >= 0 && hears_up(l)) {
 		r = chan_recv(&l->up, 0, &f, fds, NULL);
 		if (r == -EAGAIN)
 			return;
@@ -422,7 +254,7 @@ static int on_hello(struct link *l, struct view v)
 	if (l->hello || cursor_u32(&c) != REMOTE_PROTOCOL || c.failed)
 		return -EPROTO;
 	l->hello = true;
-	say_up(l, RM_HELLO, v.p, v.n);
+	link_say_up(l, RM_HELLO, v.p, v.n);
 	return 0;
 }
 
@@ -437,8 +269,10 @@ static int on_event(struct link *l, const struct frame *f)
 		l->how = LINK_ENDED;
 		return 0;
 	}
-	if (!l->hello || f->payload.n > CHUNK || !owed_event(&l->owed, f->type))
+	if (!l->hello || f->payload.n > LINK_CHUNK || !owed_event(&l->owed, f->type))
 		return -EPROTO;
+	if (f->type == RM_HELD)
+		return link_held(l, f->payload);
 	cursor_init(&c, f->payload.p, f->payload.n);
 	if (f->type == GM_EXITED || f->type == GM_FAILED || f->type == GM_PACKED) {
 		id = cursor_u32(&c);
@@ -447,7 +281,7 @@ static int on_event(struct link *l, const struct frame *f)
 			return -EPROTO;
 		return mux_hold(&l->mux, id, f->type, f->payload, INT64_MAX);
 	}
-	say_up(l, f->type, f->payload.p, f->payload.n);
+	link_say_up(l, f->type, f->payload.p, f->payload.n);
 	return 0;
 }
 
@@ -461,16 +295,16 @@ static void hear_mux(struct link *l)
 	if (r < 0)
 		l->how = LINK_BROKEN;
 	else if (l->mux.eof && !l->how)
-		l->how = LINK_CUT;
+		link_lose(l, LINK_CUT);
 }
 
-static void say_due(struct link *l)
+void link_say_due(struct link *l)
 {
 	struct buf b;
 	uint8_t type;
 
 	while (mux_due(&l->mux, clock_mono_ns(), &type, &b)) {
-		say_up(l, type, b.data, b.len);
+		link_say_up(l, type, b.data, b.len);
 		buf_done(&b);
 	}
 }
@@ -480,10 +314,31 @@ static int wait_ms(const struct link *l)
 	int64_t due = mux_alive_ns(&l->mux);
 	int64_t silent = l->mux.heard_ns + (int64_t)l->setup.silent_ms * NS_PER_MS;
 
-	due = silent < due ? silent : due;
+	due = silent < due && !l->away.on ? silent : due;
+	if (l->away.on && link_away_ns(l) < due)
+		due = link_away_ns(l);
 	if (l->ending && l->end_ns < due)
 		due = l->end_ns;
 	return clock_poll_ms(due, clock_mono_ns());
+}
+
+struct pollfd link_up_poll(const struct link *l)
+{
+	return (struct pollfd){.fd = l->orphan ? -1 : l->up.fd,
+			       .events = (short)((hears_up(l) ? POLLIN : 0) |
+						 (l->to_up.len ? POLLOUT : 0))};
+}
+
+void link_up_run(struct link *l, short revents)
+{
+	if (revents & POLLOUT)
+		flush_up(l);
+	if (revents)
+		hear_up(l);
+	l->orphan |= revents & (POLLHUP | POLLERR);
+	/* Whoever noticed it: nobody listens to its channel any more, and the remote is still to be told. */
+	if (l->orphan)
+		begin_end(l);
 }
 
 static void turn(struct link *l)
@@ -491,45 +346,40 @@ static void turn(struct link *l)
 	struct pollfd p[P_MUX + MUX_FDS];
 	size_t n;
 
-	p[P_UP] =
-	    (struct pollfd){.fd = l->orphan ? -1 : l->up.fd,
-			    .events = (short)((mux_roomy(&l->mux) && !l->ending ? POLLIN : 0) |
-					      (l->to_up.len ? POLLOUT : 0))};
+	p[P_UP] = link_up_poll(l);
 	p[P_ERR] = (struct pollfd){.fd = l->err, .events = POLLIN};
 	n = mux_poll(&l->mux, p + P_MUX);
 	if (poll(p, P_MUX + n, wait_ms(l)) < 0)
 		return;
 	if (p[P_ERR].revents)
-		hear_stderr(l);
+		link_hear_stderr(l);
 	if (mux_run(&l->mux, p + P_MUX, n) < 0)
-		l->how = LINK_CUT;
+		link_lose(l, LINK_CUT);
 	hear_mux(l);
-	if (p[P_UP].revents & POLLOUT)
-		flush_up(l);
-	if (p[P_UP].revents)
-		hear_up(l);
-	l->orphan |= p[P_UP].revents & (POLLHUP | POLLERR);
-	say_due(l);
-	/* Whoever noticed it: nobody listens to its channel any more, and the remote is still to be told. */
-	if (l->orphan)
-		begin_end(l);
+	link_up_run(l, p[P_UP].revents);
+	link_say_due(l);
 	mux_alive(&l->mux, clock_mono_ns());
+	link_away(l);
+	/* What came with the first bytes of another stream. */
+	if (!l->away.on && l->mux.rx.len > l->mux.used)
+		hear_mux(l);
 	/* ssh asks whether the machine is there; this asks whether the guest is. */
-	if (!l->how &&
-	    ((l->ending && clock_mono_ns() >= l->end_ns) ||
-	     clock_mono_ns() >= l->mux.heard_ns + (int64_t)l->setup.silent_ms * NS_PER_MS))
+	if (!l->how && l->ending && clock_mono_ns() >= l->end_ns)
 		l->how = LINK_SILENT;
+	if (!l->how && !l->away.on &&
+	    clock_mono_ns() >= l->mux.heard_ns + (int64_t)l->setup.silent_ms * NS_PER_MS)
+		link_lose(l, LINK_SILENT);
 }
 
 static void serve(struct link *l)
 {
 	mux_init(&l->mux, TAKE_FD(l->out), TAKE_FD(l->in), true);
-	(void)buf_put(&l->mux.rx, l->got.data, l->got.len);
+	(void)mux_feed(&l->mux, l->got.data, l->got.len);
 	buf_done(&l->got);
 	hear_mux(l);
 	while (!l->how)
 		turn(l);
-	say_due(l);
+	link_say_due(l);
 	mux_done(&l->mux);
 }
 
@@ -545,18 +395,17 @@ int link_serve(int sock)
 	chan_init(&l->up, sock, true);
 	l->in = l->out = l->err = l->program = l->mux.in = l->mux.out = -1;
 	buf_init(&l->to_up, UP_MAX);
-	buf_init(&l->got, REMOTE_NOISE_MAX + CHUNK);
-	buf_init(&l->said, SAID_KEEP);
+	buf_init(&l->got, REMOTE_NOISE_MAX + LINK_CHUNK);
+	buf_init(&l->said, LINK_SAID_KEEP);
 	r = take_setup(l, &e);
 	if (r == 0)
-		r = make_nonce(l->nonce);
+		r = link_nonce(l->nonce);
 	if (r == 0)
 		r = confine_self(&o, &e);
 	if (r < 0) {
 		l->how = LINK_BROKEN;
 		(void)buf_puts(&l->said, e.text);
-	} else if (bring_up(l)) {
-		cleanup_fd(&l->program);
+	} else if (link_dial(l)) {
 		serve(l);
 	}
 	if (l->how != LINK_ENDED && l->how != LINK_REFUSED && r == 0)
@@ -565,6 +414,7 @@ int link_serve(int sock)
 	if (!l->hello && l->how != LINK_REFUSED && !l->said.len)
 		(void)buf_put(&l->said, l->got.data, l->got.len < SEEN_MAX ? l->got.len : SEEN_MAX);
 	say_end(l);
+	link_away_done(l);
 	rm_setup_done(&l->setup);
 	chan_done(&l->up);
 	buf_done(&l->to_up);

@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "wire/guest.h"
+#include "wire/rejoin.h"
 #include "wire/remote.h"
 
 static const struct {
@@ -15,7 +16,8 @@ static const struct {
     {GM_EXEC, GM_STARTED, OWED_STARTED}, {GM_EXEC, GM_EXITED, OWED_LAST},
     {GM_EXEC, GM_FAILED, OWED_LAST},	 {GM_PACK, GM_PACKED, OWED_PACK},
     {GM_EXEC, GM_OOM, OWED_OOM},	 {GM_PING, GM_PONG, OWED_PING},
-    {RM_BOX, RM_BOXED, OWED_BOX},	 {RM_BOX, RM_NOT_BOXED, OWED_BOX},
+    {RM_HOLD, RM_HELD, OWED_HOLD},	 {RM_BOX, RM_BOXED, OWED_BOX},
+    {RM_BOX, RM_NOT_BOXED, OWED_BOX},
 };
 
 void owed_request(struct owed *o, uint8_t type)

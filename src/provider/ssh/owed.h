@@ -19,6 +19,7 @@ enum owed_kind {
 	OWED_PACK,
 	OWED_PING,
 	OWED_BOX,
+	OWED_HOLD,
 	OWED_OOM, /* of a command at most one */
 	OWED_KINDS
 };

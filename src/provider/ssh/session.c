@@ -19,9 +19,9 @@
 #include "base/str.h"
 #include "os/self.h"
 #include "provider/native/fill.h"
+#include "provider/ssh/again.h"
 #include "provider/ssh/base.h"
 #include "provider/ssh/reach.h"
-#include "provider/ssh/script.h"
 
 #define LOOK_MS 100
 #define END_MS 8000 /* airlock-remote gives up by itself after 6 s */
@@ -143,30 +143,6 @@ static int send_setup(struct ssh_session *x, int in, int out, struct err *e)
 
 /* Start. ------------------------------------------------------------------------------------- */
 
-static int start_ssh(struct ssh_session *x, const struct sandbox_spec *s, int in, int out,
-		     struct err *e)
-{
-	_cleanup_free_ char *control = session_control(s);
-	_cleanup_strv_ char **argv = NULL, **env = NULL;
-	struct process_opts o = PROCESS_OPTS_INIT;
-	int r = ssh_target_argv(&x->target, control, script_command(), &argv, e);
-
-	if (r == 0)
-		r = ssh_target_env(&env, e);
-	if (r < 0)
-		return r;
-	o.argv = (const char *const *)argv;
-	o.envp = (const char *const *)env;
-	o.in_fd = in;
-	o.out_fd = out;
-	/* BatchMode is this ssh's alone: one that the configuration starts for a jump host would ask. */
-	o.session = true;
-	r = process_start(&x->ssh, &o, e);
-	return r == -ENOENT ? err_set(e, ERR_UNAVAILABLE,
-				      "there is no program ssh in PATH: install openssh-client")
-			    : r;
-}
-
 /* RM_LINK in words. */
 static int explain(struct ssh_session *x, const struct frame *f, struct err *e)
 {
@@ -184,7 +160,7 @@ static int explain(struct ssh_session *x, const struct frame *f, struct err *e)
 	return ssh_explain(&x->target, how, text ? text : "", x->up, e);
 }
 
-/* The session was cut while commands may run. */
+/* The session was cut while commands may run, for now or for ever. */
 static int hear_link(struct guestlink *g, const struct frame *f)
 {
 	struct ssh_session *x =
@@ -192,7 +168,7 @@ static int hear_link(struct guestlink *g, const struct frame *f)
 	struct err e = ERR_INIT;
 
 	if (f->type != RM_LINK)
-		return 0;
+		return ssh_again_hear(x, f) > 0 ? 0 : -EPROTO;
 	(void)explain(x, f, &e);
 	(void)snprintf(x->sb.why, sizeof(x->sb.why), "%s", e.text);
 	return 1;
@@ -280,34 +256,25 @@ int session_await(struct ssh_session *x, uint8_t type, const volatile int *cance
 
 static int start(struct ssh_session *x, const struct sandbox_spec *s, struct err *e)
 {
-	_cleanup_fd_ int in_rd = -1, in_wr = -1, out_rd = -1, out_wr = -1;
+	_cleanup_fd_ int in = -1, out = -1;
 	struct chan ch;
-	int a[2], b[2], r;
+	int r;
 
-	if (pipe2(a, O_CLOEXEC) < 0)
-		return err_sys(e, errno, "start ssh: pipe");
-	in_rd = a[0];
-	in_wr = a[1];
-	if (pipe2(b, O_CLOEXEC) < 0)
-		return err_sys(e, errno, "start ssh: pipe");
-	out_rd = b[0];
-	out_wr = b[1];
-	r = start_ssh(x, s, in_rd, out_wr, e);
+	x->control = session_control(s);
+	r = ssh_again_start(x, &in, &out, e);
 	if (r < 0)
 		return r;
-	cleanup_fd(&in_rd);
-	cleanup_fd(&out_wr);
 	r = helper_start(&x->helper, "airlock-remote", &ch, e);
 	if (r < 0)
 		return r;
 	guestlink_init(&x->link, ch.fd, "airlock-remote");
 	x->link.other = hear_link;
-	r = send_setup(x, in_wr, out_rd, e);
+	r = send_setup(x, in, out, e);
 	cleanup_fd(&x->ssh.err);
 	if (r < 0)
 		return r;
-	cleanup_fd(&in_wr);
-	cleanup_fd(&out_rd);
+	cleanup_fd(&in);
+	cleanup_fd(&out);
 	r = session_await(x, RM_HELLO, s->cancel, e);
 	x->up = r == 0;
 	return r;
@@ -323,6 +290,7 @@ static int try_once(const struct sandbox_spec *s, bool reach, struct ssh_session
 	if (!x)
 		return err_set(e, ERR_NOMEM, "ssh: out of memory");
 	x->link.ch.fd = -1;
+	x->out = -1;
 	x->link.ended = true;
 	x->reach_ns = reach ? reach_ns(s) : 0;
 	/* Of who has little time, what is slow there takes nothing of it. */
@@ -390,17 +358,20 @@ void session_end(struct ssh_session *x)
 {
 	struct pollfd p = {.fd = x->ssh.pidfd, .events = POLLIN};
 
-	/* Without a word from the guest there is nobody to tell: the connection is cut. */
-	if (x->up)
+	/* Without a word from the guest, or a connection, there is nobody to tell: the connection is cut. */
+	if (x->up && !x->sb.away)
 		guestlink_shutdown(&x->link, clock_mono_ns() + END_MS * NS_PER_MS);
 	chan_done(&x->link.ch);
 	helper_kill(&x->helper);
 	if (p.fd >= 0 && x->up)
 		(void)poll(&p, 1, SSH_END_MS);
+	cleanup_fd(&x->out);
 	/* Its group has the way through a jump host in it, and that belongs to the shared connection: other sessions need it. */
 	process_kill_one(&x->ssh);
 	ssh_target_done(&x->target);
 	strv_free(x->gateway);
 	free(x->inside);
+	free(x->control);
+	free(x->lease_dir);
 	free(x);
 }

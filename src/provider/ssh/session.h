@@ -20,12 +20,20 @@ struct ssh_session {
 	struct helper helper;
 	struct process ssh;
 	struct ssh_target target;
-	char *inside;	/* owned: the workspace there */
-	char **gateway; /* owned: sandbox.gateway */
+	char *inside; /* owned: the workspace there */
+	/*
+	 * Owned, -1: ssh's output, which is airlock-remote's to read. If that one is killed, ssh loses its input alone, and the guest there can tell this
+	 * from a cut of the connection: it ends everything at once.
+	 */
+	int out;
+	char *lease_dir; /* owned: set once a cut is waited out */
+	char *control;	 /* owned: the shared connection's socket; NULL */
+	char **gateway;	 /* owned: sandbox.gateway */
 	struct view
 	    answer; /* payload of the last awaited message: valid until the next is received */
 	int64_t until_ns; /* of all that is awaited; 0 */
 	int64_t took_ns;  /* until it had spoken */
+	int64_t away_ns;  /* since when the connection is cut (again.h) */
 	int64_t reach_ns; /* how long until it has spoken; 0: what that takes */
 	bool up;	  /* the guest has spoken */
 	enum ssh_refused refused;

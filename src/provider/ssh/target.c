@@ -146,6 +146,14 @@ static int parse_more(const char *word, struct ssh_target *t, struct err *e)
 		t->max_runs = (unsigned)n;
 		return 0;
 	}
+	if (str_starts(word, "grace=")) {
+		uint64_t n;
+
+		if (str_to_u64(word + strlen("grace="), REMOTE_GRACE_MAX_S, &n) < 0)
+			return bad(e, word, "seconds, 0 to 86400");
+		t->grace_s = (unsigned)n;
+		return 0;
+	}
 	if (strcmp(word, "base=none") == 0) {
 		t->no_base = true;
 		return 0;
@@ -180,7 +188,7 @@ int ssh_target_parse(char *const *words, struct ssh_target *ret, struct err *e)
 {
 	int r;
 
-	*ret = (struct ssh_target){0};
+	*ret = (struct ssh_target){.grace_s = REMOTE_GRACE_S};
 	if (!words || !words[0])
 		return err_set(e, ERR_USAGE,
 			       "provider ssh needs a machine: --ssh [USER@]HOST[:PORT]:/DIRECTORY");

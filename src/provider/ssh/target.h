@@ -3,7 +3,7 @@
  *
  * Two forms. Words, as a person or an environment gives them and as a lease remembers them: the first is
  * [USER@]HOST[:PORT]:/PATH, the others "key=FILE", "known-hosts=FILE", "config=FILE", "jump=HOST", "guest=auto|never|always",
- * "base=none", "compress=yes", "max-runs=N". And the struct.
+ * "base=none", "compress=yes", "max-runs=N", "grace=SECONDS". And the struct.
  * No word can be taken for an option of ssh: a host or a user that begins with '-' or holds anything but the characters
  * of names is refused. What is left out is ssh's own business: ~/.ssh/config, known_hosts and the agent hold for it.
  * No secret is in here, only the names of files.
@@ -28,9 +28,11 @@ struct ssh_target {
 	enum ssh_guest guest;
 	bool compress;	   /* ssh compresses what it sends; else as its configuration says */
 	unsigned max_runs; /* that go on there at once, of one state directory; 0: no limit */
-	bool no_base;	   /* no tree is kept there for the next run */
-	bool any_host;	   /* the host key is not looked at: who asked for that was told */
-	char *label;	   /* owned: "user@host port 22", for messages */
+	unsigned
+	    grace_s; /* a command goes on there so long without its connection; 0: it ends with it */
+	bool no_base;  /* no tree is kept there for the next run */
+	bool any_host; /* the host key is not looked at: who asked for that was told */
+	char *label;   /* owned: "user@host port 22", for messages */
 };
 
 /* Judges all of them. -EINVAL with text, -ENOMEM. */

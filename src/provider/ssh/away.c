@@ -1,0 +1,244 @@
+/*
+ * airlock-remote without a connection (wire/rejoin.h).
+ *
+ * Policy: the name and the token of the session are drawn here and are in memory alone, here and in the guest that waits. Another machine
+ * that answers in its place learns them only if ssh trusts its host key, and has no stream to go on with. What it says before the
+ * stream goes on is looked at as strictly as at the begin. Not done here: starting ssh (airlock's), what the guest lets in (guest/front_join.h).
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "provider/ssh/link_internal.h"
+
+#define PAUSE_MS 250
+#define PAUSE_MAX_MS 8000
+
+static int draw(struct rm_hold *h)
+{
+	uint8_t raw[RM_JOIN_ID / 2];
+
+	if (getrandom(raw, sizeof(raw), 0) != (ssize_t)sizeof(raw) ||
+	    getrandom(h->token, sizeof(h->token), 0) != (ssize_t)sizeof(h->token))
+		return -EIO;
+	for (size_t i = 0; i < sizeof(raw); i++)
+		(void)snprintf(h->id + 2 * i, 3, "%02x", raw[i]);
+	return 0;
+}
+
+int link_keep(struct link *l, struct view v)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(256);
+	struct rm_attach *a = &l->away.attach;
+	int r = a->place.root ? -EPROTO : rm_keep_get(v, &a->place);
+
+	if (r == 0)
+		r = draw(&a->hold);
+	if (r < 0)
+		return r;
+	a->hold.grace_ms = a->place.grace_ms;
+	r = rm_hold_put(&b, &a->hold);
+	if (r < 0)
+		return r;
+	owed_request(&l->owed, RM_HOLD);
+	return mux_put(&l->mux, RM_HOLD, b.data, b.len);
+}
+
+int link_held(struct link *l, struct view v)
+{
+	struct cursor c;
+	uint32_t error;
+
+	cursor_init(&c, v.p, v.n);
+	error = cursor_u32(&c);
+	l->away.held = error == 0;
+	return cursor_end(&c) ? 0 : -EPROTO;
+}
+
+void link_lose(struct link *l, enum link_end how)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(LINK_SAID_KEEP + 64);
+	int64_t now = clock_mono_ns();
+
+	if (!l->away.held || l->ending || l->orphan) {
+		l->how = how;
+		return;
+	}
+	if (l->err >= 0)
+		link_hear_stderr(l);
+	mux_detach(&l->mux);
+	cleanup_fd(&l->err);
+	l->away.on = true;
+	l->away.asked = l->away.dialed = false;
+	l->away.until_ns = now + (int64_t)l->away.attach.place.grace_ms * NS_PER_MS;
+	l->away.next_ns = now;
+	l->away.pause_ms = PAUSE_MS;
+	(void)buf_u32(&b, how);
+	(void)buf_bytes(&b, buf_text(&l->said), l->said.len);
+	link_say_up(l, RM_AWAY, b.data, b.len);
+}
+
+static void wait_for_next(struct link *l)
+{
+	l->away.asked = false;
+	l->away.next_ns = clock_mono_ns() + l->away.pause_ms * NS_PER_MS;
+	l->away.pause_ms =
+	    2 * l->away.pause_ms < PAUSE_MAX_MS ? 2 * l->away.pause_ms : PAUSE_MAX_MS;
+}
+
+int link_dialed(struct link *l, const struct frame *f, int *fds)
+{
+	if (!l->away.on || !l->away.asked || l->away.dialed)
+		return -EPROTO;
+	if (!f->nfds) {
+		wait_for_next(l);
+		return 0;
+	}
+	l->in = TAKE_FD(fds[0]);
+	l->out = TAKE_FD(fds[1]);
+	l->err = TAKE_FD(fds[2]);
+	(void)fcntl(l->in, F_SETFL, O_NONBLOCK);
+	(void)fcntl(l->out, F_SETFL, O_NONBLOCK);
+	(void)fcntl(l->err, F_SETFL, O_NONBLOCK);
+	l->away.dialed = true;
+	return 0;
+}
+
+/* One who waits nowhere is waited for in vain; everything else may be better the next time. */
+static void on_fault(struct link *l, struct view v)
+{
+	static const int final[] = {ENOENT, ECONNREFUSED, EACCES, EPROTO};
+	struct rm_fault fault;
+
+	l->how = LINK_BROKEN;
+	if (rm_fault_get(v, &fault) < 0)
+		return;
+	for (size_t i = 0; i < ARRAY_LEN(final); i++)
+		if (fault.error == (uint32_t) final[i])
+			l->how = LINK_GONE;
+	buf_reset(&l->said);
+	(void)buf_putf(&l->said, "%s: %s", fault.what, strerror((int)fault.error));
+}
+
+/* Of the guest that was just started. */
+static bool hear(struct link *l, uint8_t type, struct view *ret)
+{
+	struct frame f;
+
+	if (!link_dial_frame(l, &f))
+		return false;
+	*ret = f.payload;
+	if (f.type == type && !f.nfds)
+		return true;
+	if (f.type == RM_FAULT)
+		on_fault(l, f.payload);
+	else
+		l->how = LINK_BROKEN;
+	return false;
+}
+
+static void used(struct link *l, struct view v)
+{
+	buf_drop(&l->got, FRAME_HEADER + v.n);
+}
+
+static bool ask(struct link *l)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(8192), frame = BUF_INIT(8192 + FRAME_HEADER);
+
+	l->away.attach.came = l->mux.came;
+	if (rm_attach_put(&b, &l->away.attach) == 0 &&
+	    frame_put(&frame, RM_ATTACH, 0, b.data, b.len) == 0)
+		return link_dial_send(l, frame.data, frame.len);
+	l->how = LINK_BROKEN;
+	return false;
+}
+
+static bool attach(struct link *l)
+{
+	struct view v;
+	struct cursor c;
+	uint32_t protocol;
+	uint64_t had;
+
+	if (!hear(l, RM_HELLO, &v))
+		return false;
+	cursor_init(&c, v.p, v.n);
+	protocol = cursor_u32(&c);
+	used(l, v);
+	if (protocol != REMOTE_PROTOCOL) {
+		l->how = LINK_BROKEN;
+		return false;
+	}
+	if (!ask(l) || !hear(l, RM_ATTACHED, &v))
+		return false;
+	cursor_init(&c, v.p, v.n);
+	had = cursor_u64(&c);
+	if (!cursor_end(&c) ||
+	    mux_attach(&l->mux, TAKE_FD(l->out), TAKE_FD(l->in), had, NULL) < 0) {
+		l->how = LINK_GONE;
+		return false;
+	}
+	used(l, v);
+	if (mux_feed(&l->mux, l->got.data, l->got.len) < 0)
+		l->how = LINK_BROKEN;
+	return !l->how;
+}
+
+static void try_again(struct link *l)
+{
+	l->away.dialed = false;
+	l->away.try_until_ns = clock_mono_ns() + REMOTE_AGAIN_MS * NS_PER_MS;
+	if (l->away.until_ns < l->away.try_until_ns)
+		l->away.try_until_ns = l->away.until_ns;
+	buf_reset(&l->said);
+	buf_reset(&l->got);
+	l->shut = false;
+	if (link_nonce(l->nonce) == 0 && link_dial(l) && attach(l)) {
+		l->away.on = false;
+		link_say_up(l, RM_BACK, NULL, 0);
+	} else {
+		if (l->err >= 0)
+			link_hear_stderr(l);
+		cleanup_fd(&l->in);
+		cleanup_fd(&l->out);
+		cleanup_fd(&l->err);
+		wait_for_next(l);
+		if (l->how != LINK_GONE && !l->ending)
+			l->how = 0;
+	}
+	buf_done(&l->got);
+}
+
+void link_away(struct link *l)
+{
+	if (!l->away.on || l->how)
+		return;
+	if (l->ending)
+		l->how = LINK_CUT;
+	else if (l->away.dialed)
+		try_again(l);
+	else if (clock_mono_ns() >= l->away.until_ns)
+		l->how = LINK_LATE;
+	else if (!l->away.asked && clock_mono_ns() >= l->away.next_ns) {
+		l->away.asked = true;
+		link_say_up(l, RM_DIAL, NULL, 0);
+	}
+}
+
+int64_t link_away_ns(const struct link *l)
+{
+	const struct link_away *a = &l->away;
+
+	return !a->asked && a->next_ns < a->until_ns ? a->next_ns : a->until_ns;
+}
+
+void link_away_done(struct link *l)
+{
+	rm_attach_done(&l->away.attach);
+}
