@@ -747,7 +747,7 @@ class Runs(unittest.TestCase):
             end = self.end(lost)
             self.assertEqual((end["status"], end["workKept"]), ("interrupted", True))
             self.assertEqual(self.get(broken).json["status"], "running")
-            self.assertTrue(any("could not be dealt with" in line for line in d.log), d.log)
+            wait_for("it to be told", lambda: any("could not be dealt with" in line for line in d.log))
         finally:
             put(spec)
             con.close()

@@ -9,18 +9,18 @@ import signal
 import subprocess
 import tempfile
 
-_made = []
+_made = []  # with the process that made it
 
 
 def directory(prefix, dir=None):  # pylint: disable=redefined-builtin
     """As tempfile.mkdtemp."""
     if not _made:
-        atexit.register(_remove_all, os.getpid())
+        atexit.register(remove_all)
         # What meson sends when the time is over. Children start with the default, as if this were not here.
         if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
             signal.signal(signal.SIGTERM, _ended)
-    _made.append(tempfile.mkdtemp(prefix=prefix, dir=dir))
-    return _made[-1]
+    _made.append((os.getpid(), tempfile.mkdtemp(prefix=prefix, dir=dir)))
+    return _made[-1][1]
 
 
 def remove(path):
@@ -30,13 +30,14 @@ def remove(path):
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _remove_all(maker):
-    if os.getpid() == maker:
-        while _made:
-            remove(_made.pop())
+def remove_all():
+    """What this process made; for a child that ends with os._exit, too."""
+    for maker, path in _made:
+        if maker == os.getpid():
+            remove(path)
 
 
 def _ended(signo, _frame):
-    _remove_all(os.getpid())
+    remove_all()
     signal.signal(signo, signal.SIG_DFL)
     os.kill(os.getpid(), signo)
