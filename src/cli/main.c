@@ -282,8 +282,12 @@ int cmd_help(int argc, char **argv)
 
 int cmd_version(int argc, char **argv)
 {
-	(void)argc;
-	(void)argv;
+	struct err e = ERR_INIT;
+
+	if (argc > 1) {
+		(void)err_set(&e, ERR_USAGE, "version takes no word %.80s", argv[1]);
+		return cli_fail(&e);
+	}
 	(void)printf("airlock %s%s\n", AIRLOCK_VERSION, VERSION_NOTE);
 	return 0;
 }

@@ -138,19 +138,12 @@ static void look(struct state *st, const struct changeset *c, struct line *ret)
 static void put_line(const struct changeset *c, const struct line *l)
 {
 	char when[40], results[64];
-	json_t *argv = json_loads(c->run.command ? c->run.command : "[]", 0, NULL), *w;
-	size_t i;
 
 	clock_rfc3339(c->run.started_ns, when, sizeof(when));
 	(void)snprintf(results, sizeof(results), "%s", l->results[0] ? l->results : "-");
 	(void)printf("%-16s  %-11s  %-18s  %4d  %.19s  ", c->run.id, l->state, results,
 		     c->run.exit_status, when);
-	json_array_foreach(argv, i, w)
-	{
-		(void)printf("%s%.60s", i ? " " : "", json_string_value(w));
-	}
-	(void)putchar('\n');
-	json_decref(argv);
+	ui_print_command(c->run.command);
 }
 
 static json_t *json_line(const struct changeset *c, const struct line *l)

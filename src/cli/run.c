@@ -207,10 +207,12 @@ int cmd_run(int argc, char **argv)
 static int find_kept(struct state *st, const char *word, struct lease_row *l, struct err *e)
 {
 	struct run_row run = {0};
+	char id[sizeof(run.id)];
 	int r = run_find(st->store, word, &run, e);
 
 	if (r == 0)
 		r = lease_get(st->store, run.lease_id, l, e);
+	(void)snprintf(id, sizeof(id), "%s", run.id);
 	run_row_done(&run);
 	if (r < 0)
 		return r;
@@ -218,7 +220,7 @@ static int find_kept(struct state *st, const char *word, struct lease_row *l, st
 		return err_set(
 		    e, ERR_UNAVAILABLE,
 		    "the sandbox of run %s is not running any more; its work is kept: airlock recover %s",
-		    word, word);
+		    id, id);
 	if (l->state == LEASE_ACTIVE || l->state == LEASE_ACQUIRING)
 		return err_set(
 		    e, ERR_CONFLICT,
@@ -226,11 +228,11 @@ static int find_kept(struct state *st, const char *word, struct lease_row *l, st
 			? "run %s is not kept, or not yet: process %d is using it (see 'airlock run "
 			  "--keep')"
 			: "the sandbox of run %s is being made by process %d: try again",
-		    word, (int)l->owner.pid);
+		    id, (int)l->owner.pid);
 	if (l->state != LEASE_KEPT)
 		return err_set(e, ERR_NOT_FOUND,
 			       "run %s has no kept sandbox (it is %s): use 'airlock run --keep'",
-			       word, lease_state_name(l->state));
+			       id, lease_state_name(l->state));
 	return 0;
 }
 
@@ -247,6 +249,7 @@ static int adopt_lease(struct request *q, const struct lease_row *l, struct err 
 	(void)snprintf(q->workspace, sizeof(q->workspace), "%s", l->workspace);
 	(void)snprintf(q->workspace_why, sizeof(q->workspace_why), "the workspace of lease %s",
 		       l->id);
+	runopts_here(q);
 	r = leasespec_get(l->spec, &s, e);
 	if (r < 0)
 		return r;

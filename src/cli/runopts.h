@@ -44,6 +44,9 @@ int runopts_remote(struct runopts *o, struct err *e);
 /* Adds the upstream of one --upstream word. */
 int runopts_upstream(struct request *q, const char *word, struct err *e);
 
+/* Where in the request's workspace the command starts: where the caller stands, if that is in it. */
+void runopts_here(struct request *q);
+
 /* Reads --env-file and --setenv into the request; its provider must be known. */
 int runopts_vars(struct runopts *o, struct err *e);
 

@@ -22,6 +22,15 @@ static bool has_git(const char *dir)
 	return p && access(p, F_OK) == 0;
 }
 
+void runopts_here(struct request *q)
+{
+	_cleanup_free_ char *cwd = realpath(".", NULL);
+
+	if (cwd && q->workspace[0] == '/' && path_is_within(cwd, q->workspace) &&
+	    strlen(cwd) > strlen(q->workspace))
+		(void)snprintf(q->subdir, sizeof(q->subdir), "%s", cwd + strlen(q->workspace) + 1);
+}
+
 int runopts_workspace(struct runopts *o, struct err *e)
 {
 	struct request *q = &o->req;
@@ -69,8 +78,7 @@ int runopts_workspace(struct runopts *o, struct err *e)
 	}
 	if (strcmp(q->workspace, "/") == 0)
 		return err_set(e, ERR_INVALID, "the root directory cannot be a workspace");
-	if (cwd && path_is_within(cwd, q->workspace) && strlen(cwd) > strlen(q->workspace))
-		(void)snprintf(q->subdir, sizeof(q->subdir), "%s", cwd + strlen(q->workspace) + 1);
+	runopts_here(q);
 	return 0;
 }
 

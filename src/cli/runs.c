@@ -123,8 +123,6 @@ static void ps_line(struct state *st, const struct run_row *r, bool under)
 {
 	char lease[16], age[32], status[16] = "-";
 	const char *state = shown_state(st, r, lease);
-	json_t *argv = json_loads(r->command ? r->command : "[]", 0, NULL), *w;
-	size_t i = 0;
 
 	clock_human((r->ended_ns ? r->ended_ns : clock_real_ns()) - r->started_ns, age,
 		    sizeof(age));
@@ -132,12 +130,7 @@ static void ps_line(struct state *st, const struct run_row *r, bool under)
 		(void)snprintf(status, sizeof(status), "%d", r->exit_status);
 	(void)printf("%s%-*s  %-11s  %-11s  %-8s  %4s  %-12s  ", under ? "  " : "", under ? 16 : 18,
 		     r->id, state, under ? "" : lease, r->phase, status, age);
-	json_array_foreach(argv, i, w)
-	{
-		(void)printf("%s%.60s", i ? " " : "", json_string_value(w));
-	}
-	(void)puts(i ? "" : "(shell)");
-	json_decref(argv);
+	ui_print_command(r->command);
 }
 
 /* A sandbox's first command, then what ran in it after; the newest sandbox first. */

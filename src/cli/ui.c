@@ -1,5 +1,6 @@
 #include "cli/ui.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #define SHOW_AFTER_NS (300 * NS_PER_MS)
 #define PLAIN_AFTER_NS NS_PER_S
 #define BAR 24
+#define WORD_MAX 60
 
 static void wipe(struct ui *u)
 {
@@ -135,6 +137,31 @@ void ui_done(struct ui *u)
 {
 	wipe(u);
 	terminal(u, false);
+}
+
+/* Whole characters of at most WORD_MAX bytes, as the store has them: printable. What is cut off shows as dots. */
+static void print_word(const char *s)
+{
+	size_t len = strlen(s), n = 0, k;
+
+	while (n < len && (k = str_printable_len(s + n, len - n)) > 0 && n + k <= WORD_MAX)
+		n += k;
+	(void)printf("%.*s%s", (int)n, s, n < len ? "..." : "");
+}
+
+void ui_print_command(const char *json)
+{
+	json_t *argv = json_loads(json ? json : "[]", 0, NULL), *w;
+	size_t i = 0;
+
+	json_array_foreach(argv, i, w)
+	{
+		if (i)
+			(void)putchar(' ');
+		print_word(json_is_string(w) ? json_string_value(w) : "");
+	}
+	(void)puts(i ? "" : "(shell)");
+	json_decref(argv);
 }
 
 void ui_print_name(const char *s)

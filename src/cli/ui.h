@@ -26,5 +26,7 @@ void ui_init(struct ui *u, bool quiet, bool json_on_stdout);
 void ui_done(struct ui *u);
 /* Columns of a table line cut to nothing: prints foreign text in printable form. */
 void ui_print_name(const char *s);
+/* The words of a run's command, the store's JSON array or NULL, on one line: of each at most 60 bytes. */
+void ui_print_command(const char *json);
 
 #endif

@@ -221,6 +221,35 @@ class Baseline(unittest.TestCase):
         self.assertEqual(box.read("f"), b"s\nt\n")
 
     @unittest.skipIf(os.geteuid(), "needs root to become another user")
+    def test_a_command_starts_where_one_stands(self):
+        box = self.box({"d/e/b": b"b\n"})
+        os.mkdir(box.ws + "/new")
+        for at, want in (box.ws + "/d/e", b"/workspace/d/e\n"), (box.ws, b"/workspace\n"), (box.top, b"/workspace\n"):
+            r = box.airlock("exec", "-q", box.run, "--", "pwd", cwd=at)
+            self.assertEqual((r.returncode, r.stdout), (0, want), r.stderr)
+        r = box.airlock("exec", "-q", box.run, "--", "pwd", cwd=box.ws + "/new")
+        self.assertEqual((r.returncode, r.stdout), (125, b""))
+        self.assertIn(b"cannot start in /workspace/new: No such file or directory", r.stderr)
+
+    def test_lists_show_any_command_on_one_line(self):
+        box = self.box({"a": b"a\n"})
+        box.airlock("exec", "-q", box.run, "--", "echo \033[2J\n:  " + "\u00e4" * 40)
+        box.airlock("shell", box.run)
+        for verb, head in ("ps", 1), ("runs", 1):
+            out = box.airlock(verb).stdout.decode()
+            self.assertEqual(len(out.splitlines()), head + 3, out)
+            self.assertIn("  echo \\x1b[2J\\n:  " + "\u00e4" * 21 + "...\n", out)
+            self.assertRegex(out, r"(?m)  \(shell\)$")
+            self.assertRegex(out, r"(?m)  true$")
+        r = box.airlock("exec", "-q", "last", "--", "true")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        newest = json.loads(box.airlock("runs", "--json").stdout)[0]["run"]
+        box.airlock("stop", "last")
+        self.assertIn(("sandbox of run %s is not running" % newest).encode(), box.airlock("exec", "last", "--", "true").stderr)
+        r = box.airlock("version", "extra")
+        self.assertEqual((r.returncode, r.stdout), (2, b""))
+        self.assertIn(b"takes no word extra", r.stderr)
+
     def test_what_could_not_be_written_is_tried_again(self):
         box = self.box({"d/f": b"a\n", "e/f": b"a\n", "g": b"g\n"}, uid=USER)
         os.chmod(box.ws + "/d", 0o555)
