@@ -2,6 +2,7 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -27,6 +28,17 @@ int64_t clock_mono_ns(void)
 int64_t clock_real_ns(void)
 {
 	return read_clock(CLOCK_REALTIME);
+}
+
+struct timespec clock_timespec(int64_t ns)
+{
+	int64_t s = ns / NS_PER_S, rest = ns % NS_PER_S;
+
+	if (rest < 0) {
+		rest += NS_PER_S;
+		s--;
+	}
+	return (struct timespec){.tv_sec = s, .tv_nsec = rest};
 }
 
 int clock_poll_ms(int64_t deadline_ns, int64_t now_ns)

@@ -4,12 +4,15 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #define NS_PER_MS INT64_C(1000000)
 #define NS_PER_S INT64_C(1000000000)
 
 int64_t clock_mono_ns(void); /* CLOCK_MONOTONIC: durations, deadlines */
 int64_t clock_real_ns(void); /* CLOCK_REALTIME: records */
+/* Also of times before 1970, whose fraction counts forward. */
+struct timespec clock_timespec(int64_t ns);
 /* Milliseconds until deadline_ns for poll(): rounded up, 0 if past, -1 for INT64_MAX. */
 int clock_poll_ms(int64_t deadline_ns, int64_t now_ns);
 /* "2026-11-29T15:07:41Z" into out (at least 21 bytes). */

@@ -1,10 +1,10 @@
 #include "guest/land.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -13,6 +13,7 @@
 #include "base/str.h"
 #include "guest/delta.h"
 #include "guest/give.h"
+#include "guest/lanes.h"
 #include "guest/reuse.h"
 #include "wire/manifest.h"
 #include "wire/tar.h"
@@ -28,6 +29,8 @@ struct lander {
 	uint32_t owner;		  /* of all of it; 0 */
 	int64_t at;		  /* of `file`: where what comes belongs */
 	struct reuse reuse;
+	struct lanes *lanes;	    /* for small files; NULL: none */
+	bool in_lane;		    /* the present file is one of theirs */
 	uint8_t part[RM_PARTS_MAX]; /* what the host said of each: 1, it goes on */
 	struct tar_reader *tar;
 	struct tar_out out;
@@ -91,11 +94,6 @@ static int take_manifest(struct lander *l, int fd)
 	return r;
 }
 
-static struct timespec stamp(int64_t ns)
-{
-	return (struct timespec){.tv_sec = ns / NS_PER_S, .tv_nsec = ns % NS_PER_S};
-}
-
 /* Those whose mode denies their owner something wait until all is in them. */
 static int set_dir_mode(struct lander *l, uint32_t mode)
 {
@@ -144,16 +142,34 @@ static int begin_file(struct lander *l)
 	return l->file < 0 ? -errno : 0;
 }
 
+static bool for_lane(const struct lander *l, const struct tar_member *m)
+{
+	return l->lanes && m->type == TAR_FILE && m->size <= LANES_FILE_MAX && !m->sparse;
+}
+
+static int begin_in_lane(struct lander *l, const struct tar_member *m)
+{
+	lanes_begin(l->lanes, &(struct lanes_file){.path = l->path,
+						   .path_len = m->path.n,
+						   .mode = m->mode & 0777,
+						   .mtime_ns = m->mtime_ns,
+						   .size = (size_t)m->size});
+	l->in_lane = true;
+	return 0;
+}
+
 static int begin_member(struct lander *l)
 {
 	const struct tar_member *m = &l->out.member;
-	const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, stamp(m->mtime_ns)};
+	const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, clock_timespec(m->mtime_ns)};
 	char target[LINK_TARGET_MAX + 1];
 
 	if (m->path.n > PATH_MEMBER_MAX || m->target.n > LINK_TARGET_MAX || m->op != TAR_OP_NONE)
 		return -EPROTO;
 	memcpy(l->path, m->path.p, m->path.n);
 	l->path[m->path.n] = '\0';
+	if (for_lane(l, m))
+		return begin_in_lane(l, m);
 	switch (m->type) {
 	case TAR_DIR:
 		if (!l->path[0])
@@ -178,9 +194,13 @@ static int begin_member(struct lander *l)
 
 static int end_member(struct lander *l)
 {
-	const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, stamp(l->m.mtime_ns)};
+	const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, clock_timespec(l->m.mtime_ns)};
 	int r = 0;
 
+	if (l->in_lane) {
+		l->in_lane = false;
+		lanes_end(l->lanes);
+	}
 	if (l->file < 0)
 		return 0;
 	if (l->m.sparse && ftruncate(l->file, (off_t)l->m.size) < 0)
@@ -190,6 +210,17 @@ static int end_member(struct lander *l)
 	if (close(TAKE_FD(l->file)) < 0 && r == 0)
 		r = -errno;
 	return r;
+}
+
+static int data(struct lander *l)
+{
+	const struct tar_out *o = &l->out;
+
+	if (!l->in_lane)
+		return full_write(l->file, o->data.p, o->data.n,
+				  (off_t)l->at + (off_t)o->data_offset);
+	lanes_data(l->lanes, o->data.p, o->data.n);
+	return 0;
 }
 
 /* 1: the end mark. 0: needs more. */
@@ -205,8 +236,7 @@ static int feed(struct lander *l, const uint8_t *p, size_t n, struct err *e)
 			r = begin_member(l);
 			break;
 		case TAR_DATA:
-			r = full_write(l->file, l->out.data.p, l->out.data.n,
-				       (off_t)l->at + (off_t)l->out.data_offset);
+			r = data(l);
 			break;
 		case TAR_MEMBER_END:
 			r = end_member(l);
@@ -221,11 +251,26 @@ static int feed(struct lander *l, const uint8_t *p, size_t n, struct err *e)
 	}
 }
 
-static int take_tree(struct lander *l, struct err *e)
+static int all_there(struct lander *l, struct err *e)
+{
+	const char *path = NULL;
+	int r = l->lanes ? lanes_drain(l->lanes, &path) : 0;
+
+	return r < 0 ? err_sys(e, -r, "write %s", path) : 0;
+}
+
+/* A default list of access rights has a say in the mode of what is made below it. */
+static bool modes_are_exact(int tree)
+{
+	return fgetxattr(tree, "system.posix_acl_default", NULL, 0) < 0 &&
+	       (errno == ENODATA || errno == EOPNOTSUPP);
+}
+
+static int read_tree(struct lander *l, struct err *e)
 {
 	int r = 0;
 
-	while (r == 0) {
+	while (r == 0 && !(l->lanes && lanes_failed(l->lanes))) {
 		ssize_t k = read(l->in, l->chunk, sizeof(l->chunk));
 
 		if (k < 0 && errno == EINTR)
@@ -234,7 +279,16 @@ static int take_tree(struct lander *l, struct err *e)
 			return err_sys(e, k < 0 ? errno : EPIPE, "the transfer was cut");
 		r = feed(l, l->chunk, (size_t)k, e);
 	}
-	if (r > 0)
+	return r < 0 ? r : all_there(l, e);
+}
+
+static int take_tree(struct lander *l, struct err *e)
+{
+	mode_t mask = umask(0); /* modes are said in full */
+	int r = read_tree(l, e);
+
+	(void)umask(mask);
+	if (r == 0)
 		r = shut_dirs(l);
 	return r < 0 ? err_wrap(e, r, "workspace") : 0;
 }
@@ -375,6 +429,9 @@ static int into(struct lander *l, int run, int sent, struct err *e)
 	r = tar_reader_new(&none, &l->tar);
 	if (r < 0)
 		return err_sys(e, -r, "take the workspace");
+	/* Where a tree is made use of, little comes, and something may be in its way. */
+	if (!l->reuse.want.bits)
+		l->lanes = lanes_new(l->tree, modes_are_exact(l->tree));
 	r = take_tree(l, e);
 	if (r == 0 && l->owner) {
 		int k = give_tree(l->tree, l->owner);
@@ -402,6 +459,7 @@ int land(int in, int want, int run, uint32_t owner, struct err *e)
 	l->owner = owner;
 	l->tree = l->file = -1;
 	r = sent < 0 ? err_sys(e, errno, "create the manifest") : into(l, run, sent, e);
+	lanes_free(l->lanes);
 	cleanup_fd(&l->want);
 	reuse_done(&l->reuse);
 	/* A part that fills a disk is no start for anybody. */
@@ -413,100 +471,4 @@ int land(int in, int want, int run, uint32_t owner, struct err *e)
 	strv_free(l->shut);
 	free(l);
 	return r;
-}
-
-/* Removal. ---------------------------------------------------------------------------------- */
-
-/* Levels that are walked down; deeper ones first move up, so that neither the stack nor descriptors run out. */
-#define DOWN_MAX 64
-
-struct removal {
-	int top;	/* the tree's own directory: what is too deep moves there */
-	unsigned moved; /* how many did: a number that makes their names new */
-	bool again;	/* some did since it was last read through */
-};
-
-static int remove_at(struct removal *w, int dir, const char *name, unsigned depth);
-
-static int empty_dir(struct removal *w, int fd, unsigned depth)
-{
-	_cleanup_dir_ DIR *d = fdopendir(fd);
-	struct dirent *ent;
-	int r = 0;
-
-	if (!d) {
-		r = -errno;
-		(void)close(fd);
-		return r;
-	}
-	if (depth == 1)
-		w->top = dirfd(d);
-	do {
-		/* Only the top is read again: what moved went there. */
-		if (depth == 1) {
-			w->again = false;
-			rewinddir(d);
-		}
-		while ((ent = readdir(d))) {
-			int k = strcmp(ent->d_name, ".") != 0 && strcmp(ent->d_name, "..") != 0
-				    ? remove_at(w, dirfd(d), ent->d_name, depth)
-				    : 0;
-
-			r = r < 0 ? r : k;
-		}
-	} while (depth == 1 && w->again);
-	return r;
-}
-
-/* Its turn comes when the top is read again. */
-static int move_up(struct removal *w, int dir, const char *name)
-{
-	char to[32];
-
-	for (int i = 0; i < 1000; i++) {
-		(void)snprintf(to, sizeof(to), ".airlock-deep-%u", w->moved++);
-		/* To an entry that is there already only an empty directory's place could be lost. */
-		if (renameat(dir, name, w->top, to) == 0) {
-			w->again = true;
-			return 0;
-		}
-		if (errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR)
-			break;
-	}
-	return -errno;
-}
-
-static int remove_at(struct removal *w, int dir, const char *name, unsigned depth)
-{
-	int fd, r;
-
-	if (unlinkat(dir, name, 0) == 0 || errno == ENOENT)
-		return 0;
-	if (errno != EISDIR && errno != EPERM && errno != EACCES)
-		return -errno;
-	if (unlinkat(dir, name, AT_REMOVEDIR) == 0)
-		return 0;
-	if (errno == ENOTDIR)
-		return -EPERM;
-	fd = openat(dir, name, DIR_FLAGS);
-	if (fd < 0 && errno == EACCES && fchmodat(dir, name, 0700, 0) == 0)
-		fd = openat(dir, name, DIR_FLAGS);
-	if (fd < 0)
-		return -errno;
-	(void)fchmod(fd, 0700);
-	if (depth > DOWN_MAX) {
-		(void)close(fd);
-		return move_up(w, dir, name);
-	}
-	r = empty_dir(w, fd, depth + 1);
-	if (r == 0 && unlinkat(dir, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
-		r = -errno;
-	return r;
-}
-
-int land_remove(int dir, const char *name)
-{
-	struct removal w = {.top = -1};
-
-	return remove_at(&w, dir, name, 0);
 }

@@ -189,9 +189,7 @@ static bool is_ours(const struct reuser *u, const struct stat *st)
 
 static int judge_file(struct reuser *u, uint64_t entry, bool met, const struct stat *st)
 {
-	const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
-					  {.tv_sec = u->m.mtime_ns / NS_PER_S,
-					   .tv_nsec = u->m.mtime_ns % NS_PER_S}};
+	const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, clock_timespec(u->m.mtime_ns)};
 	/* Another name of it may be anywhere. */
 	int same = st->st_nlink == 1 && is_ours(u, st) ? judge_bytes(u, entry, met, st) : -1;
 

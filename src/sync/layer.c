@@ -213,14 +213,9 @@ static int set_owner(const struct layer_build *b, int fd, const char *path, int 
 
 static int finish_file(struct worker *w, int dst, const struct layer_item *it)
 {
-	struct timespec t[2] = {{.tv_nsec = UTIME_OMIT},
-				{it->mtime_ns / NS_PER_S, it->mtime_ns % NS_PER_S}};
+	const struct timespec t[2] = {{.tv_nsec = UTIME_OMIT}, clock_timespec(it->mtime_ns)};
 	int r;
 
-	if (t[1].tv_nsec < 0) { /* before 1970 */
-		t[1].tv_nsec += NS_PER_S;
-		t[1].tv_sec--;
-	}
 	/* u+r: a sandbox must be able to read what was sent; set-id bits are not in mode. */
 	if (fchmod(dst, it->mode | 0400) < 0 || futimens(dst, t) < 0)
 		return fail(w, errno, it, "cannot finish");

@@ -52,7 +52,7 @@ static int write_at(int fd, const char *p, size_t n, uint64_t off)
 static void times_of(int64_t mtime_ns, struct timespec ts[2])
 {
 	ts[0] = (struct timespec){.tv_nsec = UTIME_OMIT};
-	ts[1] = (struct timespec){.tv_sec = mtime_ns / NS_PER_S, .tv_nsec = mtime_ns % NS_PER_S};
+	ts[1] = clock_timespec(mtime_ns);
 }
 
 /* Mode (set when it is published) and time: what the sandbox may say. Owner, ACL, set-id bits: not. */

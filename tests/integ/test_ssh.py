@@ -4,7 +4,7 @@ J14, J15; field reports B012, B029, B046, B054, B101, B132, B142, B158, B172, B1
 
 usage: test_ssh.py AIRLOCK [unittest arguments]
 """
-import fcntl, glob, hashlib, http.server, json, os, re, shutil, signal, stat, subprocess, sys, threading, time, unittest
+import fcntl, glob, hashlib, http.server, json, os, re, shutil, signal, stat, struct, subprocess, sys, threading, time, unittest
 
 import api_box
 from run_box import DEADLINE, alive, link, look, pids, side_by_side, snapshot, until
@@ -231,6 +231,23 @@ class Ssh(unittest.TestCase):
         self.assertEqual((first.returncode, b"two" in out.split()), (0, False), err)
         self.assertEqual((self.r.read("one"), self.r.read("two")), (b"1\n", b"2\n"))
         self.assertEqual(self.r.runs_there(), [])
+
+    def test_modes_and_times_arrive_whatever_that_directory_says_of_what_is_made_in_it(self):
+        for name, mode, ns in ("old", 0o644, 500000000), ("run", 0o755, 10**18 + 1), ("ro", 0o444, 0), ("p", 0o600, 5):
+            self.r.write(name, name.encode())
+            os.chmod(self.r.ws + "/" + name, mode)
+            os.utime(self.r.ws + "/" + name, ns=(ns, ns))
+        # user::rwx group::r-x other::---
+        acl = struct.pack("<I" + "HHI" * 3, 2, 1, 7, 0xffffffff, 4, 5, 0xffffffff, 32, 0, 0xffffffff)
+        show = "stat -c '%n %a %.9Y' old run ro p"
+        want = b"old 644 0.500000000\nrun 755 1000000000.000000001\nro 444 0.000000000\np 600 0.000000005\n"
+        for default in None, acl:
+            self.r.airlock("env", "clean", *self.r.words)
+            if default:
+                os.setxattr(self.r.there, "system.posix_acl_default", default)
+            p = self.ok("-q", "--", "umask 077; " + show)
+            self.assertEqual(p.stdout, want, default)
+            self.assertEqual(self.ok("-q", "--", show).stdout, want)
 
     def test_what_is_there_already_is_not_sent_again(self):
         for i in range(300):
