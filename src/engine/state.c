@@ -83,7 +83,8 @@ static int check_dir(const char *dir, struct err *e)
 
 static int make_dirs(struct state *st, struct err *e)
 {
-	static const char *const subs[] = {"workspaces", "leases", "runs", "unpacks", "trash"};
+	static const char *const subs[] = {"workspaces", "leases",  "roots",
+					   "runs",	 "unpacks", "trash"};
 	struct stat sb;
 
 	if (stat(st->dir, &sb) < 0) {

@@ -40,7 +40,7 @@ static int fill_binds(struct plan *p, const struct sandbox_spec *s, struct err *
 	return 0;
 }
 
-/* <state>/leases/<id>, or a storage directory that somebody placed by hand: its parent then. */
+/* <state>/leases/<id>, the daemon's <state>/served/<id>, or a storage directory that somebody placed by hand: its parent then. */
 static char *state_dir_of(const char *lease_dir)
 {
 	char *up = path_normalize(lease_dir), *slash;
@@ -50,7 +50,7 @@ static char *state_dir_of(const char *lease_dir)
 	slash = strrchr(up, '/');
 	*(slash > up ? slash : up + 1) = '\0';
 	slash = strrchr(up, '/');
-	if (slash > up && strcmp(slash, "/leases") == 0)
+	if (slash > up && (strcmp(slash, "/leases") == 0 || strcmp(slash, "/served") == 0))
 		*slash = '\0';
 	return up;
 }

@@ -95,7 +95,8 @@ static void make_bench(struct bench *b)
 	if (uid != (uid_t)-1 && chown(b->base, uid, gid) < 0)
 		bench_die("chown", NULL);
 	b->layers[0] = b->base;
-	if (spread_mkdir(b->state, "leases") < 0 || spread_mkdir(b->state, "trash") < 0)
+	if (spread_mkdir(b->state, "leases") < 0 || spread_mkdir(b->state, "roots") < 0 ||
+	    spread_mkdir(b->state, "trash") < 0)
 		bench_die("state directory", NULL);
 }
 

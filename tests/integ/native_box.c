@@ -54,6 +54,7 @@ void nbox_init(struct nbox *b)
 {
 	char tmpl[] = "/tmp/airlock-nbox-XXXXXX";
 	_cleanup_free_ char *state = NULL, *leases = NULL, *sub = NULL, *trash = NULL;
+	_cleanup_free_ char *roots = NULL;
 	uid_t uid;
 	gid_t gid;
 
@@ -64,6 +65,7 @@ void nbox_init(struct nbox *b)
 	state = must_dir(b->dir, "state", (uid_t)-1);
 	trash = must_dir(state, "trash", (uid_t)-1);
 	leases = must_dir(state, "leases", (uid_t)-1);
+	roots = must_dir(state, "roots", (uid_t)-1);
 	b->lease = must_dir(leases, "1", (uid_t)-1);
 	b->work = must_dir(b->dir, "work", (uid_t)-1);
 	b->base = must_dir(state, "base", uid);

@@ -12,6 +12,7 @@ import unittest
 import scratch
 
 DEADLINE = 60
+USER = 54321  # of nobody
 PROGRAMS = "airlock", "airlock-launch", "airlock-unpack", "airlock-guest", "airlock-bridge", "airlock-gateway", "airlock-proxy", \
     "airlock-remote"
 
@@ -149,3 +150,31 @@ class Host:
     def remove(self):
         self.airlock("rm", "--all", "--force")
         scratch.remove(self.top)
+
+
+class UserHost(Host):
+    """The same of root's ("root") or of an ordinary user's without a name ("user")."""
+
+    def __init__(self, programs, prefix, files, who):
+        super().__init__(programs, prefix, files)
+        self.uid = USER if who == "user" and os.geteuid() == 0 else 0
+        if self.uid:
+            self.give(self.top)
+
+    def give(self, top):
+        for here, _, names in os.walk(top):
+            for n in [here] + [os.path.join(here, x) for x in names]:
+                os.lchown(n, self.uid, self.uid)
+
+    def become(self):
+        if self.uid:
+            os.setgroups([])
+            os.setgid(self.uid)
+            os.setuid(self.uid)
+
+    def airlock(self, *words, **kw):
+        return super().airlock(*words, preexec_fn=self.become, **kw)
+
+    def start(self, *words):
+        return subprocess.Popen([self.bin + "/airlock", *words], cwd=self.ws, env=self.env, preexec_fn=self.become,
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

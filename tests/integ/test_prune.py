@@ -5,38 +5,15 @@ usage: test_prune.py AIRLOCK root|user [unittest arguments]
 """
 import fcntl, glob, json, os, sqlite3, subprocess, sys, time, unittest
 
-from run_box import DEADLINE, Host, link, pids, until
+from run_box import DEADLINE, UserHost, link, pids, until
 
 AIRLOCK, WHO = os.path.realpath(sys.argv[1]), sys.argv[2]
-USER = 54321  # of nobody
 DAY = 86400
 NOW = "--older-than", "0"
 
 
-class Box(Host):
-    def __init__(self):
-        super().__init__(os.path.dirname(AIRLOCK), "airlock-prune-", {"f": b"a\n", "d/g": b"g\n"})
-        self.uid = USER if WHO == "user" and os.geteuid() == 0 else 0
-        if self.uid:
-            self.give(self.top)
-
-    def give(self, top):
-        for here, _, names in os.walk(top):
-            for n in [here] + [os.path.join(here, x) for x in names]:
-                os.lchown(n, self.uid, self.uid)
-
-    def become(self):
-        if self.uid:
-            os.setgroups([])
-            os.setgid(self.uid)
-            os.setuid(self.uid)
-
-    def airlock(self, *words, **kw):
-        return super().airlock(*words, preexec_fn=self.become, **kw)
-
-    def start(self, *words):
-        return subprocess.Popen([self.bin + "/airlock", *words], cwd=self.ws, env=self.env, preexec_fn=self.become,
-                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+def Box():
+    return UserHost(os.path.dirname(AIRLOCK), "airlock-prune-", {"f": b"a\n", "d/g": b"g\n"}, WHO)
 
 
 class Prune(unittest.TestCase):

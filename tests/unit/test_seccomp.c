@@ -96,6 +96,12 @@ static const struct {
     {"tiocsti, high bit", SYS_ioctl, {0, TIOCSTI | HIGH, 0}, EPERM},
     {"tioclinux", SYS_ioctl, {0, TIOCLINUX, 0}, EPERM},
     {"other ioctl", SYS_ioctl, {999, TIOCGWINSZ, 0}, EBADF},
+    /* leases: the kernel's own EBADF otherwise */
+    {"lease", SYS_fcntl, {999, F_SETLEASE, F_WRLCK}, EINVAL},
+    {"lease, high bit", SYS_fcntl, {999, F_SETLEASE | HIGH, F_WRLCK}, EINVAL},
+    {"delegation", SYS_fcntl, {999, F_SETLEASE + 16, 0}, EINVAL},
+    {"other fcntl", SYS_fcntl, {999, F_GETLEASE, 0}, EBADF},
+    {"flags", SYS_fcntl, {999, F_GETFL, 0}, EBADF},
     /* what makes storage that cannot be removed, and its neighbours that cp and git use */
     {"btrfs subvolume", SYS_ioctl, {999, BTRFS_IOC_SUBVOL_CREATE, 0}, ENOTTY},
     {"btrfs read-only snapshot", SYS_ioctl, {999, BTRFS_IOC_SNAP_CREATE_V2, 0}, ENOTTY},

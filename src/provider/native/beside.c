@@ -17,6 +17,7 @@
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -81,28 +82,32 @@ static int detach(struct beside *b)
 	return 0;
 }
 
-/* A second task that waits for a processor is no help, and the child would wait for it: a tenth of a start at load 13 on two. */
-static bool no_help(void)
+bool beside_helps(void)
 {
 	long processors = sysconf(_SC_NPROCESSORS_ONLN); /* that this process may use */
 	struct sysinfo s;
 
 	if (processors < 2)
-		return true;
-	return sysinfo(&s) == 0 && s.loads[0] >> SI_LOAD_SHIFT >= (unsigned long)processors;
+		return false;
+	return sysinfo(&s) < 0 || s.loads[0] >> SI_LOAD_SHIFT < (unsigned long)processors;
 }
 
 /*
  * Where launch is busy still, the kernel puts the second task behind the child on the child's processor, and there it stays
- * until the child waits for it: nothing would be done beside anything. Where the kernel refuses, that is how it is.
+ * until the child waits for it: nothing would be done beside anything. On launch's processor it must not stop launch, whose
+ * descriptors the child waits for first, so it is a batch task; launch steps aside by itself (launch.c). Where the kernel
+ * refuses, that is how it is.
  */
 static void send_away(pid_t pid)
 {
+	const struct sched_param none = {0};
 	int here = sched_getcpu();
 	cpu_set_t others;
 
 	if (here < 0 || sched_getaffinity(0, sizeof(others), &others) < 0)
 		return;
+	/* The call itself: musl has no name for it that does anything. */
+	(void)syscall(SYS_sched_setscheduler, pid, SCHED_BATCH, &none);
 	CPU_CLR(here, &others);
 	(void)sched_setaffinity(pid, sizeof(others), &others);
 }
@@ -122,12 +127,12 @@ static int beside_main(void *arg)
 	_exit(detach(b) < 0 ? 1 : 0);
 }
 
-int beside_start(struct beside *b, const struct plan *p, void *stack, struct failure *f)
+int beside_start(struct beside *b, const struct plan *p, bool helps, void *stack, struct failure *f)
 {
 	*b = (struct beside){.wants_net = p->net == NET_NONE,
 			     .net = -1,
 			     .wants_sockets = p->sockets,
-			     .alone = no_help()};
+			     .alone = !helps};
 	if (b->alone)
 		return 0;
 	b->made = eventfd(0, EFD_CLOEXEC);

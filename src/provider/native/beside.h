@@ -30,10 +30,16 @@ struct beside {
 };
 
 /*
- * stack: top of one for the second task, in memory that lives as long as the child. Must be called while the descriptors
+ * Whether a second task would be of help now. One that waits for a processor is none, and the child would wait for it: a tenth
+ * of a start at load 13 on two.
+ */
+bool beside_helps(void);
+/*
+ * helps: what the function above said. stack: top of one for the second task, in memory that lives as long as the child. Must be called while the descriptors
  * up to GUEST_FD_UPPER are taken. This and what follows: 0, or -1 and f filled.
  */
-int beside_start(struct beside *b, const struct plan *p, void *stack, struct failure *f);
+int beside_start(struct beside *b, const struct plan *p, bool helps, void *stack,
+		 struct failure *f);
 /* Waits for the namespace and enters it. */
 int beside_enter_net(struct beside *b, struct failure *f);
 /* Then: its sockets go to launch, which waits at the other end of sync. */

@@ -1,6 +1,6 @@
 /*
- * Policy: the root that a sandbox gets is a tmpfs, read-only once filled; writable are the
- * workspace, the home, /tmp and /dev/shm, all nosuid and nodev. /proc is the sandbox's own, with what tells of the
+ * Policy: the root that a sandbox gets is a tmpfs, read-only once filled, or a kept one that was read-only from the first
+ * (skeleton.h); writable are the workspace, the home, /tmp and /dev/shm, all nosuid and nodev. /proc is the sandbox's own, with what tells of the
  * host masked. Order matters and is commented where it does.
  */
 #include "provider/native/setup.h"
@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "os/mounts.h"
+#include "provider/native/names.h"
 
 /* The root holds directories, links and small files only. */
 static const char *const root_options[] = {"mode", "0755", "size", "4m", NULL};
@@ -21,21 +22,6 @@ static const char *const root_options[] = {"mode", "0755", "size", "4m", NULL};
 static const char shm_options[] = "mode=1777,size=256m";
 /* newinstance is implied; no gid=5, as that group has no id inside. */
 static const char pts_options[] = "mode=0600,ptmxmode=0666";
-
-/* Empty directories of the root; the first ones are mount points. */
-static const char *const dirs[] = {
-    ".airlock",	 "dev",	    "dev/pts", "dev/shm", "proc",     "home",  "home/agent",
-    "tmp",	 "etc",	    "etc/ssl", "run",	  "run/lock", "var",   "var/lib",
-    "var/cache", "var/log", "opt",     "srv",	  "mnt",      "media", "sys",
-};
-
-static const char *const links[][2] = {
-    {"dev/ptmx", "pts/ptmx"},	       {"dev/fd", "/proc/self/fd"},
-    {"dev/stdin", "/proc/self/fd/0"},  {"dev/stdout", "/proc/self/fd/1"},
-    {"dev/stderr", "/proc/self/fd/2"}, {"dev/core", "/proc/kcore"},
-    {"etc/mtab", "/proc/self/mounts"}, {"var/run", "/run"},
-    {"var/lock", "/run/lock"},	       {"var/tmp", "/tmp"},
-};
 
 /*
  * Readable by anyone and about the host, not the sandbox: the keys of the host user, and what a
@@ -45,67 +31,6 @@ static const char *const proc_masked[] = {
     "proc/keys", "proc/key-users", "proc/kcore", "proc/sysrq-trigger", "proc/timer_list",
 };
 static const char *const proc_ro[] = {"proc/sys", "proc/irq", "proc/bus", "proc/fs"};
-
-static int make_point(int rootfd, const char *path, bool dir)
-{
-	int fd, r = dir ? mkdirat(rootfd, path, 0755) : mknodat(rootfd, path, S_IFREG | 0444, 0);
-
-	if (r == 0 || (dir && errno == EEXIST))
-		return 0;
-	if (dir || errno != EEXIST)
-		return -errno;
-	/* A file that is there will do, a link will not. */
-	fd = openat(rootfd, path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	cleanup_fd(&fd);
-	return 0;
-}
-
-/* Not inlined: a page of stack that nearly no start needs. */
-static __attribute__((noinline)) int make_parents(int rootfd, const char *dst)
-{
-	char path[4096];
-	size_t n = strlen(dst);
-
-	if (n >= sizeof(path))
-		return -ENAMETOOLONG;
-	memcpy(path, dst, n + 1);
-	for (size_t i = 1; i < n; i++) {
-		if (path[i] != '/')
-			continue;
-		path[i] = '\0';
-		if (mkdirat(rootfd, path, 0755) < 0 && errno != EEXIST)
-			return -errno;
-		path[i] = '/';
-	}
-	return 0;
-}
-
-int image_point(int rootfd, const char *dst, bool dir)
-{
-	int r = make_point(rootfd, dst, dir);
-
-	/* Most places have their parent already. */
-	if (r != -ENOENT)
-		return r;
-	r = make_parents(rootfd, dst);
-	return r < 0 ? r : make_point(rootfd, dst, dir);
-}
-
-static int make_names(const struct plan *p, int root, struct failure *f)
-{
-	int r;
-
-	for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
-		if (mkdirat(root, dirs[i], 0755) < 0)
-			return fail(f, STEP_ROOT, errno, dirs[i]);
-	for (size_t i = 0; i < ARRAY_LEN(links); i++)
-		if (symlinkat(links[i][1], root, links[i][0]) < 0)
-			return fail(f, STEP_ROOT, errno, links[i][0]);
-	r = image_point(root, p->inside + 1, true);
-	return r < 0 ? fail(f, STEP_ROOT, -r, p->inside) : image_dev_points(root, f);
-}
 
 /*
  * An imported image has what links it likes, and a mount point is made below the old root still: one that a link leads
@@ -238,10 +163,14 @@ int image_prove(const struct image *im, struct failure *f)
 	return 0;
 }
 
-int image_base(struct image *im, const struct plan *p, struct failure *f)
+int image_base(struct image *im, const struct plan *p, const struct skeleton *kept,
+	       struct failure *f)
 {
-	int root = mounts_new("tmpfs", root_options, MOUNT_ATTR_NOSUID), r;
+	int root = skeleton_tree(kept), r;
+	bool made = root >= 0;
 
+	if (!made)
+		root = mounts_new("tmpfs", root_options, MOUNT_ATTR_NOSUID);
 	if (root < 0)
 		return fail(f, STEP_ROOT, -root, "tmpfs");
 	im->root = root;
@@ -253,10 +182,9 @@ int image_base(struct image *im, const struct plan *p, struct failure *f)
 	if (fchdir(root) < 0)
 		return fail(f, STEP_ROOT, errno, "/");
 	(void)umask(022);
-	/* What an imported image has waits for its descriptor. */
-	if (make_names(p, root, f) < 0 || (!p->image && image_system(root, f) < 0))
+	if (!made && names_make(root, p, f) < 0)
 		return -1;
-	return image_etc(root, p, f);
+	return p->image ? 0 : image_system(root, f);
 }
 
 int image_build(struct image *im, const struct plan *p, struct failure *f)

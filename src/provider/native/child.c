@@ -150,7 +150,7 @@ static int build_base(const struct child *c, struct failure *f)
 	 */
 	if ((c->plan->memory_bytes || c->plan->cpu_milli) && unshare(CLONE_NEWCGROUP) < 0)
 		return fail(f, STEP_NAMESPACES, errno, "unshare");
-	return become_mapped(c->plan, f) < 0 ? -1 : image_base(c->image, c->plan, f);
+	return become_mapped(c->plan, f) < 0 ? -1 : image_base(c->image, c->plan, c->kept, f);
 }
 
 /* The first word of launch: the id maps are written. */
@@ -221,7 +221,7 @@ int child_main(void *arg)
 	struct beside b;
 	int sync = c->sync, r;
 
-	r = beside_start(&b, c->plan, c->stack_beside, &f);
+	r = beside_start(&b, c->plan, c->beside, c->stack_beside, &f);
 	/* Its own copy of launch's end would hide launch's death from it. */
 	(void)close(c->peer);
 	if (r < 0 || become_sandbox(c, &b, &sync, &f) < 0)

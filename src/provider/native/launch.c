@@ -24,6 +24,7 @@
 #include "os/landlock.h"
 #include "os/mounts.h"
 #include "os/seccomp.h"
+#include "provider/native/beside.h"
 #include "provider/native/twin.h"
 #include "wire/guest.h"
 #include "wire/remote_box.h"
@@ -242,6 +243,7 @@ static int run_child(struct launch *l, struct image *im, struct err *e)
 {
 	struct failure *f = &l->failure;
 	_cleanup_fd_ int sync_in = -1, sock_in = -1, sync = -1;
+	bool beside = beside_helps();
 	int pair[2], r;
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
@@ -260,6 +262,8 @@ static int run_child(struct launch *l, struct image *im, struct err *e)
 	l->pid = clone_child(l, &(struct child){
 				    .plan = &l->plan,
 				    .image = im,
+				    .kept = &l->kept,
+				    .beside = beside,
 				    .sync = sync_in,
 				    .peer = sync,
 				    .guest_sock = sock_in,
@@ -286,6 +290,9 @@ static int run_child(struct launch *l, struct image *im, struct err *e)
 		r = send_places(l, sync, e);
 	if (r < 0)
 		return r;
+	/* The child's second task waits for this processor, and the child for it; what is left here has time. */
+	if (beside)
+		(void)sched_yield();
 	/*
 	 * While the child builds: what is left to do here is to wait, to kill and to reap. Only this task gives up; of
 	 * what the child shares, the memory, the one attribute that changes is "not dumpable". Until the child has become
@@ -312,6 +319,7 @@ void launch_settle(struct launch *l)
 	/* The descriptors are numbers of the child's table. What it has allocated goes with the process. */
 	free(l->image);
 	l->image = NULL;
+	skeleton_settle(&l->kept);
 }
 
 int launch_start(struct launch *l, struct err *e)
@@ -334,6 +342,8 @@ int launch_start(struct launch *l, struct err *e)
 	if (r < 0)
 		return r;
 	l->opens = root && mounts_allowed();
+	if (!l->twin)
+		skeleton_open(&l->kept, &l->plan, l->opens);
 	r = run_child(l, im, e);
 	if (r < 0) {
 		if (l->pidfd >= 0)
@@ -407,6 +417,7 @@ int launch_main(bool twin)
 	int on = 0, last = LAUNCH_FD_OWNER, r;
 	socklen_t n = sizeof(on);
 
+	skeleton_init(&l.kept);
 	chan_init(&l.owner, LAUNCH_FD_OWNER, true);
 	chan_init(&l.guest, -1, false);
 	if (getsockopt(LAUNCH_FD_OWNER, SOL_SOCKET, SO_DOMAIN, &on, &n) < 0 || on != AF_UNIX) {

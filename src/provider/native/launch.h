@@ -33,6 +33,7 @@ struct launch {
 	struct cgroup cgroup;
 	struct failure failure; /* of the start; step STEP_NONE: none, or told in words */
 	struct image *image;	/* owned; until launch_settle */
+	struct skeleton kept;	/* its lock for the process's life, the rest until launch_settle */
 	bool opens;		/* this process opens what the plan names, for the child */
 };
 

@@ -5,6 +5,7 @@
  * there, waits. child (inside, pid 1): child.c lets image.c, build.c and workspace.c build the tree, then
  * gives everything up and becomes the guest. What fails is told in a struct failure over a socket
  * pair, and by launch to airlock, which finds words for it (step.h).
+ * names.c makes what image.c and build.c mount on, for this start or to be kept (skeleton.c).
  */
 #ifndef AIRLOCK_PROVIDER_NATIVE_SETUP_H
 #define AIRLOCK_PROVIDER_NATIVE_SETUP_H
@@ -14,6 +15,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "provider/native/skeleton.h"
 #include "provider/native/step.h"
 #include "provider/plan.h"
 
@@ -46,7 +48,8 @@ void image_init(struct image *im);
  * The new root and the host's part of it: nothing that the plan names on the host, so it needs no storage yet. Ids are
  * mapped already: a file without an owner cannot be made. Leaves the current directory at the new root.
  */
-int image_base(struct image *im, const struct plan *p, struct failure *f);
+int image_base(struct image *im, const struct plan *p, const struct skeleton *kept,
+	       struct failure *f);
 /*
  * Adds what the plan names, and makes the tree the root. The old one lies over the current directory still, and nothing
  * but that leads to it.
@@ -54,7 +57,7 @@ int image_base(struct image *im, const struct plan *p, struct failure *f);
 int image_build(struct image *im, const struct plan *p, struct failure *f);
 /* Fails unless the old root is gone. Changes the current directory to "/". Needs no rights. */
 int image_prove(const struct image *im, struct failure *f);
-/* Programs, libraries and the chosen names of /etc, writable still. The current directory is root, here and below. */
+/* Binds programs, libraries and what root has of the host's /etc. The current directory is root, here and below. */
 int image_system(int root, struct failure *f);
 /* A link `name` below root that has the target of the one at `at` in dirfd. */
 int image_link(int root, const char *name, int dirfd, const char *at, struct failure *f);
@@ -62,8 +65,7 @@ int image_link(int root, const char *name, int dirfd, const char *at, struct fai
 int image_imported(const struct image *im, struct failure *f);
 /* /etc's own files: generated, never the host's. */
 int image_etc(int root, const struct plan *p, struct failure *f);
-/* Mount points of the device nodes; the nodes, once what must not hold devices has been told so. */
-int image_dev_points(int root, struct failure *f);
+/* The device nodes, once what must not hold devices has been told so. */
 int image_dev(struct failure *f);
 /* Makes the workspace, aside. Changes the current directory. */
 int image_stage(struct image *im, const struct plan *p, struct failure *f);
@@ -98,11 +100,13 @@ int places_take(struct image *im, struct places *w, const struct plan *p, struct
 
 struct child {
 	const struct plan *plan;
+	const struct skeleton *kept;
 	struct image *image;
 	int sync; /* to launch: waits for id maps, then for storage; reports a failure */
 	int peer; /* launch's end of that: closed at once */
 	int guest_sock;
 	void *stack_beside; /* top of a stack for beside.h */
+	bool beside;	    /* a second task helps (beside.h) */
 	bool opens; /* what the plan names, with ids it has only before it takes the mapped ones */
 };
 

@@ -1,0 +1,30 @@
+/*
+ * names.h: the names of a sandbox's root, before anything is mounted on them.
+ */
+#ifndef AIRLOCK_PROVIDER_NATIVE_NAMES_H
+#define AIRLOCK_PROVIDER_NATIVE_NAMES_H
+
+#include <stdbool.h>
+
+#include "provider/native/step.h"
+#include "provider/plan.h"
+
+/*
+ * Of the host, as absolute paths, each list with a NULL behind it: what is mounted whole if it is there; what is a link on
+ * some hosts, and then is one inside; nodes of /dev.
+ */
+extern const char *const names_paths[], *const names_tops[], *const names_dev[];
+
+/* True for an entry of the host's /etc that is there inside. */
+bool names_of_etc(const char *name);
+/* True if the host has a directory there, perhaps behind a link. */
+bool names_is_dir(const char *host);
+/*
+ * Makes all names below root, an empty directory, with the caller's ids and a umask of 022, and the files of etc.c. For an
+ * imported image (plan) without the host's. 0, or -1 with the failure.
+ */
+int names_make(int root, const struct plan *p, struct failure *f);
+/* The places of what comes by descriptor: guest, gateway, binds; otherwise made when they are mounted. */
+int names_points(int root, const struct plan *p, struct failure *f);
+
+#endif

@@ -1,0 +1,297 @@
+/*
+ * Policy: what sandboxes share here is read-only to each of them, holds no byte that one of them made, and lies where no
+ * bind may come near (plan_check). It is made with the sandbox user's ids and this program's own names (names.c); who may
+ * write the state directory may do all that the caller may.
+ */
+#include "provider/native/skeleton.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/fsuid.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/blake2b.h"
+#include "base/cleanup.h"
+#include "base/id.h"
+#include "base/path.h"
+#include "os/mounts.h"
+#include "provider/native/names.h"
+#include "provider/native_storage.h"
+
+#define KEPT_DIR "roots"
+#define KEPT_NAME 32 /* hexadecimal digits */
+#define MAKING ".new-"
+#define DAY 86400 /* seconds */
+#define UNUSED_DAYS 7
+#define KEY_MAX 131072
+
+/* Whatever appears, goes or changes its kind in the chosen parts of the host changes one of these. */
+static const char *const stamped[] = {
+    "/",
+    "/nix",
+    "/etc",
+    "/etc/ssl",
+    "/etc/pki",
+    "/etc/pki/tls",
+    "/etc/pki/ca-trust",
+    "/etc/crypto-policies",
+};
+
+void skeleton_init(struct skeleton *k)
+{
+	*k = (struct skeleton){.lock = -1, .tree = -1};
+}
+
+void skeleton_settle(struct skeleton *k)
+{
+	cleanup_fd(&k->tree);
+	free(k->path);
+	k->path = NULL;
+}
+
+static void put_time(struct buf *b, struct timespec t)
+{
+	(void)buf_u64(b, (uint64_t)t.tv_sec);
+	(void)buf_u32(b, (uint32_t)t.tv_nsec);
+}
+
+/* Absent is a value too. */
+static void put_stamp(struct buf *b, const char *path, time_t *latest)
+{
+	struct stat st;
+
+	if (stat(path, &st) < 0)
+		st = (struct stat){0};
+	(void)buf_u64(b, st.st_dev);
+	(void)buf_u64(b, st.st_ino);
+	put_time(b, st.st_mtim);
+	put_time(b, st.st_ctim);
+	if (st.st_ctim.tv_sec > *latest)
+		*latest = st.st_ctim.tv_sec;
+}
+
+static void put_boot(struct buf *b)
+{
+	_cleanup_fd_ int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	char id[64];
+	ssize_t n = fd < 0 ? -1 : read(fd, id, sizeof(id));
+
+	/* Without it nothing is kept. */
+	if (n <= 0)
+		b->err = -ENOENT;
+	else
+		(void)buf_bytes(b, id, (size_t)n);
+}
+
+/* Everything that names_make and names_points look at. latest: the youngest change of a stamped place, in seconds. */
+static int key(const struct plan *p, char name[KEPT_NAME + 1], time_t *latest)
+{
+	static const char digits[] = "0123456789abcdef";
+	_cleanup_buf_ struct buf b = BUF_INIT(KEY_MAX);
+	uint8_t out[BLAKE2B_OUT];
+	struct blake2b h;
+
+	*latest = 0;
+	put_boot(&b);
+	/* A running program's file does not change. */
+	put_stamp(&b, "/proc/self/exe", latest);
+	*latest = 0;
+	for (size_t i = 0; i < ARRAY_LEN(stamped); i++)
+		put_stamp(&b, stamped[i], latest);
+	if (p->net == NET_HOST)
+		put_stamp(&b, "/etc/resolv.conf", latest);
+	(void)buf_u32(&b, p->net);
+	(void)buf_u32(&b, p->uid_inside);
+	(void)buf_u32(&b, p->gid_inside);
+	(void)buf_u32(&b, p->uid_host);
+	(void)buf_u32(&b, p->gid_host);
+	(void)buf_str(&b, p->hostname);
+	(void)buf_str(&b, p->inside);
+	(void)buf_u8(&b, p->gateway != NULL);
+	for (size_t i = 0; i < p->binds_len; i++) {
+		(void)buf_str(&b, p->binds[i].dst);
+		(void)buf_u8(&b, names_is_dir(p->binds[i].src));
+	}
+	if (b.err)
+		return b.err;
+	blake2b_init(&h);
+	blake2b_update(&h, b.data, b.len);
+	blake2b_final(&h, out);
+	for (size_t i = 0; i < KEPT_NAME; i++)
+		name[i] = digits[i % 2 ? out[i / 2] & 15 : out[i / 2] >> 4];
+	name[KEPT_NAME] = '\0';
+	return 0;
+}
+
+/* As if the child made them: its user's files, whatever the caller's umask. */
+static int make_names(int root, const struct plan *p)
+{
+	bool other = p->uid_host != geteuid();
+	mode_t mask = umask(022);
+	struct failure f = {0};
+	int r;
+
+	if (other) {
+		(void)setfsgid(p->gid_host);
+		(void)setfsuid(p->uid_host);
+	}
+	r = names_make(root, p, &f);
+	if (r == 0)
+		r = names_points(root, p, &f);
+	if (other) {
+		(void)setfsuid(geteuid());
+		(void)setfsgid(getegid());
+	}
+	(void)umask(mask);
+	return r;
+}
+
+static int make_in(int dir, const struct plan *p)
+{
+	_cleanup_fd_ int root = -1;
+
+	if (mkdirat(dir, "root", 0755) < 0)
+		return -errno;
+	root = openat(dir, "root", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (root < 0 || fchmod(root, 0755) < 0)
+		return -errno;
+	if (p->uid_host != geteuid() && fchown(root, p->uid_host, p->gid_host) < 0)
+		return -errno;
+	return make_names(root, p);
+}
+
+/*
+ * Nobody uses it, and nobody can begin to: an exclusive lock, which is kept until it is gone. Under another name first:
+ * what a kill leaves of it is no root.
+ */
+static void remove_unused(int roots, const char *name)
+{
+	_cleanup_fd_ int fd = openat(roots, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	char gone[sizeof(MAKING) + ID_LEN] = MAKING;
+	unsigned budget = UINT_MAX;
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || time(NULL) - st.st_mtime < UNUSED_DAYS * DAY ||
+	    flock(fd, LOCK_EX | LOCK_NB) < 0 || id_new(gone + strlen(MAKING)) < 0 ||
+	    renameat(roots, name, roots, gone) < 0)
+		return;
+	(void)storage_remove(roots, gone, &budget);
+}
+
+/* There are more only when one is made, so that is when the old ones go; those under way when their maker was killed, too. */
+static void remove_old(int roots)
+{
+	int copy = openat(roots, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_dir_ DIR *d = copy < 0 ? NULL : fdopendir(copy);
+	struct dirent *ent;
+
+	if (!d) {
+		cleanup_fd(&copy);
+		return;
+	}
+	while ((ent = readdir(d)))
+		if (strcmp(ent->d_name, ".") != 0 && strcmp(ent->d_name, "..") != 0)
+			remove_unused(roots, ent->d_name);
+}
+
+/*
+ * A change in the second in which the host was looked at could have been missed by the look and be in its stamp; and so could
+ * one that came while the names were made.
+ */
+static void make(int roots, const char *name, const struct plan *p, time_t latest)
+{
+	char making[sizeof(MAKING) + ID_LEN] = MAKING, again[KEPT_NAME + 1];
+	unsigned budget = UINT_MAX;
+	_cleanup_fd_ int dir = -1;
+	int r;
+
+	if (time(NULL) - latest < 2 || id_new(making + strlen(MAKING)) < 0 ||
+	    mkdirat(roots, making, 0700) < 0)
+		return;
+	dir = openat(roots, making, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	r = dir < 0 ? -errno : make_in(dir, p);
+	if (r == 0)
+		r = key(p, again, &latest);
+	if (r == 0 && strcmp(name, again) != 0)
+		r = -EAGAIN;
+	/* One that was there first is no less good; a name that is not empty cannot be replaced. */
+	if (r < 0 || renameat(roots, making, roots, name) < 0)
+		(void)storage_remove(roots, making, &budget);
+	remove_old(roots);
+}
+
+static int open_kept(int roots, const char *name)
+{
+	_cleanup_fd_ int fd = openat(roots, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0)
+		return -errno;
+	/* Somebody removes it, or has. */
+	if (flock(fd, LOCK_SH | LOCK_NB) < 0 || fstat(fd, &st) < 0 || st.st_nlink == 0)
+		return -EBUSY;
+	/* That it is used, to the day. */
+	if (time(NULL) - st.st_mtime > DAY)
+		(void)futimens(fd, NULL);
+	return TAKE_FD(fd);
+}
+
+static int copy_tree(int at, const char *path)
+{
+	_cleanup_fd_ int fd = mounts_open(at, path);
+
+	return fd < 0 ? fd : mounts_clone(fd, "");
+}
+
+void skeleton_open(struct skeleton *k, const struct plan *p, bool opens)
+{
+	/* Without the filter a sandbox could hold a lease on a file here, and make the others wait. */
+	bool can = !p->image && !(p->without & WITHOUT_SECCOMP);
+	_cleanup_free_ char *dir = can ? path_join(p->state_dir, KEPT_DIR) : NULL;
+	_cleanup_fd_ int roots = dir ? mounts_open(AT_FDCWD, dir) : -1;
+	char name[KEPT_NAME + 1];
+	time_t latest;
+
+	if (roots < 0 || key(p, name, &latest) < 0)
+		return;
+	k->lock = open_kept(roots, name);
+	if (k->lock == -ENOENT) {
+		make(roots, name, p, latest);
+		k->lock = open_kept(roots, name);
+	}
+	if (k->lock < 0) {
+		k->lock = -1;
+		return;
+	}
+	if (opens) {
+		k->tree = copy_tree(k->lock, "root");
+		return;
+	}
+	if (asprintf(&k->path, "%s/%s/root", dir, name) < 0)
+		k->path = NULL;
+}
+
+int skeleton_tree(const struct skeleton *k)
+{
+	int tree = k->tree;
+
+	/* Its own copy of the descriptor: the tables are two. */
+	if (tree < 0 && k->path)
+		tree = copy_tree(AT_FDCWD, k->path);
+	if (tree < 0)
+		return -1;
+	if (mounts_restrict(tree, "", MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV) <
+	    0) {
+		cleanup_fd(&tree);
+		return -1;
+	}
+	return tree;
+}
