@@ -15,6 +15,7 @@
 #include "sync/git.h"
 #include "sync/git_find.h"
 #include "sync/gitindex.h"
+#include "sync/gitref.h"
 #include "sync/indexlock.h"
 #include "sync/quarantine.h"
 #include "sync/quarantine_show.h"
@@ -96,23 +97,6 @@ static int resolve(const struct git_repo *g, const char *name, char ret[BUNDLE_O
 	memcpy(ret, out.data, n);
 	ret[n] = '\0';
 	return 0;
-}
-
-/* old NULL: whatever is there; "": it must not exist. 1 done, 0 it is not as expected. */
-static int set_ref(const struct back *k, const char *name, const char *to, const char *old,
-		   const char *message, struct err *e)
-{
-	const char *words[10] = {"update-ref", "-m", message, "--end-of-options", name, to};
-	struct process_opts io = PROCESS_OPTS_INIT;
-	int status = 0, r;
-
-	if (old)
-		words[6] = old[0] ? old
-			   : k->git->sha256
-			       ? "0000000000000000000000000000000000000000000000000000000000000000"
-			       : "0000000000000000000000000000000000000000";
-	r = git_try(k->git, words, quarantine_identity, &io, &status, e);
-	return r < 0 ? r : !status;
 }
 
 static void drop_imported(struct back *k)
@@ -208,7 +192,8 @@ static int import(struct back *k, struct err *e)
 	if (r < 0)
 		return r;
 	(void)snprintf(k->h->ref, sizeof(k->h->ref), "refs/airlock/imported/%s", k->o->run_id);
-	r = set_ref(k, k->h->ref, k->h->head, NULL, "airlock: commits of a run", e);
+	r = gitref_set(k->git, k->h->ref, k->h->head, NULL, "airlock: commits of a run",
+		       quarantine_identity, e);
 	if (r == 1)
 		return 0;
 	k->h->ref[0] = '\0';
@@ -340,6 +325,12 @@ static int is_here(const struct back *k, struct err *e)
 	return r < 0 ? r : !status && out.len == n + 1 && memcmp(out.data, k->o->branch, n) == 0;
 }
 
+static int move_branch(const struct back *k, const char *tip, const char *here, const char *message,
+		       struct err *e)
+{
+	return gitref_set(k->git, k->o->branch, tip, here, message, quarantine_identity, e);
+}
+
 /* 1: moved. 0: somebody else moved it at the same time, and the index is as it was. */
 static int swap_both(struct back *k, const struct indexlock *l, const char *here, const char *tip,
 		     const char *message, struct err *e)
@@ -350,7 +341,7 @@ static int swap_both(struct back *k, const struct indexlock *l, const char *here
 	/* The index first: see gitback.h on a kill in between. */
 	if (gitindex_follow(k->git, l, here, tip, &why) < 0)
 		return done(k, HISTORY_CONFLICT, why.text);
-	r = set_ref(k, k->o->branch, tip, here, message, e);
+	r = move_branch(k, tip, here, message, e);
 	if (r != 1 && indexlock_restore(l, &why) < 0)
 		return done(k, HISTORY_CONFLICT, why.text);
 	return r;
@@ -371,7 +362,7 @@ static int swap(struct back *k, const char *here, struct err *e)
 	if (r < 0)
 		return r;
 	if (!r)
-		return set_ref(k, k->o->branch, tip, here, message, e);
+		return move_branch(k, tip, here, message, e);
 	if (indexlock_take(k->git, &lock, &why) < 0)
 		return done(k, HISTORY_CONFLICT, why.text);
 	/* A checkout of another branch holds the lock too. */
@@ -379,7 +370,7 @@ static int swap(struct back *k, const char *here, struct err *e)
 	if (r == 1)
 		r = swap_both(k, &lock, here, tip, message, e);
 	else if (r == 0)
-		r = set_ref(k, k->o->branch, tip, here, message, e);
+		r = move_branch(k, tip, here, message, e);
 	indexlock_release(&lock);
 	return r;
 }

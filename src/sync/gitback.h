@@ -14,7 +14,8 @@
  * No byte of the work tree is written or cleaned: files come back through airlock-unpack, before this
  * and whatever happens here. Order: imported ref, index, branch, imported ref away; index and branch under git's own lock of the
  * index. Killed anywhere in between, the same call with the same bundle finishes: an index that is ahead of its branch shows the
- * sandbox's work as staged, and the second time its entries are there already; a lock that was left is known as ours.
+ * sandbox's work as staged, and the second time its entries are there already; a lock that was left is known as ours, and a git that was left sets no
+ * ref (gitref.h).
  *
  * Not done: placing other branches, tags and stashes made inside (the engine keeps them as bytes); notes; objects of submodules and LFS.
  */
