@@ -823,6 +823,8 @@ class History(Case):
             found = set()
             for d, _, files in os.walk(self.state):
                 for name in files:
+                    if os.path.islink(os.path.join(d, name)):
+                        continue
                     with open(os.path.join(d, name), "rb") as f:
                         if b"precious-left-bytes" in f.read():
                             found.add(os.path.relpath(f.name, self.state))

@@ -368,6 +368,8 @@ class Variables(Case):
         self.assertEqual(r.returncode, 0, r.stderr)
         for root, _, files in os.walk(self.env["XDG_STATE_HOME"]):
             for name in files:
+                if os.path.islink(os.path.join(root, name)):
+                    continue
                 with open(os.path.join(root, name), "rb") as f:
                     self.assertNotIn(b"sesame42", f.read(), name)
         with open(self.top + "/r.json") as f:
