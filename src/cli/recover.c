@@ -189,7 +189,7 @@ int cmd_recover(int argc, char **argv)
 	summary_results(&t, run_dir ? run_dir : "");
 	transfer_done(&t);
 	if (r >= 0)
-		cli_say("the work of run %s is back", p.words[0]);
+		cli_say("the work of run %s is back", id);
 	strv_free(p.words);
 	strv_free(w.o.exclude);
 	return r < 0 ? cli_fail(&e) : 0;

@@ -282,11 +282,22 @@ static void limits_hit(const struct request *q, const struct run_outcome *o)
 			q->memory.source);
 }
 
+/* The status is the command's, which knows nothing of it. */
+static void output_lost(const struct run_outcome *o, const char *name, int error)
+{
+	if (error)
+		cli_say(
+		    "%s of the command could not be written to its end: %s; airlock logs %s has it",
+		    name, strerror(error), o->id);
+}
+
 void summary_losses(const struct request *q, const struct run_outcome *o)
 {
 	const struct transfer *t = &o->xfer;
 
 	limits_hit(q, o);
+	output_lost(o, "stdout", o->cmd.out_error);
+	output_lost(o, "stderr", o->cmd.err_error);
 	summary_result_losses(t, o->run_dir ? o->run_dir : "");
 	if (!o->git_there.compared || o->git_there.changed)
 		git_there(o);

@@ -6,7 +6,7 @@
 
 struct run_ui {
 	void *arg;
-	/* One line for a person, without newline. warn: shown with --quiet too. */
+	/* One line for a person, without newline; with --quiet none is shown. warn: false is for the run log alone. */
 	void (*note)(void *arg, bool warn, const char *text);
 	progress_fn progress;
 	/* The long step is over: take the bar away. */

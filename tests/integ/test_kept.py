@@ -246,6 +246,7 @@ class Baseline(unittest.TestCase):
         newest = json.loads(box.airlock("runs", "--json").stdout)[0]["run"]
         box.airlock("stop", "last")
         self.assertIn(("sandbox of run %s is not running" % newest).encode(), box.airlock("exec", "last", "--", "true").stderr)
+        self.assertIn(("the work of run %s is back" % newest).encode(), box.airlock("recover", "last").stderr)
         r = box.airlock("version", "extra")
         self.assertEqual((r.returncode, r.stdout), (2, b""))
         self.assertIn(b"takes no word extra", r.stderr)

@@ -270,6 +270,10 @@ class Streams(Case):
         self.assertIn(b"stdout of the command could not be written", r.stderr)
         self.assertIn(b"No space left", r.stderr)
         self.assertEqual(self.log().count(b"\0"), 300000)
+        with open("/dev/full", "wb") as full:
+            r = self.run_cmd("echo out; echo err >&2", opts=["-q"], stdout=full)
+        self.assertEqual((r.returncode, len(r.stderr.splitlines())), (0, 2), r.stderr)
+        self.assertRegex(r.stderr, b"^err\nairlock: stdout of the command could not be written to its end: No space left on device; airlock logs ")
         with open(os.path.join(self.top, "out"), "ab") as out:
             out.write(b"x" * 8000000)
             out.flush()
