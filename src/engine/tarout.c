@@ -50,7 +50,7 @@ int tarout_exec(struct tarout *t, struct sandbox *sb, const char *const *argv, i
 	_cleanup_fd_ int null = open("/dev/null", O_RDONLY | O_CLOEXEC), err = -1;
 	int p[2];
 
-	/* Not blocking: one that says more than anybody reads is not held up by it here; elsewhere tarout_hear sees to that. */
+	/* Not blocking: one that says more than anybody reads is not held up by it here; elsewhere tarout_turn sees to that. */
 	if (null < 0 || pipe2(p, O_CLOEXEC | O_NONBLOCK) < 0)
 		return err_sys(e, errno, "create a pipe");
 	t->sb = sb;
@@ -68,7 +68,7 @@ static int fail(struct tarout *t, int r)
 	return r;
 }
 
-void tarout_hear(struct tarout *t)
+static void hear_said(struct tarout *t)
 {
 	char piece[TAROUT_SAID];
 	ssize_t n;
@@ -90,43 +90,56 @@ void tarout_hear(struct tarout *t)
 	}
 }
 
+/* One event of the sandbox's, if there is one. */
+static int hear_event(struct tarout *t)
+{
+	struct sandbox_event ev;
+	int r = t->sb->ops->next_event(t->sb, &ev, &t->why);
+
+	if (r < 0) {
+		(void)fail(t, r);
+	} else if (r > 0 && ev.type == SE_ENDED) {
+		(void)fail(t, err_set(&t->why, ERR_UNAVAILABLE,
+				      "the sandbox ended while tar was packing its results"));
+	} else if (r > 0 && ev.id == t->id && ev.type == SE_FAILED) {
+		(void)fail(t, err_sys(&t->why, ev.sys,
+				      "start tar inside (%s); the environment must supply it",
+				      ev.step));
+	} else if (r > 0 && ev.id == t->id && ev.type == SE_EXITED) {
+		t->ended = true;
+		t->code = ev.code;
+		t->signo = ev.signo;
+	}
+	return r;
+}
+
+void tarout_turn(struct tarout *t)
+{
+	hear_said(t);
+	for (int i = 0; !t->ended && i < HEAR_MAX && hear_event(t) > 0; i++)
+		continue;
+}
+
 int tarout_wait(struct tarout *t, struct err *e)
 {
 	int64_t deadline = clock_mono_ns() + START_TIMEOUT_MS * NS_PER_MS;
-	struct sandbox_event ev;
 
 	while (!t->ended) {
 		struct pollfd p[] = {{.fd = t->sb->ops->event_fd(t->sb), .events = POLLIN},
 				     {.fd = t->said, .events = POLLIN}};
-		int r = t->sb->ops->next_event(t->sb, &ev, &t->why);
+		int r = hear_event(t);
 
-		tarout_hear(t);
-		if (r < 0) {
-			(void)fail(t, r);
-		} else if (r > 0 && ev.type == SE_ENDED) {
-			(void)fail(t,
-				   err_set(&t->why, ERR_UNAVAILABLE,
-					   "the sandbox ended while tar was packing its results"));
-		} else if (r > 0 && ev.id == t->id && ev.type == SE_FAILED) {
-			(void)fail(t,
-				   err_sys(&t->why, ev.sys,
-					   "start tar inside (%s); the environment must supply it",
-					   ev.step));
-		} else if (r > 0 && ev.id == t->id && ev.type == SE_EXITED) {
-			t->ended = true;
-			t->code = ev.code;
-			t->signo = ev.signo;
-		} else if (clock_mono_ns() >
-			   deadline) { /* on every turn: other events do not put it off */
+		hear_said(t);
+		/* On every turn: other events do not put it off. */
+		if (!t->ended && clock_mono_ns() > deadline)
 			(void)fail(t, err_set(&t->why, ERR_TIMEOUT,
 					      "tar inside did not end within %d s after its stream",
 					      START_TIMEOUT_MS / 1000));
-		} else if (r == 0) {
-			p[1].fd = t->said;
+		p[1].fd = t->said;
+		if (!t->ended && r == 0)
 			(void)poll(p, 2, clock_poll_ms(deadline, clock_mono_ns()));
-		}
 	}
-	tarout_hear(t);
+	hear_said(t);
 	if (t->fail < 0 && e)
 		*e = t->why;
 	return t->fail;

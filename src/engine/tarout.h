@@ -36,8 +36,8 @@ int tarout_exec(struct tarout *t, struct sandbox *sb, const char *const *argv, i
 		struct err *e);
 /* Starts it on the workspace; out_fd is borrowed. */
 int tarout_start(struct tarout *t, struct sandbox *sb, int out_fd, struct err *e);
-/* Takes what it says, and keeps the end of that: to be called while its stream is read, elsewhere it stops when nobody does. */
-void tarout_hear(struct tarout *t);
+/* Takes what it says, and keeps the end of that, and hears the sandbox: to be called while its stream is read, elsewhere it stops when nobody does. */
+void tarout_turn(struct tarout *t);
 /* Waits for its end (START_TIMEOUT_MS). 0, also when it failed; negative: as t->fail. */
 int tarout_wait(struct tarout *t, struct err *e);
 /* After tarout_wait: did it read everything? If not, e says what it said. */

@@ -177,7 +177,7 @@ static void tell_first(void *arg)
 	char text[320];
 
 	if (p->tar)
-		tarout_hear(p->tar);
+		tarout_turn(p->tar);
 	if (p->sb)
 		hear(p);
 	if (p->told || !*interrupt_first())

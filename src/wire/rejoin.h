@@ -18,7 +18,7 @@
 enum rejoin_msg {
 	RM_KEEP = 110, /* airlock to airlock-remote: struct rm_keep */
 	RM_HOLD = 111, /* airlock-remote to the guest: struct rm_hold */
-	RM_HELD = 112, /* guest: u32 errno; 0: it will wait. Not handed on */
+	RM_HELD = 112, /* guest: u32 errno; 0: it will wait; another is handed on */
 	RM_AWAY = 113, /* airlock-remote to airlock: u32 enum link_end, bytes of ssh's stderr */
 	RM_DIAL = 114, /* the same: empty; another ssh is wanted */
 	RM_DIALED =

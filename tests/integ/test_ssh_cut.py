@@ -188,6 +188,24 @@ class Cut(unittest.TestCase):
         p.stderr.close()
         os.close(a)
 
+    def test_ctrl_c_at_a_terminal_is_heard_without_a_connection(self):
+        """With one it is a byte for the command."""
+        a, b = pty.openpty()
+        p = subprocess.Popen([self.r.bin + "/airlock", "run", *self.r.words, "--ssh-grace", "3s", "--tty", "--", "echo up; exec sleep 31341.8"], cwd=self.r.ws,
+                             env=self.r.env, stdin=b, stdout=b, stderr=subprocess.PIPE, start_new_session=True,
+                             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        self.addCleanup(p.kill)
+        os.close(b)
+        self.assertIn(b"up", os.read(a, 4096))
+        self.close_the_way()
+        self.hang_up(p)
+        self.heard(p, CUT)
+        os.write(a, b"\x03")
+        self.assertEqual(p.wait(DEADLINE), 130)
+        p.stderr.close()
+        os.close(a)
+        self.nothing_there("31341.8")
+
     def test_a_lost_way_back_in_the_middle_of_the_results_is_got_over(self):
         p = self.start("head -c 128M /dev/urandom >big; sha256sum <big; rm a")
         until("a part of it is here", lambda: [q for q in pids() if look(q, "cmdline").startswith(self.r.bin.encode() + b"/airlock-unpack")
@@ -198,6 +216,51 @@ class Cut(unittest.TestCase):
         with open(self.r.ws + "/big", "rb") as f:
             self.assertEqual(hashlib.sha256(f.read()).hexdigest(), out.split()[0].decode())
         self.assertFalse(os.path.exists(self.r.ws + "/a"))
+
+    def test_results_that_come_by_tar_go_on_too(self):
+        p = self.start("head -c 128M /dev/urandom >big; sha256sum <big; rm a", "--sync-out", "tar")
+        until("a part of it is here", lambda: [q for q in pids() if look(q, "cmdline").startswith(self.r.bin.encode() + b"/airlock-unpack")
+                                               and int(look(q, "io").split()[1] if look(q, "io") else 0) > 16 << 20])
+        self.r.cut()
+        out, err = self.ended(p)
+        self.assertIn(BACK, err)
+        with open(self.r.ws + "/big", "rb") as f:
+            self.assertEqual(hashlib.sha256(f.read()).hexdigest(), out.split()[0].decode())
+
+    def test_cuts_that_follow_each_other_cost_nothing_but_time(self):
+        """Also such that come before the session is reached again, and with all three streams under way."""
+        data, left = os.urandom(8 << 20), {}
+        p = self.start("tee /dev/stderr", stdin=subprocess.PIPE)
+
+        def feed():
+            p.stdin.write(data)
+            p.stdin.close()
+
+        def take(f):
+            left[f] = b""
+            while piece := os.read(f.fileno(), 65536):
+                left[f] += piece
+                time.sleep(.01)
+        threads = [threading.Thread(target=feed)] + [threading.Thread(target=take, args=(f,)) for f in (p.stdout, p.stderr)]
+        for t in threads:
+            t.start()
+        for i in range(12):
+            time.sleep(.05 * (i % 5))
+            if i % 3:
+                for q in pids():
+                    if parent(q) == p.pid and look(q, "cmdline").startswith(b"ssh\0"):
+                        os.kill(q, signal.SIGKILL)
+            else:
+                self.r.cut()
+        for t in threads:
+            t.join(2 * DEADLINE)
+        self.assertEqual((p.wait(DEADLINE), left[p.stdout] == data), (0, True))
+        # In between are our own words.
+        said = re.sub(rb"airlock: (the connection to|connected to) [^\n]*\n", b"", left[p.stderr])
+        self.assertEqual(said[:len(data)] == data, True)
+        self.assertGreater(self.record()["reconnects"], 0)
+        for f in p.stdout, p.stderr:
+            f.close()
 
     def test_several_commands_of_a_kept_run_come_back_each(self):
         self.assertEqual(self.r.run("-q", "--keep", "--", "true").returncode, 0)
@@ -332,6 +395,16 @@ for line in sys.stdin:
         self.nothing_there("31341.7")
         self.assertLess(time.monotonic() - began, 30)
         p.communicate(timeout=DEADLINE)
+
+    def test_where_no_socket_can_be_it_is_said(self):
+        self.assertEqual(self.r.run("-q", "--keep", "--", "echo w >work").returncode, 0)
+        run, = self.r.rows()
+        there = "%s/.airlock-runtime/runs/%s" % (self.r.there, run["lease"])
+        os.makedirs(there + "/join", 0o700, exist_ok=True)
+        os.chmod(there + "/join", 0o777)
+        p = self.r.airlock("exec", run["run"], "--", "sleep .5; cat work")
+        self.assertEqual((p.returncode, p.stdout), (0, b"w\n"), p.stderr)
+        self.assertRegex(p.stderr, b"a cut of the connection will be the end of the command: no socket can be made below .*--ssh-grace 0")
 
     # Who may attach. ----------------------------------------------------------------------------
 

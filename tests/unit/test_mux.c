@@ -437,6 +437,37 @@ static void what_is_put_while_it_is_away_waits(void **state)
 	done(&e);
 }
 
+/* It takes all that comes, and never says so: no more is read for it than may be kept. */
+static void one_that_never_says_what_it_has_costs_no_more_memory(void **state)
+{
+	enum { LANES = 12 };
+	static struct ends e;
+	static char block[65536];
+	int p[2], from[LANES];
+	struct frame f;
+
+	(void)state;
+	connect_ends(&e);
+	for (size_t i = 0; i < LANES; i++) {
+		assert_int_equal(pipe2(p, O_CLOEXEC | O_NONBLOCK), 0);
+		assert_int_equal(mux_open(&e.a, 5, 0, p[0]), 0);
+		from[i] = p[1];
+	}
+	(void)fcntl(e.b.in, F_SETFL, O_NONBLOCK);
+	for (int turn = 0; turn < 2000; turn++) {
+		for (size_t i = 0; i < LANES; i++)
+			(void)!write(from[i], block, sizeof(block));
+		assert_int_equal(step(&e.a, &f), 0);
+		while (read(e.b.in, block, sizeof(block)) > 0)
+			continue;
+	}
+	assert_false(mux_roomy(&e.a));
+	assert_in_range(e.a.tx.len, MUX_KEPT, MUX_KEPT + LANES * sizeof(block));
+	for (size_t i = 0; i < LANES; i++)
+		(void)close(from[i]);
+	done(&e);
+}
+
 static void a_figure_that_cannot_be_is_refused(void **state)
 {
 	static struct ends e;
@@ -477,6 +508,7 @@ int main(void)
 	    cmocka_unit_test(the_last_word_does_not_wait_for_ever),
 	    cmocka_unit_test(every_byte_comes_once_whatever_is_cut),
 	    cmocka_unit_test(what_is_put_while_it_is_away_waits),
+	    cmocka_unit_test(one_that_never_says_what_it_has_costs_no_more_memory),
 	    cmocka_unit_test(a_figure_that_cannot_be_is_refused),
 	};
 

@@ -98,6 +98,23 @@ static void tell(struct ssh_session *x, const char *text)
 		x->sb.note(x->sb.note_arg, text);
 }
 
+/* A file system without sockets, say. The command runs all the same. */
+static void on_not_held(struct ssh_session *x, struct view v)
+{
+	char text[600];
+	struct cursor c;
+	uint32_t error;
+
+	cursor_init(&c, v.p, v.n);
+	error = cursor_u32(&c);
+	(void)snprintf(
+	    text, sizeof(text),
+	    "a cut of the connection will be the end of the command: no socket can be made below %.200s on %.100s (%s); another directory, or "
+	    "--ssh-grace 0, which asks for none",
+	    x->target.path, x->target.label, strerror((int)(error & 0xfff)));
+	tell(x, text);
+}
+
 static void on_away(struct ssh_session *x, struct view v)
 {
 	_cleanup_buf_ struct buf said = BUF_INIT(1024);
@@ -156,6 +173,9 @@ static void on_dial(struct ssh_session *x)
 int ssh_again_hear(struct ssh_session *x, const struct frame *f)
 {
 	switch (f->type) {
+	case RM_HELD:
+		on_not_held(x, f->payload);
+		return 1;
 	case RM_AWAY:
 		on_away(x, f->payload);
 		return 1;

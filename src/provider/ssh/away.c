@@ -56,8 +56,12 @@ int link_held(struct link *l, struct view v)
 
 	cursor_init(&c, v.p, v.n);
 	error = cursor_u32(&c);
+	if (!cursor_end(&c))
+		return -EPROTO;
 	l->away.held = error == 0;
-	return cursor_end(&c) ? 0 : -EPROTO;
+	if (error)
+		link_say_up(l, RM_HELD, v.p, v.n);
+	return 0;
 }
 
 void link_lose(struct link *l, enum link_end how)

@@ -183,7 +183,7 @@ int ssh_explain(const struct ssh_target *t, uint32_t how, const char *said, bool
 	case LINK_GONE:
 		return err_set(
 		    e, ERR_UNAVAILABLE,
-		    "the connection to %s was lost, and the guest there, reached again, has no session that waited: that machine was "
+		    "the connection to %s was lost, and the guest there, reached again, has no session that waited: its time was over there, that machine was "
 		    "started anew, or somebody ended it%s",
 		    t->label, buf_text(&b));
 	case LINK_BROKEN:
