@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -20,8 +19,6 @@
 #include "sync/unpack_key.h"
 #include "sync/unpack_steps.h"
 
-#define EXT4_MAGIC 0xef53    /* statfs(2) */
-#define XFS_MAGIC 0x58465342 /* statfs(2) */
 #define WRITE_AND_WAIT \
 	(SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER)
 
@@ -70,18 +67,6 @@ static int next_content(struct unpack *u, struct journal_cache *k, uint64_t *pos
 	return r;
 }
 
-/*
- * ext4 and XFS have one log: an fsync makes every earlier change of metadata durable as well, and
- * its flush covers data that was written before. There, waiting for the data and one fsync (the
- * journal's) do for any number of files. Elsewhere each file and directory gets its own.
- */
-static bool one_log(const struct unpack *u)
-{
-	struct statfs f;
-
-	return fstatfs(u->st.dir, &f) == 0 && (f.f_type == EXT4_MAGIC || f.f_type == XFS_MAGIC);
-}
-
 /* Starts and awaits the write-back of a tree's files. 1: they are too many for that, 0, errno. */
 static int push_tree(struct unpack *u, const struct intent *in, uint64_t *n)
 {
@@ -121,11 +106,16 @@ static int sync_all(struct unpack *u, uint64_t end, int *ret_told, struct err *e
 	return writer_wait(u->writer, NULL);
 }
 
-/* Contents, then the directories that lead to them. Modes are set when a file is put in its place. */
+/*
+ * Contents, then the directories that lead to them. Modes are set when a file is put in its place. Where there is one
+ * log (os/fslog.h) an fsync makes every earlier change of metadata durable as well, and its flush covers data that was
+ * written before: waiting for the data and one fsync (the journal's) do for any number of files. Elsewhere each file
+ * and directory gets its own.
+ */
 static int sync_contents(struct unpack *u, uint64_t end, struct err *e)
 {
 	_cleanup_journal_cache_ struct journal_cache k = {.key = u->st.key};
-	bool shared = one_log(u), many = false;
+	bool shared = u->one_log, many = false;
 	uint64_t pos = 0, n = 0;
 	struct intent in;
 	int fd = -1, told = 0, r;
@@ -167,7 +157,7 @@ static void sync_dirs(struct unpack *u, uint64_t end)
 	struct intent in;
 
 	/* The touch makes the journal's inode part of the newest transaction, which the fsync commits. */
-	if (one_log(u) && futimens(u->st.journal, NULL) == 0 && fsync(u->st.journal) == 0)
+	if (u->one_log && futimens(u->st.journal, NULL) == 0 && fsync(u->st.journal) == 0)
 		return;
 	while (journal_next(u->st.journal, &cache, &pos, end, &in) > 0 && n <= SYNC_EACH_MAX) {
 		size_t k = in.op == IN_HEADER ? 0 : (size_t)(path_base(in.path) - in.path);

@@ -20,6 +20,7 @@
 
 #include "base/cleanup.h"
 #include "os/confine.h"
+#include "os/fslog.h"
 #include "sync/unpack_server.h"
 
 /* Private memory: the list of member names (policy/member.h) is what can grow; the rest is a few MiB. */
@@ -124,6 +125,7 @@ static int set_up(struct unpack *u, struct err *e)
 		return err_set(e, ERR_PROTOCOL, "no workspace root");
 	u->root = (struct beneath){.root = u->root_fd};
 	u->run = (struct beneath){.root = u->run_fd};
+	u->one_log = fslog_is_shared(u->root_fd);
 	return 0;
 }
 

@@ -81,6 +81,7 @@ struct unpack {
 	uint64_t deletes, bytes_written;
 	uint64_t taken; /* logical bytes that were wanted so far; at most s.total_max */
 	bool mass_delete, rejected, publishing, fold_case;
+	bool one_log;	    /* of the file system of the root: os/fslog.h */
 	bool copied;	    /* something into the trash */
 	uint64_t untrashed; /* entries that could not go there: the staging place must stay */
 	bool foretold;	    /* the trees' entries are in the report already (unpack_graft.c) */

@@ -2,13 +2,13 @@
 """Door 1 on real file systems, each in an image of its own: what their kernel code answers, not what a test injects
 (S1-07, S1-10; cases E6, E7). What has no kernel code on the machines where this is built (vfat) is in unpack_faults.py.
 
-usage: test_disks.py AIRLOCK [unittest arguments]
+usage: test_disks.py AIRLOCK FAULT_AT [unittest arguments]
 """
-import os, shutil, subprocess, sys, tempfile, unittest
+import io, os, shutil, subprocess, sys, tarfile, tempfile, unittest
 
 from run_box import Host
 
-AIRLOCK = os.path.realpath(sys.argv[1])
+AIRLOCK, FAULT_AT = os.path.realpath(sys.argv[1]), os.path.realpath(sys.argv[2])
 USER = 20001
 FILES = {"keep": b"keep\n", "change": b"old\n", "gone": b"gone\n", "d/x": b"x\n", "d/y": b"y\n", "mode": b"#!/bin/sh\n", "tree/a/b": b"b\n"}
 SCRIPT = ("set -e; echo new >change; rm gone; rm -r d; echo file >d; chmod 755 mode; rm -r tree; mkdir -p new/deep/er; "
@@ -19,6 +19,8 @@ SCRIPT = ("set -e; echo new >change; rm gone; rm -r d; echo file >d; chmod 755 m
 
 class Disk:
     kind = None
+    options = ()
+    one_log = False
 
     def setUp(self):
         if os.geteuid() != 0:
@@ -39,7 +41,7 @@ class Disk:
             self.skipTest("there is no mkfs.%s" % self.kind)
         with open(image, "wb") as f:
             f.truncate(size)
-        subprocess.run(["mkfs." + self.kind, image], check=True, capture_output=True)
+        subprocess.run(["mkfs." + self.kind, *self.options, image], check=True, capture_output=True)
         os.mkdir(place)
         r = subprocess.run(["mount", "-t", self.kind, "-o", "loop", image, place], capture_output=True, check=False)
         if r.returncode:
@@ -142,12 +144,40 @@ class Disk:
         self.assertFalse([n for n in os.listdir(self.host.ws) if n.startswith(".airlock")])
 
 
+    def test_S1_07_each_file_is_on_the_disk_before_the_commit(self):
+        """By one fsync where the file system has one log, elsewhere by one for each file and each directory."""
+        stream, log = io.BytesIO(), self.host.top + "/calls"
+        with tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as t:
+            for i in range(9):
+                m = tarfile.TarInfo("tree/a/n%d" % i)
+                m.size = 2
+                t.addfile(m, io.BytesIO(b"n\n"))
+        subprocess.run([FAULT_AT, "-l", log, "--", AIRLOCK, "unpack", "--into", self.host.ws], input=stream.getvalue(), env=self.host.env,
+                       stdout=subprocess.DEVNULL, check=True, timeout=60)
+        self.assertEqual(self.host.read("tree/a/n8"), b"n\n")
+        with open(log, encoding="ascii") as f:
+            calls = [line.split()[1] for line in f]
+        synced, pushed = calls.count("fsync"), calls.count("sync_file_range")
+        if self.one_log:
+            self.assertLess(synced, 9)
+            self.assertGreaterEqual(pushed, 9)
+        else:
+            self.assertGreaterEqual(synced, 9 + 3, "nine files, the two directories of the staging place, that of the files")
+
+
 class Ext4(Disk, unittest.TestCase):
     kind = "ext4"
+    one_log = True
+
+
+class Ext4WithoutJournal(Disk, unittest.TestCase):
+    kind = "ext4"
+    options = ("-O", "^has_journal")
 
 
 class Xfs(Disk, unittest.TestCase):
     kind = "xfs"
+    one_log = True
 
 
 class Btrfs(Disk, unittest.TestCase):
@@ -171,5 +201,5 @@ class Btrfs(Disk, unittest.TestCase):
 
 
 if __name__ == "__main__":
-    del sys.argv[1]
+    del sys.argv[1:3]
     unittest.main()
