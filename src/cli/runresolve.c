@@ -34,8 +34,9 @@ void runopts_here(struct request *q)
 int runopts_workspace(struct runopts *o, struct err *e)
 {
 	struct request *q = &o->req;
-	_cleanup_free_ char *cwd = realpath(".", NULL),
-			    *home = getenv("HOME") ? realpath(getenv("HOME"), NULL) : NULL;
+	_cleanup_free_ char *cwd = realpath(".", NULL);
+	int why = cwd ? 0 : errno;
+	_cleanup_free_ char *home = getenv("HOME") ? realpath(getenv("HOME"), NULL) : NULL;
 	_cleanup_free_ char *given = NULL;
 	struct stat st;
 
@@ -52,7 +53,7 @@ int runopts_workspace(struct runopts *o, struct err *e)
 		(void)snprintf(q->workspace, sizeof(q->workspace), "%s", given);
 		(void)snprintf(q->workspace_why, sizeof(q->workspace_why), "option --workspace");
 	} else if (!cwd) {
-		return err_sys(e, errno,
+		return err_sys(e, why,
 			       "the current directory cannot be resolved: give --workspace DIR");
 	} else {
 		(void)snprintf(q->workspace, sizeof(q->workspace), "%s", cwd);

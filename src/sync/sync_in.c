@@ -193,9 +193,16 @@ static int root_attributes(struct job *j, int layer_fd, struct err *e)
 	if (fstat(j->root_fd, &st) < 0 || fchmod(layer_fd, (st.st_mode & 0777) | 0700) < 0)
 		return err_sys(e, errno, "mode of the base's top directory");
 	/* Safe because: layer_fd is a directory of our own store that we have just made. */
-	if (j->o->owner != (uid_t)-1 && fchown(layer_fd, j->o->owner, j->o->group) < 0)
-		return err_sys(e, errno, "owner of the base's top directory");
-	return 0;
+	if (j->o->owner == (uid_t)-1 || fchown(layer_fd, j->o->owner, j->o->group) == 0)
+		return 0;
+	/* What the kernel says of an id that root of a container does not have. */
+	if (errno == EINVAL)
+		return err_set(
+		    e, ERR_UNAVAILABLE,
+		    "sandboxes that root starts run as user %u, which this user namespace does not have. Remedy: run airlock "
+		    "as an ordinary user here, or outside of this container. `airlock doctor` shows every layer",
+		    (unsigned)j->o->owner);
+	return err_sys(e, errno, "owner of the base's top directory");
 }
 
 static void collect_notes(struct job *j)

@@ -190,6 +190,19 @@ class Status(Case):
         self.assertEqual(r.returncode, 125)
         self.assertIn(b"give --workspace an existing directory", r.stderr)
         self.assertIn(b"No such file", r.stderr)
+        gone = os.path.join(self.top, "gone")
+        os.mkdir(gone)
+        r = self.run_cmd("true", cwd=gone, preexec_fn=lambda: os.rmdir(gone))
+        self.assertEqual(r.returncode, 125)
+        self.assertIn(b"current directory cannot be resolved: give --workspace DIR: No such file or directory", r.stderr)
+
+    @unittest.skipIf(LOCAL, "of sandboxes")
+    def test_root_of_a_container_without_the_sandbox_s_user_has_a_remedy(self):
+        r = subprocess.run(["unshare", "--user", "--map-root-user", AIRLOCK, "run", "--", "true"], cwd=self.ws, env=self.env,
+                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=DEADLINE, check=False)
+        self.assertEqual(r.returncode, 125, r.stderr)
+        for words in b"which this user namespace does not have", b"Remedy: run airlock as an ordinary user here", b"`airlock doctor`":
+            self.assertIn(words, r.stderr)
 
     def test_RT_07_logs_raw_is_what_the_command_printed_and_nothing_else(self):
         out, err = bytes(range(256)) + b"airlock: not a note\n", b"\0err\xff"
