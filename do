@@ -44,6 +44,7 @@ EOF
 packages='
 gcc=gcc libc6-dev clang=clang llvm libclang-rt-14-dev meson=meson ninja-build=ninja pkg-config=pkg-config python3=python3
 libseccomp-dev libcap-dev libnghttp2-dev libmicrohttpd-dev libcurl4-openssl-dev libssl-dev libsqlite3-dev libjansson-dev libsodium-dev libuv1-dev libzstd-dev zlib1g-dev linux-libc-dev
+gcc-aarch64-linux-gnu=aarch64-linux-gnu-gcc libc6-dev-arm64-cross
 libcmocka-dev libarchive-dev libarchive-tools=bsdtar
 git=git openssh-client=ssh openssh-server=/usr/sbin/sshd zsh=zsh fish=fish openssl=openssl ca-certificates musl-tools=musl-gcc file=file procps=ps util-linux=unshare curl=curl iproute2=ip systemd=systemd-analyze
 bubblewrap=bwrap rsync=rsync nginx-light=nginx nghttp2-client=h2load wrk=wrk busybox-static attr=setfattr strace=strace

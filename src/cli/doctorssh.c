@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/utsname.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"
 #include "provider/ssh/layers.h"
+#include "provider/ssh/program.h"
 #include "provider/ssh/look.h"
 
 #define LOOK_MS 60000
@@ -103,14 +103,14 @@ static void machine(struct report *r, const struct ssh_said *s)
 			    *userns = ssh_said_get(s, "userns"), *plain = ssh_said_get(s, "plain"),
 			    *git = ssh_said_get(s, "git"), *agents = ssh_said_get(s, "agents"),
 			    *cache = ssh_said_get(s, "cache");
-	struct utsname u = {0};
-	char ours[160];
+	char ours[SSH_MACHINE_MAX + 1];
+	bool served;
 
-	(void)uname(&u);
 	r->plain = !str_eq(cache, "yes");
-	(void)snprintf(ours, sizeof(ours), "%s-%s", u.sysname, u.machine);
-	r->plain |= !str_eq(m, ours);
-	row(r, "machine", str_eq(m, ours), false, m ? m : "unknown",
+	ssh_machine_here(ours);
+	served = str_eq(m, ours) || ssh_program_is_for("airlock-guest", m ? m : "");
+	r->plain |= !served;
+	row(r, "machine", served, false, m ? m : "unknown",
 	    "there is no guest program for that machine in this build: runs do without, slower (--ssh-guest)");
 	row(r, "C library", true, false, libc ? libc : "unknown", "");
 	row(r, "programs", !tools || !tools[strspn(tools, " ")], true,

@@ -3,12 +3,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sodium.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "base/blake2b.h"
@@ -81,59 +79,23 @@ char *session_control(const struct sandbox_spec *s)
 
 /* The guest program. ------------------------------------------------------------------------- */
 
-static int hash_program(int fd, char hex[2 * crypto_hash_sha256_BYTES + 1], uint64_t *ret_size)
-{
-	crypto_hash_sha256_state st;
-	uint8_t chunk[16384], sum[crypto_hash_sha256_BYTES];
-	ssize_t k;
-
-	*ret_size = 0;
-	(void)crypto_hash_sha256_init(&st);
-	while ((k = pread(fd, chunk, sizeof(chunk), (off_t)*ret_size)) > 0) {
-		(void)crypto_hash_sha256_update(&st, chunk, (size_t)k);
-		*ret_size += (uint64_t)k;
-	}
-	if (k < 0)
-		return -errno;
-	(void)crypto_hash_sha256_final(&st, sum);
-	(void)sodium_bin2hex(hex, 2 * sizeof(sum) + 1, sum, sizeof(sum));
-	return 0;
-}
-
-int session_program(const char *name, struct ssh_program *ret, struct err *e)
-{
-	_cleanup_free_ char *path = NULL;
-	int r = self_helper(name, &path, e);
-
-	*ret = (struct ssh_program){.fd = -1};
-	if (r < 0)
-		return r;
-	ret->fd = open(path, O_RDONLY | O_CLOEXEC);
-	r = ret->fd < 0 ? -errno : hash_program(ret->fd, ret->hash, &ret->size);
-	if (r < 0)
-		cleanup_fd(&ret->fd);
-	return r < 0 ? err_sys(e, -r, "read %s", path) : 0;
-}
-
 /* RM_SETUP; the descriptors but the program's are the caller's. */
 static int send_setup(struct ssh_session *x, int in, int out, struct err *e)
 {
 	_cleanup_buf_ struct buf b = BUF_INIT(1024);
 	struct ssh_program p;
-	char machine[160];
+	char here[SSH_MACHINE_MAX + 1];
 	struct rm_setup m = {.hash = p.hash,
-			     .machine = machine,
+			     .machine = x->machine[0] ? x->machine : here,
 			     .shell_ms = REMOTE_CONNECT_S * 1000 + REMOTE_SHELL_MS,
 			     .upload_ms = REMOTE_UPLOAD_MS,
 			     .silent_ms = REMOTE_SILENT_MS};
-	struct utsname u;
-	int r = session_program("airlock-guest", &p, e);
+	int r = ssh_program_open("airlock-guest", x->machine, &p, e);
 
 	if (r < 0)
 		return r;
 	m.size = p.size;
-	(void)uname(&u);
-	(void)snprintf(machine, sizeof(machine), "%s-%s", u.sysname, u.machine);
+	ssh_machine_here(here);
 	(void)rm_setup_put(&b, &m);
 	r = guestlink_request(&x->link, RM_SETUP, &b, (int[]){in, out, x->ssh.err, p.fd},
 			      RM_SETUP_FDS, e);
@@ -157,6 +119,9 @@ static int explain(struct ssh_session *x, const struct frame *f, struct err *e)
 	/* Bytes of a foreign machine: a NUL ends what is looked at. */
 	text = said.n ? strndup(said.p, said.n) : NULL;
 	x->refused = how == LINK_REFUSED ? ssh_refusal(text ? text : "") : REFUSED_NOT;
+	if (x->refused == REFUSED_MACHINE && strchr(text, ' '))
+		(void)snprintf(x->is, sizeof(x->is), "%.*s",
+			       (int)strcspn(strchr(text, ' ') + 1, "\r\n"), strchr(text, ' ') + 1);
 	return ssh_explain(&x->target, how, text ? text : "", x->up, e);
 }
 
@@ -280,8 +245,9 @@ static int start(struct ssh_session *x, const struct sandbox_spec *s, struct err
 	return r;
 }
 
-static int try_once(const struct sandbox_spec *s, bool reach, struct ssh_session **ret,
-		    enum ssh_refused *ret_refused, struct err *e)
+/* machine: "": as this one; else what it turned out to be. */
+static int try_as(const struct sandbox_spec *s, bool reach, char machine[SSH_MACHINE_MAX + 1],
+		  struct ssh_session **ret, enum ssh_refused *ret_refused, struct err *e)
 {
 	int64_t began = clock_mono_ns();
 	struct ssh_session *x = calloc(1, sizeof(*x));
@@ -291,6 +257,7 @@ static int try_once(const struct sandbox_spec *s, bool reach, struct ssh_session
 		return err_set(e, ERR_NOMEM, "ssh: out of memory");
 	x->link.ch.fd = -1;
 	x->out = -1;
+	memcpy(x->machine, machine, sizeof(x->machine));
 	x->link.ended = true;
 	x->reach_ns = reach ? reach_ns(s) : 0;
 	/* Of who has little time, what is slow there takes nothing of it. */
@@ -307,6 +274,7 @@ static int try_once(const struct sandbox_spec *s, bool reach, struct ssh_session
 	if (r == 0)
 		r = start(x, s, e);
 	*ret_refused = r < 0 ? x->refused : REFUSED_NOT;
+	memcpy(machine, x->is, sizeof(x->is));
 	if (r < 0) {
 		session_end(x);
 		return r;
@@ -314,6 +282,22 @@ static int try_once(const struct sandbox_spec *s, bool reach, struct ssh_session
 	x->took_ns = clock_mono_ns() - began;
 	*ret = x;
 	return 0;
+}
+
+/* A second time for a machine of another kind, if there are programs for it: also that of the bridge, where there is one. */
+static int try_once(const struct sandbox_spec *s, bool reach, struct ssh_session **ret,
+		    enum ssh_refused *ret_refused, struct err *e)
+{
+	char machine[SSH_MACHINE_MAX + 1] = "";
+	int r = try_as(s, reach, machine, ret, ret_refused, e);
+
+	if (r == 0 || *ret_refused != REFUSED_MACHINE ||
+	    !ssh_program_is_for("airlock-guest", machine) ||
+	    (s->gateway && !ssh_program_is_for("airlock-gateway", machine)))
+		return r;
+	if (e)
+		*e = (struct err)ERR_INIT;
+	return try_as(s, reach, machine, ret, ret_refused, e);
 }
 
 int session_try(const struct sandbox_spec *s, struct ssh_session **ret,

@@ -12,6 +12,7 @@
 #include "provider/guestlink.h"
 #include "provider/provider.h"
 #include "provider/ssh/explain.h"
+#include "provider/ssh/program.h"
 #include "provider/ssh/target.h"
 
 struct ssh_session {
@@ -37,20 +38,13 @@ struct ssh_session {
 	int64_t reach_ns; /* how long until it has spoken; 0: what that takes */
 	bool up;	  /* the guest has spoken */
 	enum ssh_refused refused;
-	bool in_place; /* commands work in the target's directory itself */
-	bool sandbox;  /* commands are to run in one there */
+	char machine[SSH_MACHINE_MAX + 1]; /* the kind whose programs go there; "": this one's */
+	char is[SSH_MACHINE_MAX + 1];	   /* refused for that: what it says it is */
+	bool in_place;			   /* commands work in the target's directory itself */
+	bool sandbox;			   /* commands are to run in one there */
 	bool
 	    absent; /* the run's directory is not there any more: the guest was asked and said so */
 };
-
-/* One of our programs, to be sent. */
-#define SSH_HASH_LEN 64 /* hex digits of SHA-256 */
-struct ssh_program {
-	int fd; /* owned */
-	uint64_t size;
-	char hash[SSH_HASH_LEN + 1];
-};
-int session_program(const char *name, struct ssh_program *ret, struct err *e);
 
 /*
  * The guest runs there and has said hello; x->sandbox is the caller's to set. Needs remote, lease_id, lease_dir and cancel of s. reach: of one that only cleans up after a lease

@@ -116,7 +116,7 @@ int ssh_tool_put(struct ssh_session *x, const char *kind, const volatile int *ca
 	if (out < 0)
 		return err_sys(e, errno, "send the %s", called(kind));
 	(void)snprintf(name, sizeof(name), "airlock-%s", kind);
-	r = session_program(name, &p, e);
+	r = ssh_program_open(name, x->machine, &p, e);
 	if (r < 0)
 		return r;
 	in = p.fd;
