@@ -133,7 +133,7 @@ static int start_threads(void *arg, struct err *e)
 {
 	struct unpack *u = arg;
 
-	return writer_start(&u->writer, e);
+	return writer_start(0, &u->writer, e);
 }
 
 static int confine(struct unpack *u, struct err *e)

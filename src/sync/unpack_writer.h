@@ -1,7 +1,7 @@
 /*
  * unpack_writer.h: the threads of airlock-unpack that make the staged files. Part of door 1.
  *
- * One thread reads, judges and decides where each member is staged; lanes, as many as there are processors up to
+ * One thread reads, judges and decides where each member is staged; lanes, one for each two processors up to
  * two, carry that out. All that is in one directory is one lane's, strictly in the order in which it was told, so a
  * later order finds what an earlier one made; between directories there is no order until writer_wait. They
  * decide nothing and read nothing but their orders. What is under way is bounded: batches of BATCH_BYTES, so many a
@@ -27,6 +27,8 @@
 
 struct writer;
 
+#define WRITER_LANES_MAX 2 /* more wait for the file system's own locks */
+
 /* One new entry. */
 struct writer_entry {
 	int dir;	  /* borrowed: where it is made */
@@ -39,10 +41,10 @@ struct writer_entry {
 };
 
 /*
- * Memory and threads. To be called by confine_self as its last step before the filter: see confine.h.
+ * Memory and threads; lanes 0: as many as suit the machine. To be called by confine_self as its last step before the filter: see confine.h.
  * 0 or negative errno.
  */
-int writer_start(struct writer **ret, struct err *e);
+int writer_start(size_t lanes, struct writer **ret, struct err *e);
 /* Carries out what was ordered, ends the threads. */
 void writer_free(struct writer *w);
 /* Before the first order. place: for messages, borrowed; dir: of the staging place, -1: none. */

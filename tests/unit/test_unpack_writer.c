@@ -253,7 +253,7 @@ static int set_up(void **state)
 	if (!scratch_dir(top))
 		return -1;
 	dir = open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (dir < 0 || writer_start(&w, &e) < 0)
+	if (dir < 0 || writer_start(WRITER_LANES_MAX, &w, &e) < 0)
 		return -1;
 	return writer_begin(w, "the-place", dir, geteuid(), getegid());
 }
