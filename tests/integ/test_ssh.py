@@ -249,6 +249,25 @@ class Ssh(unittest.TestCase):
             self.assertEqual(p.stdout, want, default)
             self.assertEqual(self.ok("-q", "--", show).stdout, want)
 
+    def test_machines_that_share_a_home_do_not_write_into_one_file(self):
+        """Their shells may have one process number: no name is made of that."""
+        seen = self.r.top + "/seen"
+        d = self.r.sshd.top + "/path"
+        os.mkdir(d)
+        with open(d + "/head", "w", encoding="ascii") as f:
+            f.write('#!/bin/sh\nls -a "$HOME/.cache/airlock" >>%s\nexec /usr/bin/head "$@"\n' % seen)
+        os.chmod(d + "/head", 0o755)
+        self.r.sshd.shell('PATH=%s:$PATH exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"' % d)
+        _, words = self.r.with_api(self)
+        for _ in range(2):
+            self.ok("-q", *words, "--", "true")
+            self.r.airlock("env", "clean", *self.r.words)
+        with open(seen, encoding="ascii") as f:
+            names = [n for n in f.read().split() if n.startswith(".new-")]
+        self.assertEqual(len(set(names)), len(names))
+        self.assertGreaterEqual(len(names), 2)
+        self.assertEqual([n for n in names if n[5:].isdigit()], [])
+
     def test_what_is_there_already_is_not_sent_again(self):
         for i in range(300):
             self.r.write("many/%d" % i, b"%d\n" % i)

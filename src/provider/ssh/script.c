@@ -19,7 +19,7 @@
 	"x=$(sha256sum <\"$g\" 2>/dev/null); then "                                        \
 	"if test \"${x%% *}\" = \"$h\"; then w=have; fi; fi; "                             \
 	"echo; i=0; while :; do echo \"airlock $n $w\"; read -r a || exit 97; "            \
-	"if test $w = need; then t=$d/.new-$$; rm -f \"$t\"; "                             \
+	"if test $w = need; then t=$d/.new-$n; rm -f \"$t\"; "                             \
 	"{ head -c \"$s\" >\"$t\"; } 2>/dev/null; "                                        \
 	"test \"$(($(wc -c <\"$t\")))\" -eq \"$s\" || { rm -f \"$t\"; f write \"$t\"; }; " \
 	"if x=$(sha256sum <\"$t\" 2>/dev/null); then "                                     \

@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/id.h"
 #include "base/limits.h"
 #include "base/str.h"
 
@@ -20,12 +21,12 @@
 
 #define PLACE "${XDG_CACHE_HOME:-$HOME/.cache}/airlock"
 
-/* $0: the hash, $1: the size, $2: the kind. The directory is as the guest's script has left it: ours alone. */
+/* $0: the hash, $1: the size, $2: the kind, $3: a name of this time alone, for the home may be shared by machines. The directory is as the guest's script has left it: ours alone. */
 #define SCRIPT                                                                                                   \
 	"umask 077; d=" PLACE "; g=$d/$2-$0; "                                                                   \
 	"x=$(sha256sum <\"$g\" 2>/dev/null) && test \"${x%% *}\" = \"$0\" && test -x \"$g\" && exit 0; "         \
 	"f() { rm -f \"$t\"; echo \"$*\"; exit 98; }; "                                                          \
-	"t=$d/.new-$$; rm -f \"$t\"; { head -c \"$1\" >\"$t\"; } 2>/dev/null; "                                  \
+	"t=$d/.new-$3; rm -f \"$t\"; { head -c \"$1\" >\"$t\"; } 2>/dev/null; "                                  \
 	"test \"$(($(wc -c <\"$t\")))\" -eq \"$1\" || f \"$t could not be written whole: disk or quota full\"; " \
 	"if x=$(sha256sum <\"$t\" 2>/dev/null); then "                                                           \
 	"test \"${x%% *}\" = \"$0\" || f \"it did not arrive as it was sent\"; fi; "                             \
@@ -105,9 +106,9 @@ int ssh_tool_put(struct ssh_session *x, const char *kind, const volatile int *ca
 {
 	_cleanup_fd_ int out = ssh_tool_said(), in = -1;
 	struct ssh_program p;
-	char size[24], name[32];
+	char size[24], name[32], once[ID_LEN + 1];
 	char *const argv[] = {word("/bin/sh"), word("-c"), word(SCRIPT), p.hash, size,
-			      word(kind),      NULL};
+			      word(kind),      once,	   NULL};
 	char *const env[] = {NULL};
 	struct exec_spec s = {.argv = argv, .env = env, .cwd = "/", .out = out, .err = out};
 	uint32_t id;
@@ -115,6 +116,9 @@ int ssh_tool_put(struct ssh_session *x, const char *kind, const volatile int *ca
 
 	if (out < 0)
 		return err_sys(e, errno, "send the %s", called(kind));
+	r = id_new(once);
+	if (r < 0)
+		return err_sys(e, -r, "no random number");
 	(void)snprintf(name, sizeof(name), "airlock-%s", kind);
 	r = ssh_program_open(name, x->machine, &p, e);
 	if (r < 0)
