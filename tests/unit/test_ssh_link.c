@@ -18,6 +18,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "os/chan.h"
+#include "wire/rejoin.h"
 #include "wire/remote.h"
 
 #include <cmocka.h>
@@ -30,19 +31,17 @@ struct far {
 	struct chan ch;
 };
 
-/* The shell's part is a program of its own: it has ssh's streams. */
-static void begin(struct far *f, const char *script, const struct rm_setup *m)
+/* A program of its own that has ssh's streams; ours are ret's: stdin, stdout, stderr. */
+static pid_t start_shell(const char *script, int ret[3])
 {
-	int sv[2], in[2], out[2], err[2], program = memfd_create("program", MFD_CLOEXEC);
-	_cleanup_buf_ struct buf b = BUF_INIT(1024);
+	int in[2], out[2], err[2];
+	pid_t pid;
 
-	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv), 0);
 	assert_int_equal(pipe2(in, O_CLOEXEC), 0);
 	assert_int_equal(pipe2(out, O_CLOEXEC), 0);
 	assert_int_equal(pipe2(err, O_CLOEXEC), 0);
-	assert_int_equal(ftruncate(program, PROGRAM_SIZE), 0);
-	f->shell = fork();
-	if (f->shell == 0) {
+	pid = fork();
+	if (pid == 0) {
 		(void)dup2(in[0], 0);
 		(void)dup2(out[1], 1);
 		(void)dup2(err[1], 2);
@@ -52,23 +51,36 @@ static void begin(struct far *f, const char *script, const struct rm_setup *m)
 	(void)close(in[0]);
 	(void)close(out[1]);
 	(void)close(err[1]);
+	ret[0] = in[1];
+	ret[1] = out[0];
+	ret[2] = err[0];
+	return pid;
+}
+
+static void begin(struct far *f, const char *script, const struct rm_setup *m)
+{
+	int sv[2], fds[3], program = memfd_create("program", MFD_CLOEXEC);
+	_cleanup_buf_ struct buf b = BUF_INIT(1024);
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv), 0);
+	assert_int_equal(ftruncate(program, PROGRAM_SIZE), 0);
+	f->shell = start_shell(script, fds);
 	f->helper = fork();
 	if (f->helper == 0) {
 		(void)signal(SIGPIPE, SIG_IGN);
 		(void)close(sv[0]);
-		(void)close(in[1]);
+		(void)close(fds[0]);
 		_exit(link_serve(sv[1]) < 0);
 	}
 	(void)close(sv[1]);
 	chan_init(&f->ch, sv[0], false);
 	assert_int_equal(rm_setup_put(&b, m), 0);
 	assert_int_equal(chan_send(&f->ch, RM_SETUP, b.data, b.len,
-				   (int[]){in[1], out[0], err[0], program}, RM_SETUP_FDS,
+				   (int[]){fds[0], fds[1], fds[2], program}, RM_SETUP_FDS,
 				   clock_mono_ns() + WAIT_NS, NULL),
 			 0);
-	(void)close(in[1]);
-	(void)close(out[0]);
-	(void)close(err[0]);
+	for (size_t i = 0; i < 3; i++)
+		(void)close(fds[i]);
 	(void)close(program);
 }
 
@@ -229,11 +241,130 @@ static void answers_are_counted(void **state)
 	}
 }
 
+/* Without a connection. ---------------------------------------------------------------------- */
+
+#define HOLD_BYTES "60" /* of RM_HOLD, with its header: all that the first guest is sent */
+#define CAME(n) FRAME("10", "165") "\\" n "\\0\\0\\0\\0\\0\\0\\0"
+#define NO_SUCH_SESSION FRAME("11", "147") "\\2\\0\\0\\0\\1\\0\\0\\0x"
+
+/* Who answers in the place of the guest that waits. */
+static const struct {
+	const char *name, *script;
+	uint8_t next;	   /* what airlock hears then; */
+	enum link_end how; /* of RM_LINK */
+} others[] = {
+    {"goes on", GUEST "printf '" CAME("74") "'; sleep 1000", RM_BACK, 0},
+    {"has more than was sent", GUEST "printf '" CAME("75") "'; sleep 1000", RM_LINK, LINK_GONE},
+    {"knows of no session", GUEST "printf '" NO_SUCH_SESSION "'; sleep 1000", RM_LINK, LINK_GONE},
+    {"ends at once", "exit 1", RM_DIAL, 0},
+    {"is no guest", GUEST "printf '\\377\\377\\377\\377\\377\\377\\377\\377'; sleep 1000", RM_DIAL,
+     0},
+    {"answers something else", GUEST "printf '" FRAME("4", "100") "\\1\\0\\0\\0'; sleep 1000",
+     RM_DIAL, 0},
+    {"says what nobody asked for",
+     GUEST "printf '" CAME("74") FRAME("4", "100") "\\1\\0\\0\\0'; sleep 1000", RM_BACK,
+     LINK_BROKEN},
+};
+
+static void hear_next(struct far *f, uint8_t type, struct frame *ret)
+{
+	int r = chan_recv(&f->ch, clock_mono_ns() + WAIT_NS, ret, NULL, NULL);
+
+	if (r <= 0 || ret->type != type)
+		fail_msg("%u was to come: %d, %u (%u)", type, r, r > 0 ? ret->type : 0,
+			 r > 0 && ret->payload.n ? (unsigned char)ret->payload.p[0] : 0);
+}
+
+/* A session that has lost its connection, and asks for another one. */
+static void be_away(struct far *f, const struct rm_setup *m)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(1024);
+	const struct rm_keep keep = {
+	    .grace_ms = 60000, .root = (char[]){"/srv"}, .lease = (char[]){"lease"}};
+	struct frame got;
+
+	begin(f,
+	      GUEST "head -c " HOLD_BYTES " >/dev/null; printf '" FRAME("4", "160") "\\0\\0\\0\\0'",
+	      m);
+	hear_next(f, RM_HELLO, &got);
+	assert_int_equal(rm_keep_put(&b, &keep), 0);
+	assert_int_equal(
+	    chan_send(&f->ch, RM_KEEP, b.data, b.len, NULL, 0, clock_mono_ns() + WAIT_NS, NULL), 0);
+	hear_next(f, RM_AWAY, &got);
+	hear_next(f, RM_DIAL, &got);
+}
+
+static void another_end_is_judged_as_the_first_one(void **state)
+{
+	const struct rm_setup m = {.hash = (char[]){"h"},
+				   .machine = (char[]){"m"},
+				   .size = PROGRAM_SIZE,
+				   .shell_ms = 60000,
+				   .upload_ms = 60000,
+				   .silent_ms = 60000};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+		struct frame got;
+		struct far x;
+		int fds[3];
+		pid_t shell;
+
+		be_away(&x, &m);
+		shell = start_shell(others[i].script, fds);
+		assert_int_equal(chan_send(&x.ch, RM_DIALED, NULL, 0, fds, 3,
+					   clock_mono_ns() + WAIT_NS, NULL),
+				 0);
+		for (size_t k = 0; k < 3; k++)
+			(void)close(fds[k]);
+		print_message("one that %s\n", others[i].name);
+		if (others[i].next != RM_LINK)
+			hear_next(&x, others[i].next, &got);
+		if (others[i].how)
+			assert_int_equal(end_of(&x), others[i].how);
+		finish(&x);
+		(void)kill(shell, SIGKILL);
+		(void)waitpid(shell, NULL, 0);
+	}
+}
+
+/* What was not asked for, or comes twice, is no ssh's. */
+static void streams_come_when_they_are_asked_for(void **state)
+{
+	const struct rm_setup m = {.hash = (char[]){"h"},
+				   .machine = (char[]){"m"},
+				   .size = PROGRAM_SIZE,
+				   .shell_ms = 60000,
+				   .upload_ms = 60000,
+				   .silent_ms = 60000};
+	struct frame got;
+	struct far x;
+
+	(void)state;
+	begin(&x, GUEST "sleep 1000", &m);
+	hear_next(&x, RM_HELLO, &got);
+	assert_int_equal(
+	    chan_send(&x.ch, RM_DIALED, NULL, 0, NULL, 0, clock_mono_ns() + WAIT_NS, NULL), 0);
+	assert_int_equal(end_of(&x), LINK_BROKEN);
+	finish(&x);
+	/* None could be started: it is asked again, after a pause. */
+	be_away(&x, &m);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(chan_send(&x.ch, RM_DIALED, NULL, 0, NULL, 0,
+					   clock_mono_ns() + WAIT_NS, NULL),
+				 0);
+		hear_next(&x, RM_DIAL, &got);
+	}
+	finish(&x);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_word_that_nobody_takes_is_the_end),
 	    cmocka_unit_test(answers_are_counted),
+	    cmocka_unit_test(another_end_is_judged_as_the_first_one),
+	    cmocka_unit_test(streams_come_when_they_are_asked_for),
 	    cmocka_unit_test(time_runs_out_whatever_the_other_side_does),
 	};
 
