@@ -1,15 +1,23 @@
 #include "bridge/queuemake.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sodium.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/str.h"
 #include "bridge/queuedir.h"
 #include "os/beneath.h"
+
+#define PREFIX ".airlock-queue-"
+#define YOUNG_NS (60 * NS_PER_S) /* between a directory's making and its lock */
 
 /* Set-group-id: what the sandbox's user makes in there is readable by our group, whoever we are. */
 static int make_folder(int dir, const char *name, mode_t mode, const struct stat *owner)
@@ -34,7 +42,7 @@ int queuemake_new(int parent, char name[QUEUEMAKE_NAME], struct err *e)
 
 	randombytes_buf(raw, sizeof(raw));
 	(void)sodium_bin2hex(hex, sizeof(hex), raw, sizeof(raw));
-	(void)snprintf(name, QUEUEMAKE_NAME, ".airlock-queue-%s", hex);
+	(void)snprintf(name, QUEUEMAKE_NAME, PREFIX "%s", hex);
 	if (fstat(parent, &st) < 0 || mkdirat(parent, name, 0700) < 0)
 		return err_sys(e, errno, "make the queue %s", name);
 	/* An ordinary user's sandbox is that user, and gives nothing away. */
@@ -43,6 +51,9 @@ int queuemake_new(int parent, char name[QUEUEMAKE_NAME], struct err *e)
 	fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		r = -errno;
+	/* For queuemake_sweep of others. A file system without such locks has nothing of ours swept either. */
+	if (r == 0)
+		(void)flock(fd, LOCK_EX | LOCK_NB);
 	/* The same user on both sides: nobody else has a business here. Two users: each finds its way, the sandbox writes in two. */
 	if (r == 0 && fchmod(fd, st.st_uid == own.st_uid ? 0700 : 0755) < 0)
 		r = -errno;
@@ -57,6 +68,33 @@ int queuemake_new(int parent, char name[QUEUEMAKE_NAME], struct err *e)
 	cleanup_fd(&fd);
 	queuemake_remove(parent, name);
 	return err_sys(e, -r, "make the queue %s", name);
+}
+
+static bool left_behind(int parent, const char *name)
+{
+	_cleanup_fd_ int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct stat st;
+
+	/* Another user's queue is another user's to remove, and to lock. */
+	if (fd < 0 || fstat(fd, &st) < 0 || st.st_uid != geteuid() ||
+	    clock_real_ns() - st.st_mtim.tv_sec * NS_PER_S < YOUNG_NS)
+		return false;
+	return flock(fd, LOCK_EX | LOCK_NB) == 0;
+}
+
+void queuemake_sweep(int parent)
+{
+	int fd = openat(parent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_dir_ DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *x;
+
+	if (!d) {
+		cleanup_fd(&fd);
+		return;
+	}
+	while ((x = readdir(d)))
+		if (str_starts(x->d_name, PREFIX) && left_behind(parent, x->d_name))
+			queuemake_remove(parent, x->d_name);
 }
 
 void queuemake_remove(int parent, const char *name)

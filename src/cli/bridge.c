@@ -254,6 +254,7 @@ static int make_queue(struct bridge_cmd *c, int *ret, struct err *e)
 	}
 	if (c->queue_parent < 0)
 		return err_sys(e, errno, "queue in %s", place ? place : "/tmp");
+	queuemake_sweep(c->queue_parent);
 	*ret = queuemake_new(c->queue_parent, c->queue_name, e);
 	if (*ret < 0)
 		return *ret;

@@ -6,6 +6,7 @@ Every class runs over each transport: the verdicts are the same (S2-10).
 usage: test_bridge.py AIRLOCK [TEST...]
 Each test's name carries the cases of the bridge that it shows.
 """
+import contextlib
 import json
 import os
 import shutil
@@ -1200,6 +1201,39 @@ class LifeDirect(LifeHttp2):
 
 class LifeQueue(Life, unittest.TestCase):
     TRANSPORT = "queue"
+
+    def test_Q_what_a_killed_bridge_left_goes_with_the_next(self):
+        """Only that: not a living one's, a young one, or what is no queue of ours."""
+        place = scratch.directory(prefix="airlock-queues-")
+        env = dict(os.environ, XDG_RUNTIME_DIR=place)
+
+        def queues():
+            return {n for n in os.listdir(place) if n.startswith(".airlock-queue-")}
+
+        def age(name):
+            os.utime(place + "/" + name, (1, 1))
+        living = Bridge("--transport", "queue", env=env)
+        (alive_one,) = queues()
+        age(alive_one)
+        killed = Bridge("--transport", "queue", env=env)
+        (left,) = queues() - {alive_one}
+        helpers = killed.helpers(b"airlock-bridge") + killed.helpers(b"airlock-gateway")
+        killed.p.kill()
+        # The gateway would go on saying for a minute that nobody answers any more.
+        for p in helpers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(p, signal.SIGKILL)
+        killed.stop()
+        until("its helpers to end", lambda: not any(alive(p) for p in helpers))
+        os.symlink("/etc", place + "/.airlock-queue-link")
+        Bridge("--transport", "queue", env=env).stop()
+        self.assertEqual(queues(), {alive_one, left, ".airlock-queue-link"})
+        age(left)
+        Bridge("--transport", "queue", env=env).stop()
+        self.assertEqual(queues(), {alive_one, ".airlock-queue-link"})
+        self.assertEqual(living.ask("GET", "/api/agents/me")[0], 200)
+        living.stop()
+        self.assertEqual(queues(), {".airlock-queue-link"})
 
 
 class RunsHttp2(GatewayRuns, unittest.TestCase):
