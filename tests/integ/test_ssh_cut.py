@@ -29,7 +29,7 @@ class Cut(unittest.TestCase):
         self.addCleanup(p.kill)
         self.assertEqual(p.stdout.readline(), b"up\n")
         if "work;" in command:
-            until("it has worked", lambda: glob.glob(self.r.there + "/.airlock-runtime/runs/*/workspace/work"))
+            until("it has worked", lambda: [f for f in glob.glob(self.r.there + "/.airlock-runtime/runs/*/workspace/work") if os.path.getsize(f)])
         return p
 
     def hang_up(self, p):
