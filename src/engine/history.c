@@ -330,7 +330,7 @@ static int in_set(void *arg, const char *path, struct quarantine_file *ret)
 		return -ENOENT;
 	if (c->kind != MK_FILE && c->kind != MK_LINK)
 		return 0;
-	*ret = (struct quarantine_file){.link = c->kind == MK_LINK};
+	*ret = (struct quarantine_file){.link = c->kind == MK_LINK, .exec = c->mode & 0100};
 	memcpy(ret->hash, c->hash, sizeof(ret->hash));
 	return 1;
 }

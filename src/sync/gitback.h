@@ -63,7 +63,7 @@ struct history {
 	char missing
 	    [512]; /* printable: files that the commits have and the workspace has not, or "" */
 	char differs
-	    [512]; /* printable: files of which the commits have other bytes than the workspace, or "" */
+	    [512]; /* printable: files of which the commits have other bytes or modes than the workspace, or "" */
 	char *branch;  /* owned; refs/heads/..., may be NULL */
 	bool retry;    /* failed here or on the way: the sandbox may still hold commits */
 	char why[768]; /* printable; "" when there is nothing to say */

@@ -87,6 +87,7 @@ void history_text(const struct history *h, struct buf *b)
 			       h->outcome == HISTORY_HELD ? "would not have" : "has not",
 			       h->missing);
 	if (h->differs[0])
-		(void)buf_putf(b, "; the commits have other bytes than the workspace%s in: %s",
-			       h->outcome == HISTORY_HELD ? " would have" : "", h->differs);
+		(void)buf_putf(
+		    b, "; the commits have other bytes or modes than the workspace%s in: %s",
+		    h->outcome == HISTORY_HELD ? " would have" : "", h->differs);
 }

@@ -92,21 +92,28 @@ struct names {
 	bool more; /* than are named in the one line */
 };
 
-static int put_name(struct names *v, const char *p)
+/* word: of its line. note: what stands behind it in the one. */
+static int put_as(struct names *v, const char *word, const char *note, const char *p)
 {
 	size_t n = strlen(p), shown = n < PATH_SHOWN ? n : PATH_SHOWN;
 
-	v->more |= v->n == NAMES_SHOWN || v->one->len + 4 * shown + 7 > NAMES_TEXT;
+	v->more |= v->n == NAMES_SHOWN || v->one->len + 4 * shown + strlen(note) + 7 > NAMES_TEXT;
 	if (!v->more) {
 		if (v->n)
 			(void)buf_puts(v->one, ", ");
 		(void)str_printable(v->one, p, shown);
+		(void)buf_puts(v->one, note);
 	}
 	if (v->n++ >= COMMIT_LINES_MAX || !v->lines)
 		return 0;
-	(void)buf_putf(v->lines, "%s ", v->word);
+	(void)buf_putf(v->lines, "%s ", word);
 	(void)str_printable(v->lines, p, n);
 	return buf_putc(v->lines, '\n');
+}
+
+static int put_name(struct names *v, const char *p)
+{
+	return put_as(v, v->word, "", p);
 }
 
 static void end_names(const struct names *v, struct buf *lines)
@@ -131,7 +138,7 @@ struct compare {
 	struct err *e;
 	/* Of the record before the path: ":<mode> <mode> <oid> <oid> <status>". */
 	char oid[BUNDLE_OID_MAX + 1];
-	bool link, path_next;
+	bool link, exec, path_next;
 };
 
 /* 1 filled, 0 absent; negative: it is there, and nobody knows what. */
@@ -149,9 +156,14 @@ static int here(struct compare *c, const char *path, struct quarantine_file *ret
 	return r < 0 ? r : 1;
 }
 
-static int on_differs(void *arg, const char *path)
+static int on_differs(void *arg, const char *path, enum quarantine_difference how)
 {
-	return put_name(&((struct compare *)arg)->differs, path);
+	static const char *const words[][2] = {
+	    [DIFFERS_BYTES] = {"differs", ""},
+	    [DIFFERS_MODE] = {"mode", " (mode)"},
+	    [DIFFERS_CONVERTED] = {"converted", " (converted by git, not compared)"}};
+
+	return put_as(&((struct compare *)arg)->differs, words[how][0], words[how][1], path);
 }
 
 static int on_meta(struct compare *c, const char *p)
@@ -161,6 +173,7 @@ static int on_meta(struct compare *c, const char *p)
 	if (sscanf(p, ":%*7s %7s %*64s %64s", mode, c->oid) != 2)
 		return -EPROTO;
 	c->link = strcmp(mode, "120000") == 0;
+	c->exec = strcmp(mode, "100755") == 0;
 	c->path_next = true;
 	return 0;
 }
@@ -181,7 +194,7 @@ static int on_record(void *arg, const char *p, size_t n)
 	/* What cannot be looked at is not called the same. */
 	if (r < 0 || f.link != c->link)
 		return put_name(&c->differs, p);
-	return quarantine_differ_add(c->d, c->oid, p, &f, c->e);
+	return quarantine_differ_add(c->d, c->oid, c->exec, p, &f, c->e);
 }
 
 /* Submodules are directories of their own, which no commit fills. */
@@ -223,7 +236,7 @@ int quarantine_show(const struct quarantine *q, const char *head, const char *ba
 	if (r < 0)
 		return r;
 	c.e = &why;
-	c.d = quarantine_differ_new(q, on_differs, &c);
+	c.d = quarantine_differ_new(q, top, on_differs, &c);
 	r = c.d ? list_files(q, head, base, &c, &why) : -ENOMEM;
 	quarantine_differ_free(c.d);
 	end_names(&c.missing, s->lines);

@@ -721,7 +721,8 @@ class History(Case):
 
     def commit_lines(self, *a):
         return [l[len("# airlock: "):] for l in self.diff(*a).decode().splitlines()
-                if l.startswith(("# airlock: commit", "# airlock: missing", "# airlock: differs", "# airlock: ..."))]
+                if l.startswith(("# airlock: commit", "# airlock: missing", "# airlock: differs", "# airlock: mode",
+                                 "# airlock: converted", "# airlock: ..."))]
 
     def test_S1_10_diff_shows_the_commits_and_what_only_they_have(self):
         self.write(".gitignore", "*.log\n")
@@ -765,12 +766,69 @@ class History(Case):
         self.review("echo evil >b.sh; echo two >>other; echo n >new; ln -sf other l; git add -A; git commit -qm docs; git show HEAD~1:b.sh >b.sh;"
                     " echo again >>new; ln -sf file l")
         self.assertEqual([l for l in self.commit_lines() if l.startswith("differs")], ["differs b.sh", "differs l", "differs new"])
-        self.assertIn("; the commits have other bytes than the workspace would have in: b.sh, l, new", self.said)
+        self.assertIn("; the commits have other bytes or modes than the workspace would have in: b.sh, l, new", self.said)
         with open(self.dir + "/record.json") as f:
             self.assertEqual(json.load(f)["history"]["differs"], "b.sh, l, new")
         self.apply()
-        self.assertIn("; the commits have other bytes than the workspace in: b.sh, l, new", self.err)
+        self.assertIn("; the commits have other bytes or modes than the workspace in: b.sh, l, new", self.err)
         self.assertEqual((self.git("show", "HEAD:b.sh"), self.read("b.sh")), ("evil\n", "good\n"))
+
+    def differs(self):
+        self.run_id = self.runs()[0]["run"]
+        with open(self.state + "/runs/" + self.run_id + "/record.json") as f:
+            return json.load(f)["history"]["differs"]
+
+    def test_S1_10_lines_that_git_converts_are_no_difference(self):
+        """By attributes of the work tree or core.autocrlf; without either they are one, and so is anything else beside them."""
+        script = (r"printf 'a\r\nb\r\n' >crlf.txt; printf 'a\r\nb\r\n' >raw.dat; printf 'a\r\nb\r\n' >more.txt; git add -A; git commit -qm c;"
+                  r" printf 'a\r\nb\r\nc\r\n' >more.txt; printf 'a\nb\n' >raw.dat")
+        self.write(".gitattributes", "*.txt text\n*.dat -text\n")
+        self.git("add", "-A")
+        self.git("commit", "-qm", "attributes")
+        self.airlock("run", "--", "sh", "-ec", script)
+        self.assertEqual(self.git("show", "HEAD:crlf.txt"), "a\nb\n")
+        self.assertEqual(self.differs(), "more.txt, raw.dat")
+        self.assertEqual(self.status(), " M more.txt\n M raw.dat\n")
+
+    def test_S1_10_autocrlf_is_no_difference_and_without_it_line_ends_are_one(self):
+        self.git("config", "core.autocrlf", "input")
+        self.airlock("run", "--", "sh", "-ec", r"printf 'a\r\nb\r\n' >new; git add -A; git commit -qm c")
+        self.assertEqual((self.git("show", "HEAD:new"), self.differs()), ("a\nb\n", ""))
+        self.git("config", "core.autocrlf", "false")
+        self.airlock("run", "--", "sh", "-ec", r"printf 'x\ny\n' >again; git add -A; git commit -qm d; printf 'x\r\ny\r\n' >again")
+        self.assertEqual(self.differs(), "again")
+
+    def test_S1_05_files_that_a_filter_converts_are_said_not_to_be_compared(self):
+        """No filter runs for that, whichever configuration names it; what has the commit's bytes is not named."""
+        self.write(".gitattributes", "*.bin filter=x\n*.id ident\n*.u working-tree-encoding=UTF-16LE\n")
+        self.git("add", "-A")
+        self.git("commit", "-qm", "attributes")
+        ran = self.top + "/ran"
+        for word in ("clean", "smudge", "process"):
+            self.git("config", "filter.x." + word, "touch %s; cat" % ran)
+        note = " (converted by git, not compared)"
+        self.review(r"git config filter.x.clean 'tr a-z A-Z'; echo big >a.bin; echo same >b.bin; echo '$Id$' >c.id; printf 'h\0' >d.u; echo 1 >>file;"
+                    r" git add -A; git commit -qm c; git show HEAD:b.bin >b.bin; echo '$Id: 1 $' >c.id; echo 2 >>file")
+        self.assertEqual([l for l in self.commit_lines() if l.split()[0] in ("differs", "converted", "mode")],
+                         ["converted a.bin", "converted c.id", "converted d.u", "differs file"])
+        # The set waits: the attributes that count are those of the workspace.
+        self.assertEqual(self.differs(), "a.bin%s, c.id%s, d.u%s, file" % (note, note, note))
+        self.assertFalse(os.path.exists(ran))
+
+    def test_S1_10_a_mode_that_only_the_commits_have_is_named(self):
+        script = "echo x >x; echo y >y; chmod 755 x; chmod 644 y; chmod +x other; git add -A; git commit -qm c; chmod 644 x other; chmod 755 y"
+        self.review(script)
+        self.assertEqual([l for l in self.commit_lines() if l.startswith("mode")], ["mode other", "mode x", "mode y"])
+        self.assertEqual(self.differs(), "other (mode), x (mode), y (mode)")
+        self.apply()
+        self.assertEqual(self.status(), " M other\n M x\n M y\n")
+        self.assertIn("; the commits have other bytes or modes than the workspace in: other (mode), x (mode), y (mode)", self.err)
+
+    def test_S1_10_a_mode_is_nothing_where_the_host_does_not_keep_it(self):
+        self.git("config", "core.fileMode", "false")
+        self.review("chmod +x other; git add -A; git commit -qm c; chmod 644 other; echo 1 >>file")
+        self.assertEqual(self.commit_lines()[1:][0].split()[-1], "c")
+        self.assertEqual(self.differs(), "")
 
     def test_S1_10_diff_of_many_files_that_differ_is_bounded(self):
         self.review("n=0; while [ $n -lt 600 ]; do n=$((n+1)); echo $n >f$n; done; git add -A; git commit -qm c; for f in f*; do echo x >$f; done;"
