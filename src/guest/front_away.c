@@ -24,7 +24,7 @@ int front_hold(struct front *f, struct view v)
 	return 0;
 }
 
-/* Our streams are another session's from then on. */
+/* Our streams are another session's from then on, and so is the watch over them: our clock would end us, and with us the stream that we stay for. */
 int front_attach(struct front *f, struct view v)
 {
 	char what[RM_WHAT_MAX + 1] = "";
@@ -38,6 +38,7 @@ int front_attach(struct front *f, struct view v)
 			front_fault(f, fd, what);
 		} else {
 			mux_detach(&f->mux);
+			(void)alarm(0);
 			front_join_stay(fd, f->sigfd);
 			f->gone = f->ending = true;
 			(void)close(fd);
@@ -69,7 +70,11 @@ void front_hear_join(struct front *f, const struct pollfd *p)
 		return;
 	(void)buf_u64(&b, f->mux.came);
 	r = b.err ? b.err : frame_put(&said, RM_ATTACHED, 0, b.data, b.len);
-	front_lose(f);
+	/* One that could not go on costs us nothing that we have. */
+	if (r == 0)
+		r = mux_fits(&f->mux, s.came);
+	if (r == 0)
+		front_lose(f);
 	if (r == 0 && f->mux.away)
 		r = mux_attach(&f->mux, TAKE_FD(s.in), TAKE_FD(s.out), s.came, &said);
 	cleanup_fd(&s.in);
@@ -77,13 +82,17 @@ void front_hear_join(struct front *f, const struct pollfd *p)
 	front_join_answer(&f->join, -r);
 }
 
-/* Our input has ended. With a connection that is lost the other way ends too; where that stays open, somebody has let go of us. */
+/*
+ * Our input has ended. With a connection that is lost the other way ends too; where that stays open, somebody has let go of us. The end of who
+ * brought the stream looks like that as well, since sshd takes it for ours: it ends before our input does, and is a cut whatever killed it.
+ */
 static void judge_end(struct front *f, int64_t now)
 {
 	struct pollfd p = {.fd = f->mux.out};
 
 	f->eof_ns = f->eof_ns ? f->eof_ns : now;
-	if (f->join.listen < 0 || (poll(&p, 1, 0) > 0 && p.revents & (POLLERR | POLLHUP)))
+	if (f->join.listen < 0 || !front_join_carried(&f->join) ||
+	    (poll(&p, 1, 0) > 0 && p.revents & (POLLERR | POLLHUP)))
 		front_lose(f);
 	else if (now >= f->eof_ns + LET_GO_MS * NS_PER_MS)
 		f->gone = true;

@@ -88,7 +88,7 @@ void front_join_poll(const struct front_join *j, struct pollfd *v)
 	v[1] = (struct pollfd){.fd = j->asks, .events = POLLIN};
 }
 
-/* Who comes later is as good: one that says nothing keeps nobody out. */
+/* Who comes later is as good: one that says nothing keeps nobody out. The session goes on all the same: who is put off may come again. */
 static void greet(struct front_join *j)
 {
 	struct ucred who;
@@ -97,7 +97,8 @@ static void greet(struct front_join *j)
 
 	if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) < 0 || who.uid != geteuid())
 		return;
-	cleanup_fd(&j->asks);
+	if (j->asks >= 0)
+		front_join_answer(j, EAGAIN);
 	j->asks = TAKE_FD(fd);
 }
 
@@ -162,6 +163,13 @@ void front_join_answer(struct front_join *j, int error)
 	cleanup_fd(&j->asks);
 }
 
+bool front_join_carried(const struct front_join *j)
+{
+	struct pollfd p = {.fd = j->carrier};
+
+	return poll(&p, 1, 0) <= 0 || !(p.revents & (POLLERR | POLLHUP));
+}
+
 void front_join_done(struct front_join *j)
 {
 	if (j->listen >= 0)
@@ -194,7 +202,7 @@ static int give(int fd, const struct joins *say, int in, int out)
 	return sendmsg(fd, &m, MSG_NOSIGNAL) == (ssize_t)sizeof(*say) ? 0 : -errno;
 }
 
-/* The word of who waited; its end without one is a refusal. */
+/* The word of who waited. Its end without one says nothing of whether it still waits. */
 static int hear_answer(int fd)
 {
 	uint32_t word;
@@ -202,7 +210,7 @@ static int hear_answer(int fd)
 
 	if (n < 0)
 		return errno == EAGAIN ? -ETIMEDOUT : -errno;
-	return n == (ssize_t)sizeof(word) ? -(int)(word & 0xfff) : -EACCES;
+	return n == (ssize_t)sizeof(word) ? -(int)(word & 0xfff) : -ECONNRESET;
 }
 
 int front_join_bring(const struct rm_attach *m, int in, int out, char *what)

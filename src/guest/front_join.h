@@ -39,6 +39,8 @@ void front_join_poll(const struct front_join *j, struct pollfd *v);
 bool front_join_hear(struct front_join *j, const struct pollfd *v, struct front_stream *ret);
 /* error 0: it was taken. */
 void front_join_answer(struct front_join *j, int error);
+/* False: who brought the stream that we have has ended. */
+bool front_join_carried(const struct front_join *j);
 void front_join_done(struct front_join *j);
 
 /* The other side: brings our streams there. A descriptor to stay by, or negative errno and what (RM_WHAT_MAX + 1). */

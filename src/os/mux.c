@@ -85,10 +85,15 @@ void mux_detach(struct mux *m)
 	m->away = true;
 }
 
+int mux_fits(const struct mux *m, uint64_t had)
+{
+	return had < m->tx_had || had - m->tx_had > m->tx_off - m->had ? -EPROTO : 0;
+}
+
 /* The other side has that many bytes of ours: they need not be kept. */
 static int take_had(struct mux *m, uint64_t had)
 {
-	if (had < m->tx_had || had - m->tx_had > m->tx_off - m->had)
+	if (mux_fits(m, had) < 0)
 		return -EPROTO;
 	m->had += (size_t)(had - m->tx_had);
 	m->tx_had = had;

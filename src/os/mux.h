@@ -104,6 +104,8 @@ int mux_hold(struct mux *m, uint32_t group, uint8_t type, struct view payload, i
 bool mux_due(struct mux *m, int64_t now_ns, uint8_t *ret_type, struct buf *ret_payload);
 /* The stream is lost, or to be replaced: its descriptors are closed. What has come of it counts. */
 void mux_detach(struct mux *m);
+/* Whether mux_attach would take that figure. 0 or -EPROTO. */
+int mux_fits(const struct mux *m, uint64_t had);
 /*
  * Another stream goes on where the lost one was: the other side has `had` bytes of ours. head (may be NULL) is written before them. Takes the
  * descriptors over. 0; -EPROTO: that number is impossible, -ENOMEM; it stays detached then.

@@ -401,6 +401,21 @@ for line in sys.stdin:
         self.assertLess(time.monotonic() - began, 30)
         p.communicate(timeout=DEADLINE)
 
+    def test_an_end_of_the_guest_that_brought_the_stream_is_a_cut(self):
+        p = self.start("for i in 1 2 3; do read x; echo $i $x; done; exit 7", stdin=subprocess.PIPE)
+        first = self.guests()
+        for i in 1, 2:
+            self.hang_up(p)
+            self.heard(p, BACK)
+            new = [q for q in self.guests() if q not in first]
+            self.assertEqual(len(new), 1)
+            os.kill(new[0], (signal.SIGKILL, signal.SIGTERM)[i - 1])
+            self.heard(p, BACK)
+            p.stdin.write(b"w\n")
+            p.stdin.flush()
+            self.assertEqual(p.stdout.readline(), b"%d w\n" % i)
+        self.assertEqual(self.ended(p, 7, last=b"w\n")[0], b"3 w\n")
+
     def test_where_no_socket_can_be_it_is_said(self):
         self.assertEqual(self.r.run("-q", "--keep", "--", "echo w >work").returncode, 0)
         run, = self.r.rows()
