@@ -305,12 +305,18 @@ static int note_root(struct lease_spec *s, int root, struct err *e)
 	return strv_add(&s->map_roots, word) < 0 ? err_set(e, ERR_NOMEM, "out of memory") : 0;
 }
 
+#define GONE_WORDS 5
+
+/* A place that was cleared away may be another run's by now: its mark says so, and it is left alone. */
 void maps_gone(struct sandbox *sb, struct lease_spec *s)
 {
 	static const char script[] =
-	    "for d do " MARK_OF
-	    "test -L \"$d\" || chmod -R u+rwx -- \"$d\" 2>/dev/null; rm -rf -- \"$d\" \"$m\"; done";
-	const char *argv[4 + MAPS_MAX + 1] = {"sh", "-c", script, "airlock-map"};
+	    "run=$1; shift; for d do " MARK_OF
+	    "if test -L \"$m\"; then t=$(readlink \"$m\"); test \"${t#*:}\" = \"$run\" || continue; fi; "
+	    "test -L \"$d\" || ! test -O \"$d\" || chmod -R u+rwx -- \"$d\" 2>/dev/null; "
+	    "rm -rf -- \"$d\" \"$m\"; done";
+	const char *argv[GONE_WORDS + MAPS_MAX + 1] = {"sh", "-c", script, "airlock-map",
+						       sb->inside};
 	_cleanup_fd_ int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
 	struct tarout t = TAROUT_INIT;
 	size_t n = strv_len(s->map_roots);
@@ -318,7 +324,7 @@ void maps_gone(struct sandbox *sb, struct lease_spec *s)
 	if (!shared_places(sb) || !n || null < 0)
 		return;
 	for (size_t i = 0; i < n && i < MAPS_MAX; i++)
-		argv[4 + i] = map_at(s->maps, i).dst;
+		argv[GONE_WORDS + i] = map_at(s->maps, i).dst;
 	if (tarout_exec(&t, sb, argv, -1, null, NULL) == 0)
 		(void)tarout_wait(&t, NULL);
 	tarout_done(&t);

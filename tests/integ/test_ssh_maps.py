@@ -58,6 +58,18 @@ class Maps(unittest.TestCase):
         self.assertEqual([n for n in os.listdir("/tmp") if os.path.basename(self.at) in n], [])
         self.assertEqual(self.r.runs_there(), [])
 
+    def test_a_place_that_became_another_runs_stays_S1_08(self):
+        place, mark = self.at + "-dir", "/tmp/.airlock-map.%s-dir" % os.path.basename(self.at)
+        # Cleared away, and made again by a run that goes on: its directory is there.
+        other = self.r.top + "/another-run"
+        os.mkdir(other)
+        self.ok(*self.maps, "--", "rm -r {0}; mkdir -m 500 {0}; ln -sfn 1:{1} {2}".format(place, other, mark))
+        self.assertEqual((os.readlink(mark), os.stat(place).st_mode & 0o777), ("1:" + other, 0o500))
+        self.assertFalse(os.path.lexists(self.at + "-file"))
+        os.rmdir(place)
+        os.unlink(mark)
+        self.gone()
+
     def test_they_go_there_and_come_back_S1_08(self):
         d, f = self.at + "-dir", self.at + "-file"
         p = self.ok("-q", *self.maps, "--", "cat %s/x %s; stat -c %%a %s %s; echo new >%s/x; rm -r %s/d; echo z >%s/z; echo '{1}' >%s; echo w >w"
