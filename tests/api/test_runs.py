@@ -1068,7 +1068,8 @@ class CommandLine(unittest.TestCase):
                   "ssh-guest": "auto", "net": "none", "resolve": "h:1:1.1.1.1", "map": "a:/b", "include": "x", "bind-ro": "/usr", "memory": "1G",
                   "pids": "100", "cpus": "1", "without": "seccomp", "shell": "sh", "setenv": "A=b", "env-file": "/etc/passwd", "cli": "ls", "install": "true",
                   "api": "http://127.0.0.1:1", "api-key-file": "/etc/passwd", "api-run-id": "x", "api-transport": "http2", "policy": "paperclip",
-                  "upstream": "m=http://127.0.0.1:1,policy=paperclip", "log-limit": "1M"}
+                  "upstream": "m=http://127.0.0.1:1,policy=paperclip", "log-limit": "1M",
+                  "ssh-grace": "1m", "ssh-max-runs": "2"}
         said = self.airlock("help", "run")[1].decode()
         options = re.findall(r"^ {2,6}(?:-\w, )?--([a-z-]+)", said, re.M)
         self.assertGreater(len(options), 40)

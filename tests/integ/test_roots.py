@@ -95,6 +95,19 @@ ls -lR /etc > /dev/null; cat /etc/passwd /etc/hosts > /dev/null; true""")
         os.chown(own, uid, uid)
         self.assertEqual(self.inside(LEASE, "--bind-ro", own + ":/opt/own"), "refused\nrefused\n")
 
+    def test_places_of_binds(self):
+        """What is bound may lie where only the caller may walk."""
+        own = self.box.top + "/own"
+        os.makedirs(own + "/tool")
+        with open(own + "/tool/say", "w", encoding="ascii") as out:
+            out.write("said\n")
+        os.chmod(own, 0o700)
+        if WHO == "user":
+            subprocess.run(["chown", "-R", str(os.stat(self.box.ws).st_uid), own], check=True)
+        opts = ("--bind-ro", own + "/tool:/opt/tool", "--bind-ro", own + "/tool/say:/opt/say")
+        self.first(*opts)
+        self.assertEqual(self.inside("cat /opt/tool/say /opt/say", *opts), "said\nsaid\n")
+
     def test_without_the_filter_nothing_is_shared(self):
         self.first()
         self.assertIsNone(self.kept("--without", "seccomp"))

@@ -234,20 +234,25 @@ int names_make(int root, const struct plan *p, struct failure *f)
 	return image_etc(root, p, f);
 }
 
-bool names_is_dir(const char *host)
+uint64_t names_bind_dirs(const struct plan *p)
 {
+	uint64_t found = 0;
 	struct stat st;
 
-	return stat(host, &st) == 0 && S_ISDIR(st.st_mode);
+	_Static_assert(PLAN_BINDS_MAX <= 64, "a bit for each");
+	for (size_t i = 0; i < p->binds_len; i++)
+		if (stat(p->binds[i].src, &st) == 0 && S_ISDIR(st.st_mode))
+			found |= UINT64_C(1) << i;
+	return found;
 }
 
-int names_points(int root, const struct plan *p, struct failure *f)
+int names_points(int root, const struct plan *p, uint64_t bind_dirs, struct failure *f)
 {
 	int r = image_point(root, &GUEST_PATH[1], false);
 
 	if (r == 0 && p->gateway)
 		r = image_point(root, &GATEWAY_PATH[1], false);
 	for (size_t i = 0; r == 0 && i < p->binds_len; i++)
-		r = image_point(root, p->binds[i].dst + 1, names_is_dir(p->binds[i].src));
+		r = image_point(root, p->binds[i].dst + 1, bind_dirs >> i & 1);
 	return r < 0 ? fail(f, STEP_ROOT, -r, "mount points") : 0;
 }

@@ -116,10 +116,9 @@ static int key(const struct plan *p, char name[KEPT_NAME + 1], time_t *latest)
 	(void)buf_str(&b, p->hostname);
 	(void)buf_str(&b, p->inside);
 	(void)buf_u8(&b, p->gateway != NULL);
-	for (size_t i = 0; i < p->binds_len; i++) {
+	(void)buf_u64(&b, names_bind_dirs(p));
+	for (size_t i = 0; i < p->binds_len; i++)
 		(void)buf_str(&b, p->binds[i].dst);
-		(void)buf_u8(&b, names_is_dir(p->binds[i].src));
-	}
 	if (b.err)
 		return b.err;
 	blake2b_init(&h);
@@ -134,6 +133,8 @@ static int key(const struct plan *p, char name[KEPT_NAME + 1], time_t *latest)
 /* As if the child made them: its user's files, whatever the caller's umask. */
 static int make_names(int root, const struct plan *p)
 {
+	/* The caller opens them; its user may be the only one who can. */
+	uint64_t bind_dirs = names_bind_dirs(p);
 	bool other = p->uid_host != geteuid();
 	mode_t mask = umask(022);
 	struct failure f = {0};
@@ -145,7 +146,7 @@ static int make_names(int root, const struct plan *p)
 	}
 	r = names_make(root, p, &f);
 	if (r == 0)
-		r = names_points(root, p, &f);
+		r = names_points(root, p, bind_dirs, &f);
 	if (other) {
 		(void)setfsuid(geteuid());
 		(void)setfsgid(getegid());
