@@ -262,6 +262,22 @@ class Cut(unittest.TestCase):
         for f in p.stdout, p.stderr:
             f.close()
 
+    def test_a_machine_that_takes_it_up_and_hangs_up_is_not_asked_all_the_time(self):
+        """Each session that is reached again brings nothing, so each pause is longer than the one before."""
+        log = self.r.top + "/asked"
+        p = self.start("read x; echo got $x", stdin=subprocess.PIPE)
+        self.r.sshd.shell('date +%%s.%%N >>%s; exec timeout -s KILL .4 /bin/sh -c "$SSH_ORIGINAL_COMMAND"' % log)
+        self.hang_up(p)
+        for _ in range(5):
+            self.heard(p, BACK)
+        self.open_the_way()
+        with open(log, encoding="ascii") as f:
+            at = [float(line) for line in f][:5]
+        gaps = [b - a for a, b in zip(at, at[1:])]
+        self.assertGreater(gaps[-1], 1.8, gaps)
+        self.assertGreater(gaps[-1], gaps[-2] + .5, gaps)
+        self.assertEqual(self.ended(p, last=b"word\n")[0], b"got word\n")
+
     def test_several_commands_of_a_kept_run_come_back_each(self):
         self.assertEqual(self.r.run("-q", "--keep", "--", "true").returncode, 0)
         run = self.r.rows()[0]["run"]

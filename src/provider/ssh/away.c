@@ -31,6 +31,11 @@ static int draw(struct rm_hold *h)
 	return 0;
 }
 
+static int64_t longer(int64_t pause_ms)
+{
+	return 2 * pause_ms < PAUSE_MAX_MS ? 2 * pause_ms : PAUSE_MAX_MS;
+}
+
 int link_keep(struct link *l, struct view v)
 {
 	_cleanup_buf_ struct buf b = BUF_INIT(256);
@@ -64,6 +69,27 @@ int link_held(struct link *l, struct view v)
 	return 0;
 }
 
+/*
+ * A session that was reached again is no progress as long as none of its stream has come: a machine that takes it up and hangs up is asked
+ * less and less often. One that goes on in between is asked at once, but for a pause between two of its cuts.
+ */
+static void plan_first(struct link *l, int64_t now)
+{
+	struct link_away *a = &l->away;
+	int64_t half = now + (int64_t)a->attach.place.grace_ms * NS_PER_MS / 2;
+
+	if (l->mux.came != a->came || !a->pause_ms)
+		a->pause_ms = PAUSE_MS;
+	a->came = l->mux.came;
+	a->next_ns = a->asked_ns ? a->asked_ns + a->pause_ms * NS_PER_MS : now;
+	if (a->next_ns < now)
+		a->next_ns = now;
+	/* A short grace has a try in it all the same. */
+	if (a->next_ns > half)
+		a->next_ns = half;
+	a->pause_ms = longer(a->pause_ms);
+}
+
 void link_lose(struct link *l, enum link_end how)
 {
 	_cleanup_buf_ struct buf b = BUF_INIT(LINK_SAID_KEEP + 64);
@@ -80,8 +106,7 @@ void link_lose(struct link *l, enum link_end how)
 	l->away.on = true;
 	l->away.asked = l->away.dialed = false;
 	l->away.until_ns = now + (int64_t)l->away.attach.place.grace_ms * NS_PER_MS;
-	l->away.next_ns = now;
-	l->away.pause_ms = PAUSE_MS;
+	plan_first(l, now);
 	(void)buf_u32(&b, how);
 	(void)buf_bytes(&b, buf_text(&l->said), l->said.len);
 	link_say_up(l, RM_AWAY, b.data, b.len);
@@ -91,8 +116,7 @@ static void wait_for_next(struct link *l)
 {
 	l->away.asked = false;
 	l->away.next_ns = clock_mono_ns() + l->away.pause_ms * NS_PER_MS;
-	l->away.pause_ms =
-	    2 * l->away.pause_ms < PAUSE_MAX_MS ? 2 * l->away.pause_ms : PAUSE_MAX_MS;
+	l->away.pause_ms = longer(l->away.pause_ms);
 }
 
 int link_dialed(struct link *l, const struct frame *f, int *fds)
@@ -231,6 +255,7 @@ void link_away(struct link *l)
 		l->how = LINK_LATE;
 	else if (!l->away.asked && clock_mono_ns() >= l->away.next_ns) {
 		l->away.asked = true;
+		l->away.asked_ns = clock_mono_ns();
 		link_say_up(l, RM_DIAL, NULL, 0);
 	}
 }

@@ -21,6 +21,8 @@ struct link_away {
 	bool asked, dialed; /* for another ssh; it is here */
 	int64_t until_ns;   /* the grace */
 	int64_t try_until_ns, next_ns, pause_ms;
+	int64_t asked_ns; /* when the last ssh was asked for */
+	uint64_t came;	  /* bytes of the stream that were here at the cut before */
 	struct rm_attach attach;
 };
 
