@@ -1,5 +1,6 @@
 #include "engine/runner_internal.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -115,6 +116,22 @@ static void say_end(struct runner *r)
 	runner_note(r, c->end != END_LOST, text);
 }
 
+/*
+ * Why the directory in which the user stands may not be there inside, and what helps. The command is not started at the
+ * workspace's top instead: what it does to the files around it would be done to others.
+ */
+static const char *no_start_hint(const struct runner *r, int sys)
+{
+	if (sys != ENOENT)
+		return " (start airlock from another directory of the workspace)";
+	if (ops(r)->in_place)
+		return " (start airlock from a directory that is there, the workspace's top for one)";
+	if (r->attached)
+		return " (the sandbox has no such directory: it was made here since, or was ignored, or a command inside "
+		       "removed it; start airlock from one that is there, the workspace's top for one)";
+	return " (a directory that is ignored is not sent; use --include, or start airlock from another one)";
+}
+
 static int command_failed(struct runner *r, struct err *e)
 {
 	const struct command_result *c = &r->o->cmd;
@@ -126,11 +143,8 @@ static int command_failed(struct runner *r, struct err *e)
 	if (c->end != END_FAILED)
 		return 0;
 	if (strcmp(c->step, "chdir") == 0)
-		return err_set(
-		    e, ERR_NOT_FOUND,
-		    "the command cannot start in %s: %s (a directory that is ignored is not sent; use --include, or "
-		    "start airlock from another one)",
-		    r->cwd, strerror(c->sys));
+		return err_set(e, ERR_NOT_FOUND, "the command cannot start in %s: %s%s", r->cwd,
+			       strerror(c->sys), no_start_hint(r, c->sys));
 	return err_set(e, ERR_UNAVAILABLE, "the command could not be started (%s: %s)", c->step,
 		       strerror(c->sys));
 }

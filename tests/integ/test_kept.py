@@ -220,16 +220,25 @@ class Baseline(unittest.TestCase):
         self.assertEqual(changes(box.exec("echo t >>f")), {("change", "f", "")})
         self.assertEqual(box.read("f"), b"s\nt\n")
 
-    @unittest.skipIf(os.geteuid(), "needs root to become another user")
     def test_a_command_starts_where_one_stands(self):
         box = self.box({"d/e/b": b"b\n"})
         os.mkdir(box.ws + "/new")
         for at, want in (box.ws + "/d/e", b"/workspace/d/e\n"), (box.ws, b"/workspace\n"), (box.top, b"/workspace\n"):
             r = box.airlock("exec", "-q", box.run, "--", "pwd", cwd=at)
             self.assertEqual((r.returncode, r.stdout), (0, want), r.stderr)
-        r = box.airlock("exec", "-q", box.run, "--", "pwd", cwd=box.ws + "/new")
+        # Not at the top instead: what is there is not what the command is meant for.
+        r = box.airlock("exec", "-q", box.run, "--", "touch made", cwd=box.ws + "/new")
+        self.assertEqual((r.returncode, os.listdir(box.ws + "/new"), os.path.exists(box.ws + "/made")), (125, [], False))
+        self.assertIn(b"cannot start in /workspace/new: No such file or directory (the sandbox has no such directory: ", r.stderr)
+        self.assertIn(b"made here since", r.stderr)
+        self.assertIn(b"the workspace's top for one)\n", r.stderr)
+        self.assertNotIn(b"--include", r.stderr)
+        r = box.airlock("exec", "-q", box.run, "--", "rm -r d/e; echo >d/e", cwd=box.ws)
+        os.rename(box.ws + "/d/e", box.ws + "/d/file")
+        os.mkdir(box.ws + "/d/e")
+        r = box.airlock("exec", "-q", box.run, "--", "pwd", cwd=box.ws + "/d/e")
         self.assertEqual((r.returncode, r.stdout), (125, b""))
-        self.assertIn(b"cannot start in /workspace/new: No such file or directory", r.stderr)
+        self.assertIn(b"in /workspace/d/e: Not a directory (start airlock from another directory of the workspace)", r.stderr)
 
     def test_lists_show_any_command_on_one_line(self):
         box = self.box({"a": b"a\n"})
@@ -251,6 +260,7 @@ class Baseline(unittest.TestCase):
         self.assertEqual((r.returncode, r.stdout), (2, b""))
         self.assertIn(b"takes no word extra", r.stderr)
 
+    @unittest.skipIf(os.geteuid(), "needs root to become another user")
     def test_what_could_not_be_written_is_tried_again(self):
         box = self.box({"d/f": b"a\n", "e/f": b"a\n", "g": b"g\n"}, uid=USER)
         os.chmod(box.ws + "/d", 0o555)
