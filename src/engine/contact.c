@@ -39,6 +39,16 @@ static unsigned count_reconnects(struct state *st, const char *lease_id)
 	return path && lstat(path, &s) == 0 ? (unsigned)s.st_size : 0;
 }
 
+int64_t contact_goes_on_ns(struct state *st, const char *lease_id)
+{
+	_cleanup_free_ char *path = state_path(st, "leases", lease_id, SANDBOX_GOES_ON);
+	struct stat s;
+
+	return path && lstat(path, &s) == 0
+		   ? (int64_t)s.st_mtim.tv_sec * NS_PER_S + s.st_mtim.tv_nsec
+		   : 0;
+}
+
 void contact_get(struct state *st, const char *lease_id, struct contact *ret)
 {
 	_cleanup_free_ char *path = state_path(st, "leases", lease_id, SANDBOX_UNREACHED);

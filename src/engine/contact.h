@@ -18,6 +18,8 @@ struct contact {
 
 /* A lease that is gone, or cannot be read, is on no other machine. */
 void contact_get(struct state *st, const char *lease_id, struct contact *ret);
+/* When whatever went on there without a connection has ended at the latest, in real time; 0: nothing does. */
+int64_t contact_goes_on_ns(struct state *st, const char *lease_id);
 void contact_done(struct contact *c);
 #define _cleanup_contact_ __attribute__((cleanup(contact_done)))
 

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/str.h"
+#include "engine/contact.h"
 #include "engine/interrupt.h"
 #include "engine/runner_internal.h"
 
@@ -29,37 +30,47 @@ static bool holds(enum lease_state s)
 	return s == LEASE_ACQUIRING || s == LEASE_ACTIVE || s == LEASE_RECOVERING;
 }
 
-static int count_one(struct runner *r, const struct lease_row *l, unsigned *n, struct err *e)
+/* adrift: of those, such whose connection is lost and that nobody here waits for: by its grace each may still go on there. */
+struct going {
+	unsigned n, adrift;
+};
+
+static int count_one(struct runner *r, const struct lease_row *l, struct going *g, struct err *e)
 {
 	_cleanup_leasespec_ struct lease_spec s = {0};
+	bool here = holds(l->state) && proc_alive(&l->owner), kept = l->state == LEASE_KEPT;
+	unsigned n = here;
 	int k = 0;
 
 	/* Most rows are of what is over: those are not taken apart. */
-	if (l->state != LEASE_KEPT && !(holds(l->state) && proc_alive(&l->owner)))
+	if (l->state == LEASE_RELEASED ||
+	    (!kept && !here && contact_goes_on_ns(r->st, l->id) <= clock_real_ns()))
 		return 0;
 	/* One that cannot be read is nowhere. */
 	if (leasespec_get(l->spec, &s, NULL) < 0 || !s.remote || !s.remote[0] ||
 	    strcmp(s.remote[0], r->spec.remote[0]) != 0)
 		return 0;
-	if (l->state == LEASE_KEPT)
-		k = commands_of(r, l->id, n, e);
-	else
-		(*n)++;
+	if (kept)
+		k = commands_of(r, l->id, &n, e);
+	if (n == 0 && contact_goes_on_ns(r->st, l->id) > clock_real_ns())
+		g->adrift += n = 1;
+	g->n += n;
 	return k;
 }
 
 /* 1: no room now. */
-static int full(struct runner *r, unsigned max, struct err *e)
+static int full(struct runner *r, unsigned max, unsigned *ret_adrift, struct err *e)
 {
 	struct lease_row *v = NULL;
 	size_t len = 0;
-	unsigned n = 0;
+	struct going g = {0};
 	int k = lease_list(r->st->store, &v, &len, e);
 
 	for (size_t i = 0; k == 0 && i < len; i++)
-		k = count_one(r, &v[i], &n, e);
+		k = count_one(r, &v[i], &g, e);
 	lease_list_free(v, len);
-	return k < 0 ? k : n >= max;
+	*ret_adrift = g.adrift;
+	return k < 0 ? k : g.n >= max;
 }
 
 /* It was judged with the others when the request was made. */
@@ -73,15 +84,21 @@ static unsigned max_of(char *const *words)
 	return (unsigned)n;
 }
 
-static void say(struct runner *r, unsigned max, const char *label)
+static void say(struct runner *r, unsigned max, unsigned adrift, const char *label)
 {
-	char text[400];
+	char text[600], more[160] = "";
+
+	if (adrift)
+		(void)snprintf(
+		    more, sizeof(more),
+		    "; of %u the connection was cut, and it may still go on there: 'airlock recover' ends it",
+		    adrift);
 
 	(void)snprintf(
 	    text, sizeof(text),
 	    "waits for room: %u going on already on %.200s, which is the limit there (--ssh-max-runs, or "
-	    "maxConcurrentRuns of the environment): Ctrl-C gives up",
-	    max, label);
+	    "maxConcurrentRuns of the environment)%s: Ctrl-C gives up",
+	    max, label, more);
 	if (r->ui->note)
 		r->ui->note(r->ui->arg, true, text);
 }
@@ -89,11 +106,12 @@ static void say(struct runner *r, unsigned max, const char *label)
 /* 0: a transaction has begun; else none. */
 static int begin_counted(struct runner *r, unsigned max, struct err *e)
 {
+	unsigned adrift;
 	int k = db_begin(r->st->store, e);
 
 	if (k < 0)
 		return k;
-	k = max ? full(r, max, e) : 0;
+	k = max ? full(r, max, &adrift, e) : 0;
 	if (k)
 		(void)db_end(r->st->store, -EAGAIN, NULL);
 	return k;
@@ -105,19 +123,19 @@ static int begin_counted(struct runner *r, unsigned max, struct err *e)
  */
 int runner_begin_with_room(struct runner *r, struct err *e)
 {
-	unsigned max = max_of(r->spec.remote);
+	unsigned max = max_of(r->spec.remote), adrift = 0;
 	bool said = false;
 	int k;
 
 	for (;;) {
 		/* First without the database's lock: whoever waits does not hold up those that write. */
-		k = max ? full(r, max, e) : 0;
+		k = max ? full(r, max, &adrift, e) : 0;
 		if (k == 0)
 			k = begin_counted(r, max, e);
 		if (k <= 0)
 			break;
 		if (!said)
-			say(r, max, r->spec.remote[0]);
+			say(r, max, adrift, r->spec.remote[0]);
 		said = true;
 		if (*interrupt_first())
 			return err_set(

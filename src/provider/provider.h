@@ -22,6 +22,8 @@ enum net_mode {
 
 /* In the lease's directory while its other machine could not be reached the last time: why. */
 #define SANDBOX_UNREACHED "unreached"
+/* The same; its time of change: by then all that went on there without a connection has ended. */
+#define SANDBOX_GOES_ON "goes-on"
 /* The same, while it exists: a byte for each cut of the connection that was got over. */
 #define SANDBOX_RECONNECTED "reconnected"
 

@@ -29,6 +29,7 @@
 #include "provider/ssh/reach.h"
 #include "provider/ssh/send.h"
 #include "provider/ssh/tool.h"
+#include "provider/ssh/unreached.h"
 
 #define RESUME_ALL_MS 45000 /* a cut of so long is got over */
 #define RESUME_MS 1000
@@ -272,21 +273,15 @@ static int connect_sandbox(const struct sandbox_spec *s, struct sandbox **ret, s
 	return begin(s, x, ret, e);
 }
 
-/* For who looks at the lease without going there. What that machine itself says of the run is an answer. */
+/* What that machine itself says of the run is an answer. Who comes for the run alone has ended there what still went on. */
 static int remember(const struct sandbox_spec *s, int r, const struct err *e)
 {
-	_cleanup_free_ char *path = path_join(s->lease_dir, SANDBOX_UNREACHED);
-	_cleanup_fd_ int fd = -1;
-
-	if (!path || r == -ECANCELED)
+	if (r == -ECANCELED)
 		return r;
-	if (r >= 0 || r == -ENOENT || !e) {
-		(void)unlink(path);
-		return r;
-	}
-	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (fd >= 0)
-		(void)!write(fd, e->text, strlen(e->text));
+	if (r >= 0 || r == -ENOENT || !e)
+		unreached_clear(s->lease_dir, !s->keep);
+	else
+		unreached_note(s->lease_dir, e->text);
 	return r;
 }
 

@@ -73,6 +73,14 @@ class Cut(unittest.TestCase):
         with open(glob.glob(self.r.state + "/runs/*/record.json")[0], encoding="utf-8") as f:
             return json.load(f)
 
+    def unreached(self):
+        """What `ps` says, to a person as well, of where its only run was."""
+        row, = self.r.rows()
+        self.assertFalse(row["remote"]["reached"], row)
+        self.assertNotIn("tried to connect again", row["remote"]["why"])
+        self.assertIn(("ago: " + row["remote"]["why"]).encode(), self.r.airlock("ps").stdout)
+        return row["remote"]["why"]
+
     def sockets(self):
         return glob.glob(self.r.there + "/.airlock-runtime/runs/*/join/*")
 
@@ -345,6 +353,8 @@ for line in sys.stdin:
         self.assertLess(time.monotonic() - began, 20)
         self.assertIn(b"was lost, and there was none again within 2 s (--ssh-grace)", err)
         self.assertIn(b"airlock recover", err)
+        why = self.unreached()
+        self.assertIn("none again within 2 s", why)
         self.nothing_there("31341.1")
         self.open_the_way()
         q = self.r.airlock("recover", self.r.rows()[0]["run"])
@@ -356,6 +366,7 @@ for line in sys.stdin:
         self.hang_up(p)
         _, err = self.ended(p, 125)
         self.assertNotIn(CUT, err)
+        self.assertIn("was lost", self.unreached())
         self.nothing_there("31341.2")
         self.assertEqual(self.r.airlock("recover", self.r.rows()[0]["run"]).returncode, 0)
         self.assertEqual(self.r.read("work"), b"w\n")
@@ -374,6 +385,8 @@ for line in sys.stdin:
         self.open_the_way()
         _, err = self.ended(p, 125)
         self.assertIn(b"has no session that waited", err)
+        row, = self.r.rows()
+        self.assertTrue(row["remote"]["reached"], row)
 
     def stopped(self, word, status, text, act, *words):
         p = self.start("echo w >work; sleep " + word, "--ssh-grace", "6s", *words)
@@ -386,6 +399,7 @@ for line in sys.stdin:
         self.assertLess(time.monotonic() - began, 5)
         self.assertIn(text, err)
         self.assertIn(b"airlock recover", err)
+        self.assertRegex(self.unreached(), "was cut, and the run was stopped .* ends what it ran within 6.00 s")
         self.nothing_there(word)
         self.open_the_way()
         self.assertEqual(self.r.airlock("recover", self.r.rows()[0]["run"]).returncode, 0)
@@ -393,6 +407,30 @@ for line in sys.stdin:
 
     def test_a_stop_without_a_connection_is_one_at_once(self):
         self.stopped("31341.4", 130, b"stopped by signal 2; the command was given up", lambda p: p.send_signal(signal.SIGINT))
+
+    def test_a_run_that_was_given_up_keeps_its_place_while_it_may_go_on_there(self):
+        """Whether the grace holds it there or, without one, the time until its guest notices; who recovers it has ended it."""
+        for word, grace, status, act in ("31341.10", "5m", 130, lambda p: p.send_signal(signal.SIGINT)), ("31341.11", "0", 125, lambda p: None):
+            p = self.start("echo w >work; sleep " + word, "--ssh-grace", grace, "--ssh-max-runs", "1")
+            self.close_the_way()
+            self.hang_up(p)
+            if grace != "0":
+                self.heard(p, CUT)
+            act(p)
+            self.ended(p, status)
+            self.open_the_way()
+            second = self.r.start("--ssh-max-runs", "1", "--", "echo up")
+            self.addCleanup(second.kill)
+            self.heard(second, b"waits for room: 1 going on already on 127.0.0.1:%d:%s, which is the limit there (--ssh-max-runs, or maxConcurrentRuns of the "
+                       b"environment); of 1 the connection was cut, and it may still go on there: 'airlock recover' ends it: Ctrl-C gives up\n"
+                       % (self.r.sshd.port, self.r.there.encode()))
+            if grace != "0":
+                self.assertTrue(marked(word))
+            run, = [row["run"] for row in self.r.rows() if row["lease_state"] == "recoverable"]
+            self.assertEqual(self.r.airlock("recover", run).returncode, 0)
+            self.assertFalse(marked(word))
+            out, _ = self.ended(second)
+            self.assertEqual(out, b"up\n")
 
     def test_time_goes_on_without_a_connection(self):
         self.stopped("31341.5", 124, b"given up: there is no connection", lambda p: None, "--timeout", "3s")

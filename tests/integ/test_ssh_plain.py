@@ -204,6 +204,8 @@ class Plain(unittest.TestCase):
         _, err = p.communicate(timeout=DEADLINE)
         self.assertEqual(p.returncode, 125)
         self.assertIn(b"was lost", err)
+        remote = self.r.rows()[0]["remote"]
+        self.assertEqual((remote["reached"], "was lost" in remote["why"]), (False, True), remote)
         until("the tree has ended", lambda: not marked("31338.4"))
         q = self.r.airlock("recover", self.r.rows()[0]["run"])
         self.assertEqual((q.returncode, self.r.read("work")), (0, b"w\n"), q.stderr)

@@ -12,6 +12,7 @@
 #include "base/path.h"
 #include "base/str.h"
 #include "provider/ssh/script.h"
+#include "provider/ssh/unreached.h"
 #include "wire/rejoin.h"
 
 static int start(struct ssh_session *x, int in, int out, struct err *e)
@@ -59,37 +60,35 @@ int ssh_again_start(struct ssh_session *x, int *ret_in, int *ret_out, struct err
 	return 0;
 }
 
+static uint32_t grace_ms(const struct ssh_session *x)
+{
+	return x->target.grace_s * 1000;
+}
+
 int ssh_again_keep(struct ssh_session *x, const struct sandbox_spec *s, struct err *e)
 {
 	_cleanup_buf_ struct buf b = BUF_INIT(2 * PATH_MEMBER_MAX);
 	_cleanup_free_ char *lease = strdup(s->lease_id);
-	const struct rm_keep m = {
-	    .grace_ms = x->target.grace_s * 1000, .root = x->target.path, .lease = lease};
+	const struct rm_keep m = {.grace_ms = grace_ms(x), .root = x->target.path, .lease = lease};
 	int r;
 
-	if (!m.grace_ms)
-		return 0;
 	x->lease_dir = strdup(s->lease_dir);
+	if (x->lease_dir && !m.grace_ms)
+		return 0;
 	r = lease && x->lease_dir ? rm_keep_put(&b, &m) : -ENOMEM;
 	return r < 0 ? err_sys(e, -r, "prepare %s for a cut", x->target.label)
 		     : guestlink_request(&x->link, RM_KEEP, &b, NULL, 0, e);
 }
 
-/* For who looks at the lease from outside (engine/contact.h). NULL: it is reached. */
-static void mark(const struct ssh_session *x, const char *why)
+/* A byte for each. */
+static void count(const struct ssh_session *x)
 {
-	_cleanup_free_ char *path = path_join(x->lease_dir, SANDBOX_UNREACHED);
-	_cleanup_free_ char *count = path_join(x->lease_dir, SANDBOX_RECONNECTED);
-	_cleanup_fd_ int fd = -1;
+	_cleanup_free_ char *path = path_join(x->lease_dir, SANDBOX_RECONNECTED);
+	_cleanup_fd_ int fd =
+	    path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600) : -1;
 
-	if (!path || !count)
-		return;
-	if (!why)
-		(void)unlink(path);
-	fd = why ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600)
-		 : open(count, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd >= 0)
-		(void)!write(fd, why ? why : "+", why ? strlen(why) : 1);
+		(void)!write(fd, "+", 1);
 }
 
 static void tell(struct ssh_session *x, const char *text)
@@ -135,7 +134,8 @@ static void on_away(struct ssh_session *x, struct view v)
 	    x->target.label, said.len ? " (" : "", buf_text(&said), said.len ? ")" : "", grace);
 	x->sb.away = true;
 	x->away_ns = clock_mono_ns();
-	mark(x, text);
+	unreached_note(x->lease_dir, text);
+	unreached_goes_on(x->lease_dir, grace_ms(x));
 	tell(x, text);
 }
 
@@ -145,7 +145,8 @@ static void on_back(struct ssh_session *x)
 
 	x->sb.away = false;
 	x->sb.reconnects++;
-	mark(x, NULL);
+	unreached_clear(x->lease_dir, true);
+	count(x);
 	clock_human(clock_mono_ns() - x->away_ns, after, sizeof(after));
 	(void)snprintf(text, sizeof(text),
 		       "connected to %.200s again after %s: nothing of the command's is lost",
@@ -168,6 +169,37 @@ static void on_dial(struct ssh_session *x)
 	(void)guestlink_request(&x->link, RM_DIALED, &none, (int[]){in, out, x->ssh.err},
 				r < 0 ? 0 : RM_DIALED_FDS, &e);
 	cleanup_fd(&x->ssh.err);
+}
+
+void ssh_again_over(struct ssh_session *x, uint32_t how)
+{
+	bool gone = how == LINK_GONE;
+
+	if (!x->lease_dir)
+		return;
+	/* The machine is there, and nothing of the run is. */
+	if (gone)
+		unreached_clear(x->lease_dir, true);
+	else
+		unreached_note(x->lease_dir, x->sb.why);
+	/* A cut that was waited out has set the time at its begin. */
+	if (!gone && !x->sb.away)
+		unreached_goes_on(x->lease_dir, 0);
+}
+
+void ssh_again_give_up(struct ssh_session *x)
+{
+	char text[400], grace[32];
+
+	if (!x->sb.away || x->sb.why[0])
+		return;
+	clock_human((int64_t)x->target.grace_s * NS_PER_S, grace, sizeof(grace));
+	(void)snprintf(
+	    text, sizeof(text),
+	    "the connection to %.200s was cut, and the run was stopped before there was one again; the guest there ends what it ran within %s "
+	    "(--ssh-grace)",
+	    x->target.label, grace);
+	unreached_note(x->lease_dir, text);
 }
 
 int ssh_again_hear(struct ssh_session *x, const struct frame *f)

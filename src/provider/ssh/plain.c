@@ -22,6 +22,7 @@
 #include "provider/ssh/explain.h"
 #include "provider/ssh/plain_internal.h"
 #include "provider/ssh/relay.h"
+#include "provider/ssh/unreached.h"
 #include "wire/remote.h"
 
 #define PONG_MS 5000
@@ -196,6 +197,8 @@ static int over(struct plain *p, struct sandbox_event *ret)
 
 	(void)ssh_explain(&p->target, LINK_CUT, "", true, &e);
 	(void)snprintf(p->sb.why, sizeof(p->sb.why), "%s", e.text);
+	unreached_note(p->lease_dir, e.text);
+	unreached_goes_on(p->lease_dir, 0);
 	p->ended = true;
 	*ret = (struct sandbox_event){.type = SE_ENDED};
 	return 1;
@@ -313,6 +316,7 @@ void plain_end(struct plain *p)
 	free((char *)(uintptr_t)p->place.name);
 	free((char *)(uintptr_t)p->place.nonce);
 	free(p->control);
+	free(p->lease_dir);
 	free(p->inside);
 	free(p->mark);
 	free(p);

@@ -30,7 +30,7 @@ struct plain {
 	struct sandbox *local; /* one ssh each, ended with its relay if we are */
 	struct ssh_target target;
 	struct plain_place place; /* owned strings */
-	char *control, *inside, *mark;
+	char *control, *inside, *mark, *lease_dir;
 	struct process watch;
 	pid_t watch_relay;
 	int ask, hear, epfd;

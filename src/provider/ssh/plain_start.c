@@ -288,9 +288,11 @@ static int prepare(struct plain *p, const struct sandbox_spec *s, struct err *e)
 	p->inside = run ? path_join(run, "workspace") : NULL;
 	p->mark = plain_mark(nonce);
 	p->control = session_control(s);
+	p->lease_dir = strdup(s->lease_dir);
 	p->seen = mmap(NULL, PLAIN_SEEN * sizeof(*p->seen), PROT_READ | PROT_WRITE,
 		       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (!run || !name || !p->place.nonce || !p->inside || !p->mark || p->seen == MAP_FAILED)
+	if (!run || !name || !p->place.nonce || !p->inside || !p->mark || !p->lease_dir ||
+	    p->seen == MAP_FAILED)
 		return err_set(e, ERR_NOMEM, "ssh: out of memory");
 	return provider_local.acquire(&(struct sandbox_spec){.workspace = "/", .net = NET_HOST},
 				      &p->local, e);

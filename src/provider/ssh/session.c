@@ -131,11 +131,14 @@ static int hear_link(struct guestlink *g, const struct frame *f)
 	struct ssh_session *x =
 	    (struct ssh_session *)((char *)g - offsetof(struct ssh_session, link));
 	struct err e = ERR_INIT;
+	struct cursor c;
 
 	if (f->type != RM_LINK)
 		return ssh_again_hear(x, f) > 0 ? 0 : -EPROTO;
 	(void)explain(x, f, &e);
 	(void)snprintf(x->sb.why, sizeof(x->sb.why), "%s", e.text);
+	cursor_init(&c, f->payload.p, f->payload.n);
+	ssh_again_over(x, cursor_u32(&c));
 	return 1;
 }
 
@@ -342,6 +345,7 @@ void session_end(struct ssh_session *x)
 {
 	struct pollfd p = {.fd = x->ssh.pidfd, .events = POLLIN};
 
+	ssh_again_give_up(x);
 	/* Without a word from the guest, or a connection, there is nobody to tell: the connection is cut. */
 	if (x->up && !x->sb.away)
 		guestlink_shutdown(&x->link, clock_mono_ns() + END_MS * NS_PER_MS);
