@@ -1,4 +1,4 @@
-#include "engine/maps.h"
+#include "engine/maps_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,21 +11,17 @@
 #include "base/limits.h"
 #include "base/path.h"
 #include "engine/interrupt.h"
-#include "engine/runenv.h"
 #include "engine/tarout.h"
-#include "os/copy.h"
-#include "policy/member.h"
 #include "sync/baseline.h"
 
 #define WORDS 3
-#define PLACE_MAX (2 * PATH_MAX)
 
 size_t maps_count(char *const *maps)
 {
 	return strv_len(maps) / WORDS;
 }
 
-static struct map map_at(char *const *maps, size_t i)
+struct map maps_word(char *const *maps, size_t i)
 {
 	struct map m = {.file = maps[WORDS * i][0] == 'f',
 			.src = maps[WORDS * i + 1],
@@ -40,7 +36,7 @@ static struct map map_at(char *const *maps, size_t i)
 
 struct map maps_at(const struct lease_spec *s, size_t i)
 {
-	struct map m = map_at(s->maps, i);
+	struct map m = maps_word(s->maps, i);
 	unsigned long long dev, ino;
 
 	if (i < strv_len(s->map_roots) && sscanf(s->map_roots[i], "%llu:%llu", &dev, &ino) == 2) {
@@ -80,154 +76,12 @@ int maps_results(const struct lease_spec *s, const char *run_dir, struct transfe
 	return t->maps ? 0 : err_set(e, ERR_NOMEM, "out of memory");
 }
 
-static bool overlap(const char *a, const char *b)
-{
-	return path_is_within(a, b) || path_is_within(b, a);
-}
-
-/* The host's side: there, of the right kind, no link; its directory is resolved once, here. */
-static int judge_src(const char *src, const char *kind, char **ret_real, bool *ret_file,
-		     struct err *e)
-{
-	_cleanup_free_ char *real = NULL;
-	struct stat st;
-
-	if (lstat(src, &st) < 0)
-		return err_set(e, ERR_USAGE, "--map %.300s: %s", src, strerror(errno));
-	if (S_ISLNK(st.st_mode))
-		return err_set(e, ERR_USAGE,
-			       "--map %.300s is a symbolic link: name what it leads to", src);
-	*ret_file = S_ISREG(st.st_mode);
-	if (!*ret_file && !S_ISDIR(st.st_mode))
-		return err_set(e, ERR_USAGE, "--map %.300s: neither a file nor a directory", src);
-	if (kind && (strcmp(kind, "file") == 0) != *ret_file)
-		return err_set(e, ERR_USAGE, "--map %.300s is not a %s", src, kind);
-	real = realpath(src, NULL);
-	if (!real)
-		return err_set(e, ERR_USAGE, "--map %.300s: %s", src, strerror(errno));
-	if (strcmp(real, "/") == 0 || member_name_rule(real + 1, strlen(real + 1)))
-		return err_set(
-		    e, ERR_USAGE,
-		    "--map %.300s: a reserved place (git's own files, Airlock's, the root)", real);
-	*ret_real = TAKE_PTR(real);
-	return 0;
-}
-
-static int judge_dst(const char *dst, struct err *e)
-{
-	size_t n = strlen(dst);
-
-	if (!path_is_absolute_normal(dst) || n >= PATH_MAX)
-		return err_set(
-		    e, ERR_USAGE,
-		    "--map ...:%.300s: the place inside is an absolute path without '..', "
-		    "'.' or a '/' at its end",
-		    dst);
-	if ((!path_is_within(dst, INSIDE_HOME) || strcmp(dst, INSIDE_HOME) == 0) &&
-	    (!path_is_within(dst, "/tmp") || strcmp(dst, "/tmp") == 0))
-		return err_set(e, ERR_USAGE,
-			       "--map ...:%.300s: the place inside must lie below %s or /tmp", dst,
-			       INSIDE_HOME);
-	if (member_name_rule(dst + 1, n - 1))
-		return err_set(e, ERR_USAGE, "--map ...:%.300s: a reserved name", dst);
-	return 0;
-}
-
-int maps_add(char ***maps, const char *word, struct err *e)
-{
-	_cleanup_free_ char *w = strdup(word), *real = NULL;
-	char *dst, *kind = NULL;
-	bool file = false;
-	int r;
-
-	if (!w)
-		return err_set(e, ERR_NOMEM, "options: out of memory");
-	if (maps_count(*maps) == MAPS_MAX)
-		return err_set(e, ERR_LIMIT, "--map: more than %d of them (limit maps)", MAPS_MAX);
-	/* From the right: a host path may hold colons. */
-	dst = strrchr(w, ':');
-	if (dst && (strcmp(dst, ":file") == 0 || strcmp(dst, ":dir") == 0)) {
-		kind = dst + 1;
-		*dst = '\0';
-		dst = strrchr(w, ':');
-	}
-	if (!dst || dst == w)
-		return err_set(e, ERR_USAGE,
-			       "--map %.300s: give SRC:DST, SRC:DST:file or SRC:DST:dir", word);
-	*dst++ = '\0';
-	r = judge_dst(dst, e);
-	if (r == 0)
-		r = judge_src(w, kind, &real, &file, e);
-	if (r < 0)
-		return r;
-	if (strv_add(maps, file ? "file" : "dir") < 0 || strv_add(maps, real) < 0 ||
-	    strv_add(maps, dst) < 0)
-		return err_set(e, ERR_NOMEM, "options: out of memory");
-	return 0;
-}
-
-int maps_check(const struct request *q, const char *state_dir, struct err *e)
-{
-	for (size_t i = 0; i < maps_count(q->maps); i++) {
-		struct map m = map_at(q->maps, i);
-
-		if (q->provider->in_place)
-			return err_set(e, ERR_USAGE,
-				       "--map does not go with a provider that works in place");
-		if (q->provider->elsewhere && !q->provider->isolates &&
-		    !path_is_within(m.dst, "/tmp"))
-			return err_set(
-			    e, ERR_USAGE,
-			    "--map ...:%.300s: on another machine without a sandbox the place lies below /tmp there: its "
-			    "home is the account's own",
-			    m.dst);
-		if (overlap(m.src, q->workspace))
-			return err_set(
-			    e, ERR_USAGE,
-			    "--map %.300s: it and the workspace %.300s lie in one another", m.src,
-			    q->workspace);
-		if (state_dir && overlap(m.src, state_dir))
-			return err_set(e, ERR_USAGE, "--map %.300s: Airlock's own state lies there",
-				       m.src);
-		for (size_t k = 0; k < q->binds_len; k++)
-			if (overlap(m.dst, q->binds[k].dst))
-				return err_set(
-				    e, ERR_USAGE,
-				    "--map ...:%.300s and --bind-ro ...:%.300s lie in one another",
-				    m.dst, q->binds[k].dst);
-		for (size_t k = 0; k < i; k++) {
-			struct map o = map_at(q->maps, k);
-
-			if (overlap(m.src, o.src) || overlap(m.dst, o.dst))
-				return err_set(e, ERR_USAGE,
-					       "--map %.200s and --map %.200s lie in one another",
-					       o.src, m.src);
-		}
-	}
-	return 0;
-}
-
-/* --- in -------------------------------------------------------------------------------- */
-
 static int open_root(const struct map *m, struct err *e)
 {
 	int fd = open(m->root, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
 	return fd < 0 ? err_sys(e, errno, "open %s", m->root) : fd;
 }
-
-/* Places of another machine without a sandbox: everybody's there, and not gone with it. */
-static bool shared_places(const struct sandbox *sb)
-{
-	return sb->ops->elsewhere && !sb->ops->isolates;
-}
-
-/*
- * Whose a place of everybody's is: a link `.airlock-map.NAME` beside it, with the place's inode (0: not made yet) and the run's directory. A
- * mark of ours whose run's directory is gone is left over, and the place with it if it is that inode. What clears old files away takes the
- * mark, which nobody reads, no later than the first file of the place.
- */
-#define MARK_OF "m=${d%/*}/.airlock-map.${d##*/}; "
 
 static int send(struct sandbox *sb, const struct map *m, struct baseline_opts *b, struct err *e)
 {
@@ -324,7 +178,7 @@ void maps_gone(struct sandbox *sb, struct lease_spec *s)
 	if (!shared_places(sb) || !n || null < 0)
 		return;
 	for (size_t i = 0; i < n && i < MAPS_MAX; i++)
-		argv[GONE_WORDS + i] = map_at(s->maps, i).dst;
+		argv[GONE_WORDS + i] = maps_word(s->maps, i).dst;
 	if (tarout_exec(&t, sb, argv, -1, null, NULL) == 0)
 		(void)tarout_wait(&t, NULL);
 	tarout_done(&t);
@@ -337,9 +191,9 @@ int maps_in(struct sandbox *sb, struct lease_spec *s, const char *lease_dir, str
 
 	strv_free(TAKE_PTR(s->map_roots));
 	for (size_t i = 0; r == 0 && i < maps_count(s->maps); i++) {
-		struct map m = map_at(s->maps, i);
+		struct map m = maps_word(s->maps, i);
 		struct baseline_opts b = {.cancel = interrupt_first()};
-		char path[PLACE_MAX];
+		char path[MAP_PLACE_MAX];
 		_cleanup_fd_ int root = open_root(&m, e), out = -1;
 
 		if (root < 0)
@@ -359,166 +213,4 @@ int maps_in(struct sandbox *sb, struct lease_spec *s, const char *lease_dir, str
 	if (r < 0)
 		maps_gone(sb, s);
 	return r;
-}
-
-/* --- out ------------------------------------------------------------------------------- */
-
-/* Where it cannot be linked (another disk, a file system without links): whole or not at all, as a name. */
-static int copy_manifest(const char *from, const char *to, struct err *e)
-{
-	_cleanup_fd_ int in = open(from, O_RDONLY | O_NOFOLLOW | O_CLOEXEC), out = -1;
-	_cleanup_free_ char *tmp = NULL;
-	int r;
-
-	if (in < 0)
-		return err_sys(e, errno, "%s", from);
-	if (asprintf(&tmp, "%s.new", to) < 0)
-		return err_set(e, ERR_NOMEM, "out of memory");
-	out = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-	r = out < 0 ? -errno : copy_file(in, out);
-	if (r == 0 && (fsync(out) < 0 || rename(tmp, to) < 0))
-		r = -errno;
-	if (r < 0)
-		(void)unlink(tmp);
-	return r < 0 ? err_sys(e, -r, "copy %s to %s", from, to) : 0;
-}
-
-/* The run's own directory for it, with what was sent: the lease and its manifest may go before the run's results. */
-static int make_place(const struct transfer_job *j, const char *manifest, const char *dir,
-		      struct err *e)
-{
-	_cleanup_free_ char *up = path_join(j->run_dir, "maps"),
-			    *copy = path_join(dir, MAP_MANIFEST);
-
-	if (!up || !copy)
-		return err_set(e, ERR_NOMEM, "out of memory");
-	if (mkdir(up, 0700) < 0 && errno != EEXIST)
-		return err_sys(e, errno, "create %s", up);
-	if (mkdir(dir, 0700) < 0 && errno != EEXIST)
-		return err_sys(e, errno, "create %s", dir);
-	/* It is never written again. */
-	if (link(manifest, copy) == 0 || errno == EEXIST)
-		return 0;
-	return copy_manifest(manifest, copy, e);
-}
-
-/* The sandbox's archiver into a pipe, airlock-unpack at its other end. */
-static int carry(const struct transfer_job *j, const struct map *m, struct unpack_opts *o,
-		 struct unpack_report *rep, struct tarout_end *b, struct err *e)
-{
-	/* Under its host name, from a directory of its own: whatever a link leads to inside is inside's to read. */
-	static const char one[] =
-	    /* Nothing but a file: cp would wait in a FIFO for a writer. */
-	    "[ -f \"$1\" ] || { echo \"$1 is not a file any more\" >&2; exit 1; }; "
-	    "d=$(mktemp -d) && cp -p -- \"$1\" \"$d/$2\" && tar -C \"$d\" -cf - -- \"$2\"; r=$?; "
-	    "rm -rf -- \"$d\"; exit $r";
-	/* A link in its place would bring back another tree in the name of this one. */
-	static const char all[] =
-	    "[ -d \"$1\" ] && ! [ -L \"$1\" ] || { echo \"$1 is not a directory any more\" >&2; exit 1; }; "
-	    "exec tar -C \"$1\" -cf - .";
-	/* Where old files are cleared away, what is missing was not deleted by the run: then no deletion counts. */
-	static const char shared[] =
-	    "d=$1; " MARK_OF
-	    "[ -d \"$d\" ] && ! [ -L \"$d\" ] || { echo \"$d is not a directory any more\" >&2; exit 1; }; "
-	    "tar -C \"$d\" -cf - .; r=$?; "
-	    "[ -L \"$m\" ] || { echo \"$m is gone: files there may have been cleared away\" >&2; exit 1; }; exit $r";
-	const char *dir_argv[] = {"sh",		 "-c",	 shared_places(j->sb) ? shared : all,
-				  "airlock-map", m->dst, NULL};
-	const char *file_argv[] = {"sh", "-c", one, "airlock-map", m->dst, path_base(m->src), NULL};
-	int p[2], r;
-
-	if (pipe2(p, O_CLOEXEC) < 0)
-		return err_sys(e, errno, "create a pipe");
-	r = tarout_exec(&b->t, j->sb, m->file ? file_argv : dir_argv, -1, p[1], e);
-	(void)close(p[1]);
-	o->stream_fd = p[0];
-	if (r < 0) {
-		(void)close(p[0]);
-		return r;
-	}
-	r = unpack_run(o, rep, e);
-	(void)close(p[0]);
-	(void)tarout_wait(&b->t, NULL);
-	/* What was cut off is the archiver's failure, and its reason says more. */
-	if (r == -EBADMSG && strcmp(rep->rule, "truncated") == 0 && !tarout_whole(&b->t, e))
-		r = -EIO;
-	return r;
-}
-
-static int one_back(const struct transfer_job *j, size_t i, struct map_result *res, bool *ret_kept,
-		    struct err *e)
-{
-	struct map m = maps_at(j->spec, i);
-	_cleanup_free_ char *lease = state_path(j->st, "leases", j->lease->id, NULL);
-	char manifest[PLACE_MAX], turn[32];
-	_cleanup_fd_ int moving = -1;
-	struct tarout_end b = {.t = TAROUT_INIT, .ui = j->ui};
-	struct unpack_opts o = {
-	    .root = m.root,
-	    .root_dev = transfer_device(j->spec, m.dev),
-	    .root_ino = m.ino,
-	    .only = m.file ? path_base(m.src) : NULL,
-	    .run_dir = res->dir,
-	    .state_dir = j->st->dir,
-	    .manifest_path = manifest,
-	    .strict = j->spec->strict,
-	    .without_landlock = j->spec->without & WITHOUT_LANDLOCK,
-	    .review = j->spec->review,
-	    .on_conflict = j->spec->on_conflict,
-	    .full_tree = true,
-	    .keep_trash = true,
-	    .complete = tarout_complete,
-	    .complete_arg = &b,
-	    .cancel = interrupt_second(),
-	};
-	int r;
-
-	if (!lease)
-		return err_set(e, ERR_NOMEM, "out of memory");
-	(void)snprintf(manifest, sizeof(manifest), "%s/map-%zu", lease, i);
-	(void)snprintf(turn, sizeof(turn), "map-%zu.baseline", i);
-	r = make_place(j, manifest, res->dir, e);
-	if (r == 0 && j->baseline >= 0)
-		r = transfer_turn(j, turn, &moving, e);
-	o.baseline_fd = moving;
-	if (r == 0)
-		r = carry(j, &m, &o, &res->rep, &b, e);
-	*ret_kept |= b.partial;
-	res->done = r == 0 || r == -EBADMSG;
-	if (!res->done) {
-		unpack_report_done(&res->rep);
-		res->rep = (struct unpack_report){0};
-	}
-	tarout_done(&b.t);
-	return r < 0 ? err_wrap(e, r, "bring %s back", m.src) : 0;
-}
-
-int maps_out(const struct transfer_job *j, struct transfer *t, bool *ret_kept, struct err *e)
-{
-	int first = maps_results(j->spec, j->run_dir, t, e);
-
-	*ret_kept = false;
-	for (size_t i = 0; first != -ENOMEM && i < t->maps_len; i++) {
-		struct err *why = &t->maps[i].err;
-		int r;
-
-		/* Never there whole, so no command ran: what is missing of it was not deleted. */
-		if (i >= strv_len(j->spec->map_roots)) {
-			(void)err_set(
-			    why, ERR_NOT_FOUND,
-			    "%s had not gone into the sandbox whole: nothing of it is taken back",
-			    t->maps[i].src);
-			if (j->ui->note)
-				j->ui->note(j->ui->arg, true, why->text);
-			continue;
-		}
-		r = one_back(j, i, &t->maps[i], ret_kept, why);
-		if (r < 0 && first == 0) {
-			first = r;
-			*e = *why;
-		} else if (r < 0 && j->ui->note) {
-			j->ui->note(j->ui->arg, true, why->text);
-		}
-	}
-	return first;
 }
