@@ -10,29 +10,16 @@
  * workspace is there starts from it, which is how a run is recovered; forget removes it.
  */
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/clock.h"
-#include "base/limits.h"
 #include "base/path.h"
-#include "os/proc.h"
-#include "provider/ssh/again.h"
-#include "provider/ssh/base.h"
-#include "provider/ssh/box.h"
-#include "provider/ssh/session.h"
+#include "provider/ssh/acquire.h"
 #include "provider/ssh/plain.h"
 #include "provider/ssh/reach.h"
-#include "provider/ssh/send.h"
-#include "provider/ssh/tool.h"
+#include "provider/ssh/session.h"
 #include "provider/ssh/unreached.h"
-
-#define RESUME_ALL_MS 45000 /* a cut of so long is got over */
-#define RESUME_MS 1000
 
 static struct ssh_session *session_of(struct sandbox *sb)
 {
@@ -99,281 +86,25 @@ static void owner(uid_t *uid, gid_t *gid)
 	*gid = (gid_t)-1;
 }
 
-/* The workspace goes there. What the other side says about a failure is worth more than our broken pipe. */
-static int land(struct ssh_session *x, const struct sandbox_spec *s, struct err *e)
-{
-	_cleanup_free_ char *base = ssh_base_name(s, x->sandbox);
-	_cleanup_buf_ struct buf b = BUF_INIT(256);
-	_cleanup_fd_ int rd = -1, wr = -1, want_rd = -1, want_wr = -1;
-	struct rm_fault f = {0};
-	struct rm_index index;
-	struct err se = ERR_INIT;
-	int p[2], q[2], r, k;
-
-	if (pipe2(p, O_CLOEXEC) < 0)
-		return err_sys(e, errno, "send the workspace: pipe");
-	rd = p[0];
-	wr = p[1];
-	if (pipe2(q, O_CLOEXEC) < 0)
-		return err_sys(e, errno, "send the workspace: pipe");
-	want_rd = q[0];
-	want_wr = q[1];
-	if (fcntl(wr, F_SETFL, O_NONBLOCK) < 0 || fcntl(want_rd, F_SETFL, O_NONBLOCK) < 0)
-		return err_sys(e, errno, "send the workspace: pipe");
-	(void)buf_u32(&b, x->link.next_id++);
-	(void)buf_str(&b, base ? base : "");
-	ssh_base_index(s, x->sandbox, &index);
-	(void)buf_put(&b, (const char *)index.sum, sizeof(index.sum));
-	r = guestlink_request(&x->link, RM_LAND, &b, (int[]){rd, want_wr}, 2, e);
-	if (r < 0)
-		return r;
-	cleanup_fd(&rd);
-	cleanup_fd(&want_wr);
-	k = ssh_send(s, wr, want_rd, &se);
-	cleanup_fd(&wr);
-	if (k < 0 && k != -EPIPE) {
-		*e = se;
-		return k;
-	}
-	r = session_await(x, RM_LANDED, s->cancel, e);
-	if (r < 0 && x->link.ended)
-		return -ECONNRESET;
-	if (r == 0 && rm_landed_get(x->answer, &f, &index) < 0)
-		return err_set(e, ERR_PROTOCOL, "%s: malformed answer", x->target.label);
-	if (r == 0 && f.error)
-		return ssh_explain_fault(&x->target, &f, e);
-	if (r == 0 && k < 0)
-		*e = se;
-	if (r == 0 && k == 0)
-		ssh_base_landed(s, &index);
-	return r < 0 ? r : k;
-}
-
-static int bring_up(struct ssh_session *x, const struct sandbox_spec *s, struct err *e)
-{
-	const struct buf none = BUF_INIT(1);
-	struct cursor c;
-	bool there;
-	/* A kept lease has as many sessions as it has commands; any other one, the one that comes last. */
-	int r = session_open_run(x, s,
-				 x->in_place ? RO_IN_PLACE
-					     : (s->keep ? RO_SHARED : 0) |
-						   (s->resume || !s->manifest ? RO_RESUME : 0),
-				 RM_OPENED, e);
-
-	if (r < 0)
-		return r;
-	cursor_init(&c, x->answer.p, x->answer.n);
-	there = cursor_u32(&c);
-	/* To send the workspace again would look like a run that changed nothing. */
-	if (!there && (s->resume || !s->manifest)) {
-		x->absent = true;
-		return err_set(
-		    e, ERR_NOT_FOUND,
-		    "the directory of this run is not on %s any more (%s): somebody removed it; 'airlock rm "
-		    "--force' gives it up",
-		    x->target.label, x->inside);
-	}
-	if (!there)
-		r = land(x, s, e);
-	if (r == 0)
-		r = guestlink_request(&x->link, RM_START, &none, NULL, 0, e);
-	if (r == 0)
-		r = session_await(x, GM_READY, s->cancel, e);
-	if (r == 0 && x->sandbox)
-		r = ssh_box(x, s, e);
-	else if (r == 0 && s->gateway)
-		r = ssh_tool_gateway(x, s->cancel, e);
-	return r < 0 ? r : ssh_again_keep(x, s, e);
-}
-
-/* In the lease's directory from before anything is made there: without it there is nothing to forget. */
-static int mark(const struct sandbox_spec *s, bool make, struct err *e)
-{
-	_cleanup_free_ char *path = path_join(s->lease_dir, "there");
-	_cleanup_fd_ int fd = -1;
-
-	if (!path)
-		return err_set(e, ERR_NOMEM, "ssh: out of memory");
-	fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | (make ? O_CREAT : 0), 0600);
-	if (fd >= 0)
-		return 1;
-	return errno == ENOENT && !make ? 0 : err_sys(e, errno, "%s", path);
-}
-
-static int begin(const struct sandbox_spec *s, struct ssh_session *x, struct sandbox **ret,
-		 struct err *e)
-{
-	int r = mark(s, true, e);
-
-	if (r >= 0) {
-		reach_note(s->lease_dir, x->took_ns);
-		r = bring_up(x, s, e);
-	}
-	if (r < 0) {
-		/* A program missing here, or a file system not mounted there, is no proof of a loss. */
-		r = r == -ENOENT && !x->absent ? -EHOSTUNREACH : r;
-		session_end(x);
-		return r;
-	}
-	x->sb.ops = x->sandbox	  ? &provider_ssh_sandbox
-		    : x->in_place ? &provider_ssh_in_place
-				  : &provider_ssh;
-	x->sb.inside = x->sandbox ? s->inside : x->in_place ? x->target.path : x->inside;
-	if (!x->sandbox) {
-		x->sb.isolation[0] =
-		    (struct isolation){"isolation", "not available",
-				       "commands run as the account that ssh logs in to"};
-		x->sb.isolation_len = 1;
-	}
-	x->sb.monitor_pid = x->helper.proc.pid;
-	(void)proc_start(x->helper.proc.pid, &x->sb.monitor_start);
-	*ret = &x->sb;
-	return 0;
-}
-
-/* Where there is no guest: a machine that cannot have one, a wish, or a lease that began without. */
-static int plain(const struct sandbox_spec *s, enum plain_why why, struct sandbox **ret,
-		 struct err *e)
-{
-	int r = mark(s, true, e);
-
-	if (r >= 0)
-		r = ssh_plain_acquire(s, why, ret, e);
-	return r;
-}
-
-static enum plain_why plain_because(enum ssh_refused why)
-{
-	return why == REFUSED_MACHINE  ? PLAIN_MACHINE
-	       : why == REFUSED_NOEXEC ? PLAIN_NOEXEC
-	       : why == REFUSED_ROOM   ? PLAIN_ROOM
-	       : why == REFUSED_PLACE  ? PLAIN_PLACE
-				       : PLAIN_NO;
-}
-
-static int guest_of(const struct sandbox_spec *s, enum ssh_guest *ret, struct err *e)
-{
-	_cleanup_ssh_target_ struct ssh_target t = {0};
-	int r = ssh_target_parse(s->remote, &t, e);
-
-	*ret = t.guest;
-	return r;
-}
-
-/* With a guest, or not at all: whatever the other machine has instead isolates nothing. */
-static int connect_sandbox(const struct sandbox_spec *s, struct sandbox **ret, struct err *e)
-{
-	struct ssh_session *x = NULL;
-	int r = session_start(s, false, &x, e);
-
-	if (r < 0)
-		return s->resume && r == -ENOENT ? -EHOSTUNREACH : r;
-	x->sandbox = true;
-	return begin(s, x, ret, e);
-}
-
-/* What that machine itself says of the run is an answer. Who comes for the run alone has ended there what still went on. */
-static int remember(const struct sandbox_spec *s, int r, const struct err *e)
-{
-	if (r == -ECANCELED)
-		return r;
-	if (r >= 0 || r == -ENOENT || !e)
-		unreached_clear(s->lease_dir, !s->keep);
-	else
-		unreached_note(s->lease_dir, e->text);
-	return r;
-}
-
-/* With a guest: it holds the directory for this run alone. */
-static int acquire_in_place(const struct sandbox_spec *s, struct sandbox **ret, struct err *e)
-{
-	struct ssh_session *x = NULL;
-	int r = validate(s, e);
-
-	if (r == 0)
-		r = session_start(s, false, &x, e);
-	if (r < 0)
-		return remember(s, r, e);
-	x->in_place = true;
-	return remember(s, begin(s, x, ret, e), e);
-}
-
-/* A guest, or none where that is how it is. */
-static int connect_to(const struct sandbox_spec *s, struct sandbox **ret, struct err *e)
-{
-	enum ssh_refused refused = REFUSED_NOT;
-	struct ssh_session *x = NULL;
-	enum ssh_guest guest;
-	int r = guest_of(s, &guest, e);
-
-	if (r < 0)
-		return r;
-	if (ssh_plain_is(s->lease_dir))
-		return plain(s, guest == GUEST_NEVER ? PLAIN_ASKED : PLAIN_AGAIN, ret, e);
-	if (guest == GUEST_NEVER)
-		return plain(s, PLAIN_ASKED, ret, e);
-	r = session_try(s, &x, &refused, e);
-	if (r < 0 && guest == GUEST_AUTO && plain_because(refused) != PLAIN_NO)
-		return plain(s, plain_because(refused), ret, e);
-	if (r < 0)
-		return s->resume && r == -ENOENT ? -EHOSTUNREACH : r;
-	return begin(s, x, ret, e);
-}
-
-/* True: that long has passed. */
-static bool nap(const struct sandbox_spec *s, int64_t ms)
-{
-	const struct timespec look = {.tv_nsec = 50 * NS_PER_MS};
-	int64_t until = clock_mono_ns() + ms * NS_PER_MS;
-
-	while (clock_mono_ns() < until && !(s->cancel && *s->cancel))
-		(void)nanosleep(&look, NULL);
-	return !(s->cancel && *s->cancel);
-}
-
-/*
- * A connection that is cut while the workspace goes there is made again, and what has arrived is not sent again: the guest finds it in
- * the run's directory (guest/reuse.h). Later cuts are another matter: a command was running.
- */
-static int acquire_by(int (*connect_by)(const struct sandbox_spec *, struct sandbox **,
-					struct err *),
-		      const struct sandbox_spec *s, struct sandbox **ret, struct err *e)
-{
-	int r = connect_by(s, ret, e);
-	bool cut = r == -ECONNRESET;
-	int64_t until = clock_mono_ns() + RESUME_ALL_MS * NS_PER_MS;
-
-	for (int64_t ms = RESUME_MS;
-	     cut && r < 0 && r != -ECANCELED && clock_mono_ns() < until && nap(s, ms); ms *= 2)
-		r = connect_by(s, ret, e);
-	return remember(s, r, e);
-}
-
 static int acquire(const struct sandbox_spec *s, struct sandbox **ret, struct err *e)
 {
 	int r = validate(s, e);
 
-	return r < 0 ? r : acquire_by(connect_to, s, ret, e);
+	return r < 0 ? r : ssh_acquire(s, ret, e);
+}
+
+static int acquire_in_place(const struct sandbox_spec *s, struct sandbox **ret, struct err *e)
+{
+	int r = validate(s, e);
+
+	return r < 0 ? r : ssh_acquire_in_place(s, ret, e);
 }
 
 static int acquire_sandbox(const struct sandbox_spec *s, struct sandbox **ret, struct err *e)
 {
 	int r = validate_sandbox(s, e);
 
-	return r < 0 ? r : acquire_by(connect_sandbox, s, ret, e);
-}
-
-/*
- * What is kept is the directory there: no process of a command outlives it, so each command brings a session of its own. A machine that
- * cannot be reached, or found, has lost nothing: only the directory's absence is -ENOENT.
- */
-static int attach(const struct sandbox_spec *s, struct sandbox **ret, struct err *e)
-{
-	struct sandbox_spec again = *s;
-
-	again.resume = true;
-	return remember(s, connect_to(&again, ret, e), e);
+	return r < 0 ? r : ssh_acquire_sandbox(s, ret, e);
 }
 
 static int event_fd(struct sandbox *sb)
@@ -433,7 +164,7 @@ static int forget_there(const struct sandbox_spec *s, bool sandbox, bool give_up
 {
 	_cleanup_free_ char *path = path_join(s->lease_dir, "there");
 	struct ssh_session *x = NULL;
-	int r = mark(s, false, e);
+	int r = reach_mark(s, false, e);
 
 	if (r > 0 && give_up && path)
 		return unlink(path) < 0 ? err_sys(e, errno, "%s", path) : 0;
@@ -459,12 +190,12 @@ static int forget_there(const struct sandbox_spec *s, bool sandbox, bool give_up
 
 static int forget(const struct sandbox_spec *s, bool give_up, struct err *e)
 {
-	return remember(s, forget_there(s, false, give_up, e), e);
+	return unreached_remember(s, forget_there(s, false, give_up, e), e);
 }
 
 static int forget_sandbox(const struct sandbox_spec *s, bool give_up, struct err *e)
 {
-	return remember(s, forget_there(s, true, give_up, e), e);
+	return unreached_remember(s, forget_there(s, true, give_up, e), e);
 }
 
 int ssh_clean(char *const *remote, const char *lease_dir, struct rm_cleaned *ret, char **ret_label,
@@ -485,71 +216,50 @@ int ssh_clean(char *const *remote, const char *lease_dir, struct rm_cleaned *ret
 	return r;
 }
 
+/* What all three do through the session with the guest there. */
+#define OVER_A_SESSION                                                                     \
+	.elsewhere = true, .owner = owner, .event_fd = event_fd, .next_event = next_event, \
+	.exec = exec, .signal = signal_command, .winsize = winsize, .release = release,    \
+	.detach = detach, .destroy_storage = destroy_storage
+
 const struct provider_ops provider_ssh = {
+    OVER_A_SESSION,
     .name = "ssh",
     .isolates = false,
     .in_place = false,
-    .elsewhere = true,
     .statement =
 	"NO ISOLATION ON THE REMOTE: the command ran as the account that ssh logs in to, on that "
 	"machine, in a copy of the workspace",
     .validate = validate,
-    .owner = owner,
     .acquire = acquire,
-    .attach = attach,
-    .event_fd = event_fd,
-    .next_event = next_event,
-    .exec = exec,
-    .signal = signal_command,
-    .winsize = winsize,
+    .attach = ssh_attach,
     .pack = pack,
-    .release = release,
-    .detach = detach,
-    .destroy_storage = destroy_storage,
     .forget = forget,
 };
 
 const struct provider_ops provider_ssh_in_place = {
+    OVER_A_SESSION,
     .name = "ssh-in-place",
     .isolates = false,
     .in_place = true,
-    .elsewhere = true,
     .statement =
 	"IN PLACE ON THE REMOTE: the command ran as the account that ssh logs in to, in the directory itself: nothing was copied, nothing "
 	"was validated, and there is no isolation",
     .validate = validate,
-    .owner = owner,
     .acquire = acquire_in_place,
-    .event_fd = event_fd,
-    .next_event = next_event,
-    .exec = exec,
-    .signal = signal_command,
-    .winsize = winsize,
-    .release = release,
-    .detach = detach,
-    .destroy_storage = destroy_storage,
     .forget = forget,
 };
 
 const struct provider_ops provider_ssh_sandbox = {
+    OVER_A_SESSION,
     .name = "ssh-sandbox",
     .isolates = true,
     .in_place = false,
-    .elsewhere = true,
     .statement =
 	"Sandbox of the other machine's kernel: own namespaces, system call filter, no capabilities, read-only system, private "
 	"home; whoever owns that machine owns the sandbox.",
     .validate = validate_sandbox,
-    .owner = owner,
     .acquire = acquire_sandbox,
-    .event_fd = event_fd,
-    .next_event = next_event,
-    .exec = exec,
-    .signal = signal_command,
-    .winsize = winsize,
     .pack = pack,
-    .release = release,
-    .detach = detach,
-    .destroy_storage = destroy_storage,
     .forget = forget_sandbox,
 };

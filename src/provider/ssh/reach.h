@@ -1,5 +1,5 @@
 /*
- * reach.h: how long who only cleans up waits for a machine.
+ * reach.h: whether a lease has anything on its machine, and how long who only cleans up waits for that.
  *
  * At the end of a run all is here, and a machine that is dead, or whose login hangs, must not hold it up: what is left there is a
  * sweep's. So getting there has REMOTE_REACH_MS, and twice what it took at the begin of the lease, which is kept in the lease's
@@ -10,7 +10,12 @@
 
 #include "provider/provider.h"
 
-/* In the file "there" of the lease's directory, which is there already. */
+/*
+ * The file "there" of the lease's directory, from before anything is made on that machine: without it there is nothing to forget. 1: it is
+ * there, made now if asked; 0: it is not.
+ */
+int reach_mark(const struct sandbox_spec *s, bool make, struct err *e);
+/* In that file, which is there already. */
 void reach_note(const char *lease_dir, int64_t took_ns);
 /* From now on. */
 int64_t reach_ns(const struct sandbox_spec *s);

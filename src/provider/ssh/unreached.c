@@ -1,5 +1,6 @@
 #include "provider/ssh/unreached.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -9,7 +10,6 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/path.h"
-#include "provider/provider.h"
 
 static int make(const char *lease_dir, const char *name)
 {
@@ -49,4 +49,16 @@ void unreached_goes_on(const char *lease_dir, uint64_t ms)
 
 	if (fd >= 0)
 		(void)futimens(fd, (const struct timespec[]){t, t});
+}
+
+/* What that machine itself says of the run is an answer. Who comes for the run alone has ended there what still went on. */
+int unreached_remember(const struct sandbox_spec *s, int r, const struct err *e)
+{
+	if (r == -ECANCELED)
+		return r;
+	if (r >= 0 || r == -ENOENT || !e)
+		unreached_clear(s->lease_dir, !s->keep);
+	else
+		unreached_note(s->lease_dir, e->text);
+	return r;
 }
