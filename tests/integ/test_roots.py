@@ -3,9 +3,10 @@
 
 usage: test_roots.py AIRLOCK root|user [unittest arguments]
 """
-import os, re, subprocess, sys, time, unittest
+import fcntl, os, re, struct, subprocess, sys, time, unittest
 
 from run_box import DEADLINE, UserHost, snapshot, until
+import scratch
 
 AIRLOCK, WHO = os.path.realpath(sys.argv[1]), sys.argv[2]
 DAY = 86400
@@ -112,25 +113,28 @@ ls -lR /etc > /dev/null; cat /etc/passwd /etc/hosts > /dev/null; true""")
         self.first()
         self.assertIsNone(self.kept("--without", "seccomp"))
 
-    def test_host_changes(self):
-        """What the host's /etc has now is what a sandbox sees, at once and when it is kept again."""
+    def with_own_etc(self, script, *words):
+        """The script with an /etc of its own, its words from $3 on; $1 is airlock. What its looks said, each ended by END."""
         if os.geteuid() != 0:
             self.skipTest("needs root, for an /etc of its own")
         etc = self.box.top + "/etc"
         subprocess.run(["cp", "-a", "/etc", etc], check=True)
+        r = subprocess.run(["unshare", "-m", "sh", "-c", 'mount --bind "$2" /etc || exit 99\n' + script, "sh", self.box.bin + "/airlock", etc, *words],
+                           cwd=self.box.ws, env=self.box.env, capture_output=True, text=True, timeout=3 * DEADLINE, check=False)
+        return r.stdout.split("END\n")[:-1], r.stdout + r.stderr
+
+    def test_host_changes(self):
+        """What the host's /etc has now is what a sandbox sees, at once and when it is kept again."""
         script = r"""
-mount --bind "$1" /etc || exit 99
-try() { "$2" run -q -- "$4"; echo END; }
+try() { "$1" run -q -- "$4"; echo END; }
 for change in true 'mkdir /etc/php-new' 'rmdir /etc/php-new' 'ln -sfn /usr/share/zoneinfo/Africa/Abidjan /etc/localtime' 'touch /etc/java-new'; do
 	$change; try "$@"; i=0
 	until try "$@" >"$3" && grep -q /roots/ "$3" || [ $((i += 1)) -gt 500 ]; do :; done
 	cat "$3"
 done"""
         look = "ls -d /etc/php* /etc/java-new 2>/dev/null; readlink /etc/localtime; " + ROOT
-        r = subprocess.run(["unshare", "-m", "sh", "-c", script, "sh", etc, self.box.bin + "/airlock", self.box.top + "/last", look],
-                           cwd=self.box.ws, env=self.box.env, capture_output=True, text=True, timeout=3 * DEADLINE, check=False)
-        looks = r.stdout.split("END\n")[:-1]
-        self.assertEqual(len(looks), 10, r.stdout + r.stderr)
+        looks, why = self.with_own_etc(script, self.box.top + "/last", look)
+        self.assertEqual(len(looks), 10, why)
         for i, look in enumerate(looks):
             self.assertEqual("/etc/php-new" in look, i in (2, 3), (i, look))
             self.assertEqual("/etc/java-new" in look, i >= 8, (i, look))
@@ -138,6 +142,89 @@ done"""
             if i % 2:
                 self.assertIn("/roots/", look, i)
         self.assertEqual(len({re.search("/roots/([0-9a-f]+)", look).group(1) for look in looks[1::2]}), 5)
+
+    def test_what_a_link_of_the_host_leads_to(self):
+        """Nothing in /etc changes: what is behind a link there appears, becomes a directory, and goes."""
+        script = r"""
+ln -sfn "$3/behind" /etc/ssl/cert.pem
+kept() { i=0; until "$1" run -q -- "$2" >"$3" && grep -q /roots/ "$3" || [ $((i += 1)) -gt 500 ]; do :; done; }
+kept "$1" "$4" "$3/last"
+for change in true 'touch $3/behind' 'rm $3/behind; mkdir $3/behind $3/behind/in' 'rm -r $3/behind' 'touch $3/behind; echo text >$3/behind'; do
+	eval "$change"; "$1" run -q -- "$4"; echo END
+done"""
+        look = "find /etc/ssl/cert.pem -maxdepth 0 -printf '%y ' 2>/dev/null; cat /etc/ssl/cert.pem 2>/dev/null; ls /etc/ssl/cert.pem/ 2>/dev/null; " + ROOT
+        looks, why = self.with_own_etc(script, self.box.top, look)
+        self.assertEqual(len(looks), 5, why)
+        for look, there in zip(looks, ("", "f ", "d in\n", "", "f text\n")):
+            self.assertRegex(look, "^%s[0-9]+ [0-9]+ [0-9:]+ /.*/roots/" % there, why)
+
+    def state_on(self, *how):
+        """The state directory on a file system of its own; a lasting change of the box."""
+        place = self.box.top + "/state"
+        if os.geteuid() != 0:
+            self.skipTest("needs root, to mount a file system")
+        self.inside("true")
+        r = subprocess.run(["mount", *how, place], stderr=subprocess.PIPE, check=False)
+        if r.returncode:
+            self.skipTest("this machine does not mount it: " + r.stderr.decode().strip())
+        # Once more, when it is no longer in the way.
+        self.addCleanup(scratch.remove, self.box.top)
+        self.addCleanup(subprocess.run, ["umount", "-l", place], check=False)
+        os.chown(place, self.box.uid, self.box.uid)
+
+    def test_where_links_are_not_followed(self):
+        self.state_on("-t", "tmpfs", "-o", "nosymfollow,mode=700", "tmpfs")
+        for _ in range(2):
+            self.assertIsNone(self.kept())
+        subprocess.run(["mount", "-o", "remount,symfollow", self.box.top + "/state"], check=True)
+        name = self.first()
+        subprocess.run(["mount", "-o", "remount,nosymfollow", self.box.top + "/state"], check=True)
+        self.assertIsNone(self.kept())
+        self.assertEqual(os.listdir(self.roots), [name])
+
+    def test_a_disk_that_went_away_without_a_boot(self):
+        """Its names are there again, and so is what is in the files."""
+        disk = self.box.top + "/disk"
+        with open(disk, "wb") as f:
+            f.truncate(64 << 20)
+        subprocess.run(["mkfs.ext4", "-q", disk], check=True)
+        self.state_on("-o", "loop", disk)
+        name = self.first()
+        there = self.inside(NAMES)
+        place = os.open(self.box.top + "/state", os.O_RDONLY | os.O_DIRECTORY)
+        # What has names is on the disk now; bytes that the kernel has still to find a place for are not.
+        with open(self.roots + "/mark", "wb") as f:
+            os.fsync(f.fileno())
+        try:
+            fcntl.ioctl(place, 0x8004587D, struct.pack("I", 2))  # EXT4_IOC_SHUTDOWN, no flush of the log
+        finally:
+            os.close(place)
+        subprocess.run(["umount", self.box.top + "/state"], check=True)
+        subprocess.run(["mount", "-o", "loop", disk, self.box.top + "/state"], check=True)
+        self.assertEqual(set(os.listdir(self.roots)), {name, "mark"})
+        self.assertEqual(self.kept(), name)
+        self.assertEqual(self.inside(NAMES), there)
+
+    def test_a_start_removes_some_and_waits_for_no_thousand(self):
+        self.first()
+        for i in range(60):
+            at = "%s/%032x" % (self.roots, i)
+            os.makedirs(at + "/root")
+            for n in range(98):
+                os.mknod("%s/root/%d" % (at, n))
+            os.utime(at, (time.time() - 8 * DAY,) * 2)
+        if self.box.uid:
+            self.box.give(self.roots)
+        self.first("--net", "host")
+        self.assertGreaterEqual(sum(n.startswith("0" * 30) for n in os.listdir(self.roots)), 54)
+        left = [set(os.listdir(self.roots))]
+        for i in range(2):
+            own = "%s/own%d" % (self.box.top, i)
+            os.mkdir(own)
+            self.first("--bind-ro", own + ":/opt/own%d" % i)
+            left.append(set(os.listdir(self.roots)))
+            # Some time is all that a loaded machine may have had.
+            self.assertTrue(left[i] - left[i + 1], left)
 
     def test_only_unused_ones_go(self):
         used = self.first()

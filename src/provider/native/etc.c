@@ -26,7 +26,8 @@ static int put_file(int rootfd, const char *name, const struct buf *b, struct fa
 		return fail(f, STEP_ETC, errno, name);
 	if (b->len && write(fd, b->data, b->len) != (ssize_t)b->len)
 		return fail(f, STEP_ETC, errno ? errno : EIO, name);
-	return 0;
+	/* Some file systems, NFS above all, tell of a full disk only here. */
+	return close(TAKE_FD(fd)) < 0 ? fail(f, STEP_ETC, errno, name) : 0;
 }
 
 /* The host's resolver file, where the host's network is there as well. */

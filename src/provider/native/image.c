@@ -44,8 +44,8 @@ static int bind_host(const char *host, enum step step, struct failure *f)
 {
 	int r = mounts_bind(host, host + 1);
 
-	/* Gone since it was listed: an empty name stays. */
-	return r < 0 && r != -ENOENT ? fail(f, step, -r, host) : 0;
+	/* Gone since it was listed, or the other kind of thing by now: an empty name stays. */
+	return r < 0 && r != -ENOENT && r != -ENOTDIR ? fail(f, step, -r, host) : 0;
 }
 
 /* What has a name here that is no link. */

@@ -124,20 +124,30 @@ int image_link(int root, const char *name, int dirfd, const char *at, struct fai
 	return symlinkat(target, root, name) < 0 ? fail(f, STEP_SYSTEM, errno, name) : 0;
 }
 
+int names_kind(const char *host)
+{
+	struct stat st;
+
+	if (stat(host, &st) < 0)
+		return errno == ENOENT || errno == ENOTDIR ? NAMES_ABSENT : -errno;
+	return S_ISDIR(st.st_mode) ? NAMES_DIR : NAMES_FILE;
+}
+
 /* A host path that may be absent: absent is fine, anything else is told. type: DT_*, or DT_UNKNOWN. */
 static int name_optional(int root, const char *host, unsigned char type, struct failure *f)
 {
-	struct stat st;
+	bool dir = type == DT_DIR;
 	int r;
 
 	if (type == DT_UNKNOWN) {
-		if (stat(host, &st) < 0)
-			return errno == ENOENT || errno == ENOTDIR
-				   ? 0
-				   : fail(f, STEP_SYSTEM, errno, host);
-		type = S_ISDIR(st.st_mode) ? DT_DIR : DT_REG;
+		r = names_kind(host);
+		if (r < 0)
+			return fail(f, STEP_SYSTEM, -r, host);
+		if (r == NAMES_ABSENT)
+			return 0;
+		dir = r == NAMES_DIR;
 	}
-	r = image_point(root, host + 1, type == DT_DIR);
+	r = image_point(root, host + 1, dir);
 	return r < 0 ? fail(f, STEP_SYSTEM, -r, host) : 0;
 }
 
@@ -237,11 +247,10 @@ int names_make(int root, const struct plan *p, struct failure *f)
 uint64_t names_bind_dirs(const struct plan *p)
 {
 	uint64_t found = 0;
-	struct stat st;
 
 	_Static_assert(PLAN_BINDS_MAX <= 64, "a bit for each");
 	for (size_t i = 0; i < p->binds_len; i++)
-		if (stat(p->binds[i].src, &st) == 0 && S_ISDIR(st.st_mode))
+		if (names_kind(p->binds[i].src) == NAMES_DIR)
 			found |= UINT64_C(1) << i;
 	return found;
 }

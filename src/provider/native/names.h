@@ -18,6 +18,9 @@ extern const char *const names_paths[], *const names_tops[], *const names_dev[];
 
 /* True for an entry of the host's /etc that is there inside. */
 bool names_of_etc(const char *name);
+/* What the host has there, perhaps behind a link: one of these, or a negative errno. */
+enum { NAMES_ABSENT, NAMES_FILE, NAMES_DIR };
+int names_kind(const char *host);
 /* Bit i: the source of bind i is a directory, perhaps behind a link. To be asked with the ids that open it. */
 uint64_t names_bind_dirs(const struct plan *p);
 /*

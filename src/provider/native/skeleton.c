@@ -15,35 +15,30 @@
 #include <sys/file.h>
 #include <sys/fsuid.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/blake2b.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/id.h"
 #include "base/path.h"
 #include "os/mounts.h"
+#include "provider/native/kept.h"
 #include "provider/native/names.h"
 #include "provider/native_storage.h"
 
-#define KEPT_DIR "roots"
-#define KEPT_NAME 32 /* hexadecimal digits */
-#define MAKING ".new-"
-#define DAY 86400 /* seconds */
-#define UNUSED_DAYS 7
 #define KEY_MAX 131072
+/* Some roots' worth: a start that adds one takes away more, and does not wait for a thousand. */
+#define SWEEP_ENTRIES 500
+#define SWEEP_NS (10 * NS_PER_MS)
+#ifndef ST_NOSYMFOLLOW /* statfs(2), since 5.10; no library's header has it */
+#define ST_NOSYMFOLLOW 0x2000
+#endif
 
-/* Whatever appears, goes or changes its kind in the chosen parts of the host changes one of these. */
-static const char *const stamped[] = {
-    "/",
-    "/nix",
-    "/etc",
-    "/etc/ssl",
-    "/etc/pki",
-    "/etc/pki/tls",
-    "/etc/pki/ca-trust",
-    "/etc/crypto-policies",
-};
+/* Whatever appears, goes or changes its kind in them changes their times. */
+static const char *const stamped[] = {"/", "/etc"};
 
 void skeleton_init(struct skeleton *k)
 {
@@ -78,9 +73,17 @@ static void put_stamp(struct buf *b, const char *path, time_t *latest)
 		*latest = st.st_ctim.tv_sec;
 }
 
+/* What a link leads to is elsewhere, and no directory's time tells of it. */
+static void put_kinds(struct buf *b)
+{
+	for (size_t i = 0; names_paths[i]; i++)
+		(void)buf_u8(b, (uint8_t)names_kind(names_paths[i]));
+}
+
 static void put_boot(struct buf *b)
 {
-	_cleanup_fd_ int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	_cleanup_fd_ int fd =
+	    openat(AT_FDCWD, "/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
 	char id[64];
 	ssize_t n = fd < 0 ? -1 : read(fd, id, sizeof(id));
 
@@ -106,6 +109,7 @@ static int key(const struct plan *p, char name[KEPT_NAME + 1], time_t *latest)
 	*latest = 0;
 	for (size_t i = 0; i < ARRAY_LEN(stamped); i++)
 		put_stamp(&b, stamped[i], latest);
+	put_kinds(&b);
 	if (p->net == NET_HOST)
 		put_stamp(&b, "/etc/resolv.conf", latest);
 	(void)buf_u32(&b, p->net);
@@ -155,10 +159,42 @@ static int make_names(int root, const struct plan *p)
 	return r;
 }
 
+/*
+ * The bytes of root's files: they must not be lost where their names are not, on a disk that goes away and comes back without a boot. What
+ * else there is are names, and the file system has them in order.
+ */
+static int sync_files(int root)
+{
+	int fd = openat(root, "etc", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_dir_ DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *ent;
+
+	if (!d) {
+		cleanup_fd(&fd);
+		return -ENOENT;
+	}
+	while ((ent = readdir(d))) {
+		_cleanup_fd_ int file = -1;
+		struct stat st;
+
+		if (fstatat(fd, ent->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+		    !S_ISREG(st.st_mode) || st.st_size == 0)
+			continue;
+		file = openat(fd, ent->d_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+		if (file < 0 || fsync(file) < 0)
+			return -errno;
+	}
+	return 0;
+}
+
 static int make_in(int dir, const struct plan *p)
 {
 	_cleanup_fd_ int root = -1;
+	int r;
 
+	/* For as long as it is used: so nobody takes it for one whose maker was killed. */
+	if (flock(dir, LOCK_SH | LOCK_NB) < 0)
+		return -errno;
 	if (mkdirat(dir, "root", 0755) < 0)
 		return -errno;
 	root = openat(dir, "root", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -166,83 +202,53 @@ static int make_in(int dir, const struct plan *p)
 		return -errno;
 	if (p->uid_host != geteuid() && fchown(root, p->uid_host, p->gid_host) < 0)
 		return -errno;
-	return make_names(root, p);
-}
-
-/*
- * Nobody uses it, and nobody can begin to: an exclusive lock, which is kept until it is gone. Under another name first:
- * what a kill leaves of it is no root.
- */
-static void remove_unused(int roots, const char *name)
-{
-	_cleanup_fd_ int fd = openat(roots, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	char gone[sizeof(MAKING) + ID_LEN] = MAKING;
-	unsigned budget = UINT_MAX;
-	struct stat st;
-
-	if (fd < 0 || fstat(fd, &st) < 0 || time(NULL) - st.st_mtime < UNUSED_DAYS * DAY ||
-	    flock(fd, LOCK_EX | LOCK_NB) < 0 || id_new(gone + strlen(MAKING)) < 0 ||
-	    renameat(roots, name, roots, gone) < 0)
-		return;
-	(void)storage_remove(roots, gone, &budget);
-}
-
-/* There are more only when one is made, so that is when the old ones go; those under way when their maker was killed, too. */
-static void remove_old(int roots)
-{
-	int copy = openat(roots, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	_cleanup_dir_ DIR *d = copy < 0 ? NULL : fdopendir(copy);
-	struct dirent *ent;
-
-	if (!d) {
-		cleanup_fd(&copy);
-		return;
-	}
-	while ((ent = readdir(d)))
-		if (strcmp(ent->d_name, ".") != 0 && strcmp(ent->d_name, "..") != 0)
-			remove_unused(roots, ent->d_name);
+	r = make_names(root, p);
+	return r < 0 ? r : sync_files(root);
 }
 
 /*
  * A change in the second in which the host was looked at could have been missed by the look and be in its stamp; and so could
- * one that came while the names were made.
+ * one that came while the names were made. The root's descriptor, or negative.
  */
-static void make(int roots, const char *name, const struct plan *p, time_t latest)
+static int make(int roots, const char *name, const struct plan *p, time_t latest)
 {
-	char making[sizeof(MAKING) + ID_LEN] = MAKING, again[KEPT_NAME + 1];
+	char making[sizeof(KEPT_MAKING) + ID_LEN] = KEPT_MAKING, again[KEPT_NAME + 1];
 	unsigned budget = UINT_MAX;
 	_cleanup_fd_ int dir = -1;
 	int r;
 
-	if (time(NULL) - latest < 2 || id_new(making + strlen(MAKING)) < 0 ||
+	if (time(NULL) - latest < 2 || id_new(making + strlen(KEPT_MAKING)) < 0 ||
 	    mkdirat(roots, making, 0700) < 0)
-		return;
+		return -EAGAIN;
 	dir = openat(roots, making, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	r = dir < 0 ? -errno : make_in(dir, p);
 	if (r == 0)
 		r = key(p, again, &latest);
 	if (r == 0 && strcmp(name, again) != 0)
 		r = -EAGAIN;
+	if (r == 0 && renameat(roots, making, roots, name) == 0)
+		return TAKE_FD(dir);
+	(void)storage_remove(roots, making, &budget);
 	/* One that was there first is no less good; a name that is not empty cannot be replaced. */
-	if (r < 0 || renameat(roots, making, roots, name) < 0)
-		(void)storage_remove(roots, making, &budget);
-	remove_old(roots);
+	return r == 0 ? kept_hold(roots, name) : r;
 }
 
-static int open_kept(int roots, const char *name)
+/* There are more only when one is made, so that is when old ones go, a few at a time. */
+static void remove_old(int roots)
 {
-	_cleanup_fd_ int fd = openat(roots, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	struct stat st;
+	struct kept_sweep s = {.unused_s = KEPT_UNUSED_S,
+			       .entries = SWEEP_ENTRIES,
+			       .until_ns = clock_mono_ns() + SWEEP_NS};
 
-	if (fd < 0)
-		return -errno;
-	/* Somebody removes it, or has. */
-	if (flock(fd, LOCK_SH | LOCK_NB) < 0 || fstat(fd, &st) < 0 || st.st_nlink == 0)
-		return -EBUSY;
-	/* That it is used, to the day. */
-	if (time(NULL) - st.st_mtime > DAY)
-		(void)futimens(fd, NULL);
-	return TAKE_FD(fd);
+	(void)kept_sweep(roots, &s);
+}
+
+/* A root consists of links too, and they must lead somewhere. */
+static bool follows_links(int roots)
+{
+	struct statvfs st;
+
+	return fstatvfs(roots, &st) == 0 && !(st.f_flag & ST_NOSYMFOLLOW);
 }
 
 static int copy_tree(int at, const char *path)
@@ -261,12 +267,12 @@ void skeleton_open(struct skeleton *k, const struct plan *p, bool opens)
 	char name[KEPT_NAME + 1];
 	time_t latest;
 
-	if (roots < 0 || key(p, name, &latest) < 0)
+	if (roots < 0 || !follows_links(roots) || key(p, name, &latest) < 0)
 		return;
-	k->lock = open_kept(roots, name);
+	k->lock = kept_hold(roots, name);
 	if (k->lock == -ENOENT) {
-		make(roots, name, p, latest);
-		k->lock = open_kept(roots, name);
+		k->lock = make(roots, name, p, latest);
+		remove_old(roots);
 	}
 	if (k->lock < 0) {
 		k->lock = -1;

@@ -4,10 +4,13 @@
  * Two thirds of the calls that build a root make its names: directories, links, places to mount on, the small files of
  * /etc. They are the same at each start as long as the plan's places, the host's /etc and this program are, so they are
  * made once, below <state>/roots/<hash of all that they depend on>/root, and each sandbox mounts that read-only. What is
- * mounted on them is never kept. A kept root serves until the next boot, so a crash cannot leave half of one behind.
+ * mounted on them is never kept. A kept root serves until the next boot, and its files' bytes are on the disk before it has its name, so
+ * neither a crash nor a disk that went away leaves half of one behind (but for file systems without a log, which lose names).
  *
- * Nothing here can make a start fail: where no root can be kept (no roots/, no space, an imported system image), the
- * child makes the names in a tmpfs of its own, as it would without this.
+ * Where no root can be kept (no roots/, no space, no flock, a mount that follows no links, an imported system image, one
+ * that is just being removed), the child makes the names in a tmpfs of its own, as it would without this. What does make
+ * a start fail: a root that others have damaged, for its contents are never looked at (remove roots/<hash>), and the source of a bind
+ * that becomes a directory, or ceases to be one, during the start.
  */
 #ifndef AIRLOCK_PROVIDER_NATIVE_SKELETON_H
 #define AIRLOCK_PROVIDER_NATIVE_SKELETON_H

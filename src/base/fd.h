@@ -1,0 +1,14 @@
+/*
+ * fd.h: a descriptor and the name that it was opened by.
+ *
+ * Between an open and a lock others may rename, remove and make anew: who locks and then acts by name looks again first.
+ */
+#ifndef AIRLOCK_BASE_FD_H
+#define AIRLOCK_BASE_FD_H
+
+#include <stdbool.h>
+
+/* Whether name, below the directory at (or AT_FDCWD), is what fd has open. A link at the end is itself. */
+bool fd_has_name(int fd, int at, const char *name);
+
+#endif
