@@ -87,6 +87,7 @@
 #define REMOTE_UPLOAD_MS 120000	  /* the guest program on its way there, once for each of its versions */
 #define REMOTE_ALIVE_S 5	  /* silence after which ssh asks the other end for a sign of life; REMOTE_ALIVE_COUNT times, then the connection is lost */
 #define REMOTE_ALIVE_COUNT 4	  /* ... so that a connection on which nothing comes through is given up after 25 s */
+#define REMOTE_BEGIN_MS 25000	  /* without a guest there: from a later session of ssh until its login shell has started our script, and twice what the first login took; below STREAM_IDLE_MS */
 #define REMOTE_SILENT_MS 60000	  /* nothing heard from here: the guest there ends its commands; their work stays. Nothing heard from there: the session is given up */
 #define REMOTE_SAY_MS 10000	  /* between two signs of life of ours */
 #define REMOTE_REACH_MS 10000	  /* getting there to remove what a run left, beside twice what it took at the run's begin; longer: a later sweep does it */

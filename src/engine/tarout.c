@@ -100,7 +100,8 @@ static int hear_event(struct tarout *t)
 		(void)fail(t, r);
 	} else if (r > 0 && ev.type == SE_ENDED) {
 		(void)fail(t, err_set(&t->why, ERR_UNAVAILABLE,
-				      "the sandbox ended while tar was packing its results"));
+				      "the sandbox ended while tar was packing its results%s%s",
+				      t->sb->why[0] ? ": " : "", t->sb->why));
 	} else if (r > 0 && ev.id == t->id && ev.type == SE_FAILED) {
 		(void)fail(t, err_sys(&t->why, ev.sys,
 				      "start tar inside (%s); the environment must supply it",

@@ -210,6 +210,41 @@ class Plain(unittest.TestCase):
         q = self.r.airlock("recover", self.r.rows()[0]["run"])
         self.assertEqual((q.returncode, self.r.read("work")), (0, b"w\n"), q.stderr)
 
+    def hanging(self, when):
+        """A login shell that waits where that is so, until the file `go` is there; then it goes on as if nothing had been, whoever still reads."""
+        top = self.r.sshd.top
+        self.addCleanup(lambda: [os.kill(q, signal.SIGKILL) for q in marked("31338.9")])
+        self.r.sshd.shell('cd "%s"; echo x >>logins; if %s; then trap "" PIPE; until test -e go; do sleep .1; test -d .; done; echo $$ >>went; fi; '
+                          'exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"' % (top, when))
+        return top
+
+    def lost_to_the_shell(self, top, *command):
+        p = self.r.run("--", *command)
+        self.assertEqual(p.returncode, 125, p.stderr)
+        self.assertRegex(p.stderr, b"ssh 127.0.0.1: the login shell there did not start our script within 2[5-9] s, .*: its start files wait for something")
+        self.assertIn(b"airlock recover", p.stderr)
+        with open(top + "/go", "wb"):
+            pass
+        until("it went on", lambda: os.path.exists(top + "/went"))
+        with open(top + "/went", encoding="ascii") as f:
+            pid = int(f.read())
+        until("its shell has ended", lambda: not alive(pid))
+
+    def test_a_command_whose_login_shell_hangs_is_given_up_by_name_and_never_runs_K6(self):
+        self.forced()
+        top = self.hanging('test "$(wc -l <logins)" -eq 4')
+        self.lost_to_the_shell(top, "echo x >>%s/ran; sleep 31338.9" % top)
+        self.assertFalse(os.path.exists(top + "/ran"))
+        self.assertEqual(marked("31338.9"), [])
+        self.assertEqual(self.r.airlock("recover", self.r.rows()[0]["run"]).returncode, 0)
+
+    def test_results_whose_login_shell_hangs_are_given_up_by_name_and_recoverable_K6(self):
+        self.forced()
+        top = self.hanging("test -e hang && test ! -e go")
+        self.lost_to_the_shell(top, "echo w >work; touch %s/hang" % top)
+        q = self.r.airlock("recover", self.r.rows()[0]["run"])
+        self.assertEqual((q.returncode, self.r.read("work")), (0, b"w\n"), q.stderr)
+
     def test_a_kept_lease_takes_commands_side_by_side_and_ends_with_rm(self):
         self.forced()
         self.ok("-q", "--keep", "--", "echo 1 >one")

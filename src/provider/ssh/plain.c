@@ -97,7 +97,7 @@ pid_t plain_relay(struct plain *p, const struct plain_ends *x, const struct exec
 	return ssh_relay_start(&r, e);
 }
 
-static size_t slot_of(unsigned number)
+size_t plain_slot(unsigned number)
 {
 	return 1 + number % (PLAIN_SEEN - 1);
 }
@@ -131,8 +131,9 @@ int plain_exec(struct sandbox *sb, const struct exec_spec *x, uint32_t *ret_id, 
 		plain_close_ends(&pipes);
 		return err_set(e, ERR_NOMEM, "ssh: out of memory");
 	}
+	plain_late_keep(p);
 	c->number = ++p->number;
-	c->relay = plain_relay(p, &pipes, x, &head, slot_of(c->number), e);
+	c->relay = plain_relay(p, &pipes, x, &head, plain_slot(c->number), e);
 	r = c->relay < 0 ? (int)c->relay : 0;
 	if (r == 0) {
 		const struct exec_spec ssh = {.argv = argv,
@@ -144,8 +145,10 @@ int plain_exec(struct sandbox *sb, const struct exec_spec *x, uint32_t *ret_id, 
 
 		r = p->local->ops->exec(p->local, &ssh, &c->id, e);
 	}
+	c->over = r < 0;
 	c->next = p->commands;
 	p->commands = c;
+	plain_late_watch(p, c);
 	plain_close_ends(&pipes);
 	*ret_id = c->id;
 	return r;
@@ -191,17 +194,23 @@ bool plain_heard(struct plain *p, const char *word, int ms)
 
 /* Events. ------------------------------------------------------------------------------------- */
 
+/* sb.why says why. */
 static int over(struct plain *p, struct sandbox_event *ret)
+{
+	unreached_note(p->lease_dir, p->sb.why);
+	unreached_goes_on(p->lease_dir, 0);
+	p->ended = true;
+	*ret = (struct sandbox_event){.type = SE_ENDED};
+	return 1;
+}
+
+static int lost(struct plain *p, struct sandbox_event *ret)
 {
 	struct err e = ERR_INIT;
 
 	(void)ssh_explain(&p->target, LINK_CUT, "", true, &e);
 	(void)snprintf(p->sb.why, sizeof(p->sb.why), "%s", e.text);
-	unreached_note(p->lease_dir, e.text);
-	unreached_goes_on(p->lease_dir, 0);
-	p->ended = true;
-	*ret = (struct sandbox_event){.type = SE_ENDED};
-	return 1;
+	return over(p, ret);
 }
 
 static struct plain_command *find(struct plain *p, uint32_t id)
@@ -216,16 +225,18 @@ static struct plain_command *find(struct plain *p, uint32_t id)
 /* 255 is ssh's own word for a session that failed, and may be the command's. */
 static int judge(struct plain *p, struct sandbox_event *ev)
 {
-	const struct plain_command *c = find(p, ev->id);
+	struct plain_command *c = find(p, ev->id);
 
+	if (c && ev->type != SE_STARTED)
+		c->over = true;
 	ev->cpu_ns = ev->maxrss_kib = 0;
 	ev->leftovers = 0;
 	if (ev->type != SE_EXITED || (ev->code != 255 && !ev->signo))
 		return 1;
 	plain_ask(p, "p 1\n");
 	if (!plain_heard(p, "pong 1\n", PONG_MS))
-		return over(p, ev);
-	if (ev->code == 255 && c && atomic_load(&p->seen[slot_of(c->number)]))
+		return lost(p, ev);
+	if (ev->code == 255 && c && atomic_load(&p->seen[plain_slot(c->number)]))
 		return 1;
 	ev->type = SE_FAILED;
 	ev->sys = ECONNABORTED;
@@ -238,14 +249,18 @@ int plain_next_event(struct sandbox *sb, struct sandbox_event *ret, struct err *
 	struct plain *p = plain_of(sb);
 	int r;
 
-	if (p->ended)
-		return 0;
+	if (p->ended) {
+		*ret = (struct sandbox_event){.type = SE_ENDED};
+		return 1;
+	}
 	r = p->local->ops->next_event(p->local, ret, e);
 	if (r > 0)
 		return judge(p, ret);
 	if (r == 0) {
 		(void)plain_heard(p, NULL, 0);
 		if (p->hear < 0)
+			return lost(p, ret);
+		if (plain_late(p))
 			return over(p, ret);
 	}
 	return r;
@@ -289,6 +304,12 @@ static void end_relay(pid_t pid)
 		continue;
 }
 
+void plain_end_relay(struct plain_command *c)
+{
+	end_relay(c->relay);
+	c->relay = -1;
+}
+
 void plain_end(struct plain *p)
 {
 	plain_unpublish(p);
@@ -301,13 +322,14 @@ void plain_end(struct plain *p)
 		struct plain_command *c = p->commands;
 
 		p->commands = c->next;
-		end_relay(c->relay);
+		plain_end_relay(c);
 		free(c);
 	}
 	end_relay(p->watch_relay);
 	process_kill_one(&p->watch);
 	cleanup_fd(&p->ask);
 	cleanup_fd(&p->hear);
+	cleanup_fd(&p->clock);
 	cleanup_fd(&p->epfd);
 	if (p->seen != MAP_FAILED)
 		(void)munmap(p->seen, PLAIN_SEEN * sizeof(*p->seen));

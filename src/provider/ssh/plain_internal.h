@@ -1,5 +1,5 @@
 /*
- * plain_internal.h: private to plain.c (commands, events, the end) and plain_start.c (how it begins, what is left).
+ * plain_internal.h: private to plain.c (commands, events, the end), plain_start.c (how it begins, what is left), plain_port.c and plain_late.c.
  */
 #ifndef AIRLOCK_PROVIDER_SSH_PLAIN_INTERNAL_H
 #define AIRLOCK_PROVIDER_SSH_PLAIN_INTERNAL_H
@@ -22,7 +22,9 @@ struct plain_command {
 	struct plain_command *next;
 	uint32_t id;
 	unsigned number;
-	pid_t relay; /* -1: reaped */
+	pid_t relay;		  /* -1: reaped */
+	int64_t due_ns;		  /* its login shell is to have started our script */
+	bool begun, over, warned; /* it has; its end is known; it was due once (plain_late.c) */
 };
 
 struct plain {
@@ -33,7 +35,8 @@ struct plain {
 	char *control, *inside, *mark, *lease_dir;
 	struct process watch;
 	pid_t watch_relay;
-	int ask, hear, epfd;
+	int ask, hear, epfd, clock;
+	int64_t login_ns; /* what the first login took */
 	char said[PLAIN_SAID_MAX];
 	size_t said_len;
 	unsigned number;
@@ -62,6 +65,17 @@ int plain_argv(const struct plain *p, bool first, char ***ret, struct err *e);
 /* slot: which of p->seen; 0 is that of the session that stays. The child, or negative errno. */
 pid_t plain_relay(struct plain *p, const struct plain_ends *x, const struct exec_spec *io,
 		  const struct buf *head, size_t slot, struct err *e);
+/* Which of p->seen is a command's. */
+size_t plain_slot(unsigned number);
+void plain_end_relay(struct plain_command *c);
+/* plain_late.c. 0 or negative errno; needs p->epfd. */
+int plain_late_init(struct plain *p);
+/* One that was just started, and is in the list. */
+void plain_late_watch(struct plain *p, struct plain_command *c);
+/* Remembers who has begun: a slot is about to be another's. */
+void plain_late_keep(struct plain *p);
+/* True: one has not begun in time; p->sb.why says so, and it never will. */
+bool plain_late(struct plain *p);
 /* A line for the session that stays. */
 void plain_ask(struct plain *p, const char *line);
 /* Takes what that says, for so long; true: the word was there. At its end p->hear is closed. */

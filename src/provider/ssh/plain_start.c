@@ -96,9 +96,11 @@ static int start_watch(struct plain *p, const struct sandbox_spec *s, struct err
 			    "ssh %s: a second session was refused or cut: the machine limits them (MaxSessions, MaxStartups)",
 			    p->target.label);
 		if (clock_mono_ns() > until)
-			return err_set(e, ERR_TIMEOUT,
-				       "ssh %s: a second session did not begin within %d s",
-				       p->target.label, UP_MS / 1000);
+			return err_set(
+			    e, ERR_TIMEOUT,
+			    "ssh %s: the login shell there did not start our script a second time within %d s: its "
+			    "start files wait for something, or that machine hangs",
+			    p->target.label, UP_MS / 1000);
 	}
 	return r;
 }
@@ -169,6 +171,7 @@ static int open_place(struct plain *p, const struct sandbox_spec *s, bool *ret_t
 	if (r < 0)
 		return r;
 	reach_note(s->lease_dir, said.login_ns);
+	p->login_ns = said.login_ns;
 	why = ssh_said_get(&said, "fail");
 	p->opened = !why || str_starts(why, "place ");
 	if (why)
@@ -305,7 +308,7 @@ static int watch_events(struct plain *p, struct err *e)
 	p->epfd = epoll_create1(EPOLL_CLOEXEC);
 	if (p->epfd < 0 ||
 	    epoll_ctl(p->epfd, EPOLL_CTL_ADD, p->local->ops->event_fd(p->local), &ev) < 0 ||
-	    epoll_ctl(p->epfd, EPOLL_CTL_ADD, p->hear, &ev) < 0)
+	    epoll_ctl(p->epfd, EPOLL_CTL_ADD, p->hear, &ev) < 0 || plain_late_init(p) < 0)
 		return err_sys(e, errno, "ssh: watch sessions");
 	return 0;
 }
@@ -362,7 +365,7 @@ int ssh_plain_acquire(const struct sandbox_spec *s, enum plain_why why, struct s
 	if (!p)
 		return err_set(e, ERR_NOMEM, "ssh: out of memory");
 	p->seen = MAP_FAILED;
-	p->ask = p->hear = p->epfd = -1;
+	p->ask = p->hear = p->epfd = p->clock = -1;
 	p->watch = (struct process){.pid = -1, .pidfd = -1, .in = -1, .out = -1, .err = -1};
 	p->sb.ops = &provider_ssh_plain;
 	p->sb.isolation[0] = (struct isolation){"isolation", "not available",

@@ -12,6 +12,8 @@
 
 #define SCRIPT_MAX ((size_t)8 << 20)
 #define RUNTIME ".airlock-runtime"
+/* In the run's directory, and then the name of a command or of all of a session: it is too late to begin. */
+#define LATE "late."
 
 /* No single quote, backslash, exclamation mark or newline: fish and csh would read them. */
 const char *plain_boot(void)
@@ -157,6 +159,12 @@ int plain_put_command(struct buf *b, const struct plain_place *p, unsigned numbe
 {
 	_cleanup_buf_ struct buf s = BUF_INIT(SCRIPT_MAX);
 
+	/* Whoever waited for it has given up, or its session is over: nobody would hear of it, or end it. */
+	(void)buf_puts(&s, "v=");
+	quoted(&s, p->run);
+	(void)buf_putf(&s,
+		       "/" LATE "%s\ntest -e \"$v\" && exit 97\ntest -e \"${v}%u.\" && exit 97\n",
+		       p->name, number);
 	begin(&s, p);
 	(void)buf_puts(&s, "exec 3<&0\n(\n" SCRUB);
 	exports(&s, x->env);
@@ -188,13 +196,13 @@ int plain_put_watch(struct buf *b, const struct plain_place *p)
 	quoted(&s, p->run);
 	(void)buf_putf(
 	    &s,
-	    "\n" KILL "\nm=%s\n"
+	    "\n" KILL "\nm=%s\nt() { echo >\"$v/" LATE "$m$1\"; }\n"
 	    "(n=0; trap 'n=0' USR1; trap 'kill $z; exit' TERM; while test $n -lt %d; do echo >\"$v/" REMOTE_PLAIN_ALIVE
 	    "\"; sleep 5 & z=$!; wait $z; kill $z; "
-	    "n=$((n+1)); done; k $m) </dev/null >/dev/null 2>&1 &\nw=$!\n"
+	    "n=$((n+1)); done; t; k $m) </dev/null >/dev/null 2>&1 &\nw=$!\n"
 	    "while read -r a b c; do kill -USR1 $w; case $a in "
-	    "k) l=$(f $m$b); test -z \"$l\" || kill -$c $l;; p) echo pong $b;; q) break;; esac; done 2>/dev/null\n"
-	    "kill -TERM $w 2>/dev/null; k $m; echo ended\n",
+	    "k) l=$(f $m$b); test -z \"$l\" || kill -$c $l;; l) t $b; k $m$b;; p) echo pong $b;; q) break;; esac; done 2>/dev/null\n"
+	    "kill -TERM $w 2>/dev/null; t 2>/dev/null; k $m; echo ended\n",
 	    p->name, REMOTE_SILENT_MS / 5000);
 	return put_line(b, &s);
 }
