@@ -56,6 +56,7 @@ static void show(const struct prune_result *r)
 {
 	line("left-overs in the trash", &r->trash);
 	line("copies of workspaces", &r->workspaces);
+	line("roots that sandboxes share", &r->roots);
 	line("runs that are over", &r->runs);
 	for (size_t i = 0; i < r->kept_n; i++) {
 		const struct prune_kept *k = &r->kept[i];
@@ -90,10 +91,10 @@ static int show_json(const struct prune_result *r, const struct words *w)
 		    json_pack("{s:s,s:s,s:I,s:I}", "run", r->kept[i].run, "why",
 			      r->kept[i].waiting ? "results_wait" : "only_copies", "files",
 			      (json_int_t)r->kept[i].files, "bytes", (json_int_t)r->kept[i].bytes));
-	o = json_pack("{s:b,s:I,s:o,s:o,s:o,s:o,s:I}", "dry_run", w->dry_run, "older_than_s",
+	o = json_pack("{s:b,s:I,s:o,s:o,s:o,s:o,s:o,s:I}", "dry_run", w->dry_run, "older_than_s",
 		      (json_int_t)(w->older_ns / NS_PER_S), "trash", kind_json(&r->trash),
-		      "workspaces", kind_json(&r->workspaces), "runs", kind_json(&r->runs), "kept",
-		      kept, "failed", (json_int_t)r->failed);
+		      "workspaces", kind_json(&r->workspaces), "roots", kind_json(&r->roots),
+		      "runs", kind_json(&r->runs), "kept", kept, "failed", (json_int_t)r->failed);
 	text = o ? json_dumps(o, JSON_INDENT(1)) : NULL;
 	json_decref(o);
 	if (text)

@@ -10,12 +10,14 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/path.h"
 #include "base/str.h"
 #include "engine/changeset.h"
 #include "engine/keepsake.h"
 #include "engine/leasespec.h"
 #include "engine/sweep.h"
+#include "provider/native/kept.h"
 #include "provider/native_storage.h"
 #include "store/lease.h"
 #include "store/run.h"
@@ -96,6 +98,41 @@ static void prune_trash(struct job *j)
 		j->res->trash.count++;
 		j->res->trash.bytes += size.bytes;
 	}
+}
+
+static void add_root(void *arg, const char *name)
+{
+	struct job *j = arg;
+	_cleanup_free_ char *path = state_path(j->st, KEPT_DIR, name, NULL);
+	struct keepsake size = {0};
+
+	if (path)
+		keepsake_tree(path, &size);
+	j->res->roots.bytes += size.bytes;
+}
+
+/* No start has use for one that is older than this has patience with, whatever the caller has. */
+static void prune_roots(struct job *j)
+{
+	_cleanup_free_ char *path = path_join(j->st->dir, KEPT_DIR);
+	_cleanup_fd_ int roots =
+	    path ? open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+	int64_t older_s = (clock_real_ns() - j->o->before_ns) / NS_PER_S;
+	struct kept_sweep s = {.unused_s = older_s < KEPT_UNUSED_S ? older_s : KEPT_UNUSED_S,
+			       .entries = UINT_MAX,
+			       .until_ns = INT64_MAX,
+			       .wait = true,
+			       .dry_run = j->o->dry_run,
+			       .each = add_root,
+			       .arg = j};
+	struct err e = ERR_INIT;
+	int r = roots < 0 ? -errno : kept_sweep(roots, &s);
+
+	if (r < 0)
+		note_failure(
+		    j, err_sys(&e, -r, "remove what nobody uses in %s/" KEPT_DIR, j->st->dir), &e);
+	j->res->roots.count = s.gone;
+	j->res->roots.used = s.used;
 }
 
 /* 1: a lease that is not released was started from a copy at path. Its pin says so too; a row outlives a lost pin. */
@@ -297,6 +334,7 @@ int prune(struct state *st, const struct prune_opts *o, struct prune_result *ret
 	/* The trash first: what a killed call left there has the name that this one needs. */
 	prune_trash(&j);
 	prune_workspaces(&j);
+	prune_roots(&j);
 	prune_runs(&j);
 	cleanup_fd(&j.trash);
 	if (j.code < 0 && e)

@@ -2,11 +2,12 @@
  * prune.h: gives back what the state directory holds and nobody needs.
  *
  * trash/: all of it, however long it takes. workspaces/<key>: copies that no lease uses and no process holds, not used
- * since before_ns; the next run copies anew. Runs: rows, logs and records of sandboxes that are gone and whose last command ended
+ * since before_ns; the next run copies anew. roots/: what no sandbox uses and none did since before_ns, or for 7 days; the next start
+ * makes what it needs (provider/native/kept.h). Runs: rows, logs and records of sandboxes that are gone and whose last command ended
  * before before_ns. A run that keeps what may be nowhere else (keepsake.h) stays unless `yes`; one whose results
  * wait for a decision stays always. Sandboxes are never touched, nor what `airlock unpack` keeps (unpacks.h).
  *
- * Whatever goes is renamed into trash/ first: killed in between, the next call finds it there.
+ * Whatever goes is renamed first, into trash/ or, in roots/, to a name that is no root's: killed in between, the next call finds it.
  */
 #ifndef AIRLOCK_ENGINE_PRUNE_H
 #define AIRLOCK_ENGINE_PRUNE_H
@@ -36,7 +37,7 @@ struct prune_kept {
 };
 
 struct prune_result {
-	struct prune_kind trash, workspaces, runs;
+	struct prune_kind trash, workspaces, roots, runs;
 	struct prune_kept *kept; /* owned */
 	size_t kept_n;
 	uint64_t failed; /* objects that could not be removed */

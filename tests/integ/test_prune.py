@@ -114,6 +114,33 @@ class Prune(unittest.TestCase):
         os.utime(store + "/pins", (1, 1))
         self.assertEqual(self.prune()["workspaces"]["count"], 0)
 
+    def test_roots_that_no_sandbox_uses(self):
+        """FR-B023: those of 7 days whatever the time, what a killed start left, and none under a sandbox."""
+        self.run_cmd("true", "--keep")
+        roots = self.box.state + "/roots"
+        used = until("a kept root", lambda: self.run_cmd("true", "--keep") and os.listdir(roots))
+        idle, fresh, killed, begun = ["0" * 32, "1" * 32, ".new-killed", ".new-begun"]
+        for n in idle, fresh, killed, begun:
+            os.makedirs(roots + "/" + n + "/root/etc")
+            with open(roots + "/" + n + "/root/etc/passwd", "wb") as f:
+                f.write(b"x" * 10000)
+        if self.box.uid:
+            self.box.give(roots)
+        for n, age in ((used[0], 40 * DAY), (idle, 8 * DAY), (killed, 100)):
+            os.utime(roots + "/" + n, (time.time() - age,) * 2)
+        names = self.names()
+        for opts in ("--dry-run",), ():
+            self.assertEqual(self.names(), names)
+            got = self.prune(*opts)["roots"]
+            self.assertEqual((got["count"], got["in_use"]), (2, 1))
+            self.assertGreaterEqual(got["bytes"], 20000)
+        self.assertEqual(set(os.listdir(roots)), {*used, fresh, begun})
+        self.assertEqual(self.prune(*NOW)["roots"]["count"], 1)
+        self.assertEqual(set(os.listdir(roots)), {*used, begun})
+        self.ok("rm", "--all", "--force")
+        self.prune(*NOW)
+        self.assertEqual(os.listdir(roots), [begun])
+
     def test_a_sandbox_keeps_its_copy_and_its_run(self):
         run, where = self.run_cmd("true", "--keep")
         for pin in (True, False):
