@@ -12,6 +12,7 @@
 #include "base/path.h"
 #include "engine/interrupt.h"
 #include "engine/tarout.h"
+#include "provider/ssh/places.h"
 #include "sync/baseline.h"
 
 #define WORDS 3
@@ -91,19 +92,10 @@ static int send(struct sandbox *sb, const struct map *m, struct baseline_opts *b
 	 * tomorrow. A part of it is nobody's: a file is unpacked beside it and gets its name when it is whole.
 	 */
 	static const char shared[] =
-	    "umask 077; d=$2; p=${d%/*}; " MARK_OF "put=$p/.airlock-put.${d##*/}; "
+	    "umask 077; d=$2; p=${d%/*}; " PLACES_MARK_OF "put=$p/.airlock-put.${d##*/}; "
 	    "test \"$p\" = /tmp || { test -d \"$p\" && ! test -L \"$p\" && test -O \"$p\"; } || "
-	    "{ echo \"$p is not a directory of this account there\" >&2; exit 1; }; "
-	    "look() { ls -ldin -- \"$1\" 2>/dev/null | { read -r i x l u y; echo \"$i:$u\"; }; }; "
-	    "me=$(id -u); "
-	    "for k in \"$p\"/.airlock-map.*; do "
-	    "test -L \"$k\" || continue; o=$(look \"$k\"); test \"${o#*:}\" = \"$me\" || continue; "
-	    "t=$(readlink \"$k\"); test -e \"${t#*:}\" && continue; "
-	    "n=${k##*/.airlock-map.}; o=$(look \"$p/$n\"); "
-	    "if test \"$o\" = \"${t%%:*}:$me\"; then "
-	    "test -L \"$p/$n\" || chmod -R u+rwx -- \"$p/$n\" 2>/dev/null; rm -rf -- \"$p/$n\"; "
-	    "elif test \"${t%%:*}\" = 0 && ! test -L \"$p/$n\"; then rmdir -- \"$p/$n\" 2>/dev/null; fi; "
-	    "rm -rf -- \"$p/.airlock-put.$n\" \"$k\"; done; "
+	    "{ echo \"$p is not a directory of this account there\" >&2; exit 1; }; " PLACES_LEFT
+	    "left; "
 	    "if test -e \"$d\" || test -L \"$d\"; then echo \"$d is there already: it is not overwritten\" >&2; exit 1; fi; "
 	    "ln -s -- \"0:$3\" \"$m\" || exit 1; "
 	    "sign() { o=$(look \"$1\"); ln -s -- \"${o%%:*}:$3\" \"$m.new\" && mv -f -- \"$m.new\" \"$m\"; }; "
@@ -165,7 +157,7 @@ static int note_root(struct lease_spec *s, int root, struct err *e)
 void maps_gone(struct sandbox *sb, struct lease_spec *s)
 {
 	static const char script[] =
-	    "run=$1; shift; for d do " MARK_OF
+	    "run=$1; shift; for d do " PLACES_MARK_OF
 	    "if test -L \"$m\"; then t=$(readlink \"$m\"); test \"${t#*:}\" = \"$run\" || continue; fi; "
 	    "test -L \"$d\" || ! test -O \"$d\" || chmod -R u+rwx -- \"$d\" 2>/dev/null; "
 	    "rm -rf -- \"$d\" \"$m\"; done";
@@ -183,6 +175,18 @@ void maps_gone(struct sandbox *sb, struct lease_spec *s)
 		(void)tarout_wait(&t, NULL);
 	tarout_done(&t);
 	strv_free(TAKE_PTR(s->map_roots));
+}
+
+int maps_parents(const struct lease_spec *s, char ***ret)
+{
+	for (size_t i = 0; i < maps_count(s->maps); i++) {
+		const char *dst = maps_word(s->maps, i).dst;
+		_cleanup_free_ char *dir = strndup(dst, (size_t)(path_base(dst) - dst - 1));
+
+		if (!dir || strv_add(ret, dir) < 0)
+			return -ENOMEM;
+	}
+	return 0;
 }
 
 int maps_in(struct sandbox *sb, struct lease_spec *s, const char *lease_dir, struct err *e)

@@ -51,6 +51,8 @@ int maps_in(struct sandbox *sb, struct lease_spec *s, const char *lease_dir, str
  * one that is there.
  */
 void maps_gone(struct sandbox *sb, struct lease_spec *s);
+/* The directories that its places lie in, one for each, appended to *ret. 0 or -ENOMEM. */
+int maps_parents(const struct lease_spec *s, char ***ret);
 /*
  * After the workspace, in order, into t->maps; a mapping that fails does not keep the others from coming back.
  * One that is not in map_roots had not gone in whole and is not taken back.

@@ -15,11 +15,4 @@ static inline bool shared_places(const struct sandbox *sb)
 	return sb->ops->elsewhere && !sb->ops->isolates;
 }
 
-/*
- * Whose a place of everybody's is: a link `.airlock-map.NAME` beside it, with the place's inode (0: not made yet) and the run's directory. A
- * mark of ours whose run's directory is gone is left over, and the place with it if it is that inode. What clears old files away takes the
- * mark, which nobody reads, no later than the first file of the place.
- */
-#define MARK_OF "m=${d%/*}/.airlock-map.${d##*/}; "
-
 #endif

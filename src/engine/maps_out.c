@@ -13,6 +13,7 @@
 #include "engine/interrupt.h"
 #include "engine/tarout.h"
 #include "os/copy.h"
+#include "provider/ssh/places.h"
 
 /* Where it cannot be linked (another disk, a file system without links): whole or not at all, as a name. */
 static int copy_manifest(const char *from, const char *to, struct err *e)
@@ -69,7 +70,7 @@ static int carry(const struct transfer_job *j, const struct map *m, struct unpac
 	    "exec tar -C \"$1\" -cf - .";
 	/* Where old files are cleared away, what is missing was not deleted by the run: then no deletion counts. */
 	static const char shared[] =
-	    "d=$1; " MARK_OF
+	    "d=$1; " PLACES_MARK_OF
 	    "[ -d \"$d\" ] && ! [ -L \"$d\" ] || { echo \"$d is not a directory any more\" >&2; exit 1; }; "
 	    "tar -C \"$d\" -cf - .; r=$?; "
 	    "[ -L \"$m\" ] || { echo \"$m is gone: files there may have been cleared away\" >&2; exit 1; }; exit $r";

@@ -15,6 +15,7 @@
 #include "engine/changeset.h"
 #include "engine/interrupt.h"
 #include "engine/leasespec.h"
+#include "engine/maps.h"
 #include "engine/runlock.h"
 #include "engine/sweep_elsewhere.h"
 #include "provider/provider.h"
@@ -59,6 +60,7 @@ int sweep_end_sandbox(const struct lease_row *l, const char *run_id, struct err 
 
 struct how {
 	bool give_up, nothing_stays;
+	bool places;	  /* what mappings left there may not be gone */
 	int64_t until_ns; /* 0: as long as it takes */
 };
 
@@ -68,17 +70,20 @@ static int forget(struct state *st, const struct lease_row *l, const struct leas
 {
 	const struct provider_ops *ops = provider_find(l->provider);
 	_cleanup_free_ char *dir = state_path(st, "leases", l->id, NULL);
+	_cleanup_strv_ char **places = NULL;
 	struct sandbox_spec s;
 
 	if (!ops || !ops->forget)
 		return 0;
-	if (!dir)
+	/* In a sandbox they go with it. */
+	if (!dir || (how->places && !ops->isolates && maps_parents(spec, &places) < 0))
 		return err_set(e, ERR_NOMEM, "lease: out of memory");
 	leasespec_sandbox(spec, l, dir, &s);
 	/* The first signal stops the command; what it left goes away all the same. */
 	s.cancel = interrupt_second();
 	s.until_ns = how->until_ns;
 	s.nothing_stays = how->nothing_stays;
+	s.places = places;
 	s.identities = st->identities;
 	return err_wrap(e, ops->forget(&s, how->give_up, e), "what run of lease %s left elsewhere",
 			l->id);
@@ -123,7 +128,8 @@ static int remove_storage(struct state *st, struct lease_row *l, const struct ho
 
 int sweep_remove_storage(struct state *st, struct lease_row *l, bool nothing_stays, struct err *e)
 {
-	return remove_storage(st, l, &(struct how){.nothing_stays = nothing_stays}, e);
+	return remove_storage(
+	    st, l, &(struct how){.nothing_stays = nothing_stays, .places = nothing_stays}, e);
 }
 
 void run_locks_done(struct run_locks *l)
@@ -290,7 +296,8 @@ static int sweep_one(struct state *st, struct lease_row *l, const struct run_ui 
 			sweep_note_try(st, l);
 		r = remove_storage(
 		    st, l,
-		    &(struct how){.until_ns =
+		    &(struct how){.places = true,
+				  .until_ns =
 				      elsewhere ? clock_mono_ns() + AWAY_MS * NS_PER_MS : 0},
 		    &why);
 		if (r < 0 && ops && ops->elsewhere)

@@ -45,7 +45,7 @@ int sweep_owed_each(struct state *st, bool living,
  */
 int sweep_give_up(struct state *st, const struct lease_row *l, struct err *e);
 /*
- * Storage of a lease that the caller owns, to the trash and away; then the row says released. nothing_stays: on another machine no tree for later
+ * Storage of a lease that the caller owns, to the trash and away; then the row says released. nothing_stays: on another machine no place of a mapping, and no tree for later
  * runs either.
  */
 int sweep_remove_storage(struct state *st, struct lease_row *l, bool nothing_stays, struct err *e);

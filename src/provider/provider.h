@@ -72,6 +72,8 @@ struct sandbox_spec {
 	bool resume;
 	/* Who forgets what is elsewhere wants nothing of it kept for later runs either. */
 	bool nothing_stays;
+	/* Directories elsewhere, beside the run's, in which mappings may have left something (provider/ssh/places.h); NULL. */
+	char *const *places;
 	/* Monotonic: what is asked of another machine is given up then; 0: each step has its own time. */
 	int64_t until_ns;
 	/* Non-zero: a start that takes long stops with -ECANCELED. May be NULL. */

@@ -17,6 +17,7 @@
 #include "base/path.h"
 #include "provider/ssh/acquire.h"
 #include "provider/ssh/plain.h"
+#include "provider/ssh/places.h"
 #include "provider/ssh/reach.h"
 #include "provider/ssh/session.h"
 #include "provider/ssh/unreached.h"
@@ -160,16 +161,14 @@ static int destroy_storage(const char *lease_dir, struct err *e)
 	return 0;
 }
 
-static int forget_there(const struct sandbox_spec *s, bool sandbox, bool give_up, struct err *e)
+static int remove_there(const struct sandbox_spec *s, bool sandbox, bool give_up, struct err *e)
 {
 	_cleanup_free_ char *path = path_join(s->lease_dir, "there");
 	struct ssh_session *x = NULL;
-	int r = reach_mark(s, false, e);
+	int r;
 
-	if (r > 0 && give_up && path)
+	if (give_up && path)
 		return unlink(path) < 0 ? err_sys(e, errno, "%s", path) : 0;
-	if (r <= 0)
-		return r;
 	if (ssh_plain_is(s->lease_dir))
 		return ssh_plain_forget(s, e);
 	r = session_start(s, true, &x, e);
@@ -188,6 +187,16 @@ static int forget_there(const struct sandbox_spec *s, bool sandbox, bool give_up
 	return r;
 }
 
+static int forget_there(const struct sandbox_spec *s, bool sandbox, bool give_up, struct err *e)
+{
+	int r = reach_mark(s, false, e);
+	bool there = r > 0;
+
+	if (there)
+		r = remove_there(s, sandbox, give_up, e);
+	return r == 0 && there && !give_up && s->places ? ssh_places_sweep(s, e) : r;
+}
+
 static int forget(const struct sandbox_spec *s, bool give_up, struct err *e)
 {
 	return unreached_remember(s, forget_there(s, false, give_up, e), e);
@@ -201,8 +210,9 @@ static int forget_sandbox(const struct sandbox_spec *s, bool give_up, struct err
 int ssh_clean(char *const *remote, const char *lease_dir, struct rm_cleaned *ret, char **ret_label,
 	      struct err *e)
 {
+	char *places[] = {(char *)(uintptr_t) "/tmp", NULL};
 	const struct sandbox_spec s = {
-	    .remote = remote, .lease_id = "clean", .lease_dir = lease_dir};
+	    .remote = remote, .lease_id = "clean", .lease_dir = lease_dir, .places = places};
 	struct ssh_session *x = NULL;
 	int r = session_start(&s, false, &x, e);
 
@@ -213,7 +223,7 @@ int ssh_clean(char *const *remote, const char *lease_dir, struct rm_cleaned *ret
 		r = err_set(e, ERR_PROTOCOL, "%s: malformed answer", x->target.label);
 	*ret_label = strdup(x->target.label);
 	session_end(x);
-	return r;
+	return r < 0 ? r : ssh_places_sweep(&s, e);
 }
 
 /* What all three do through the session with the guest there. */

@@ -35,7 +35,7 @@ class Maps(unittest.TestCase):
                 shutil.rmtree(f, ignore_errors=True)
                 if os.path.lexists(f):
                     os.unlink(f)
-        for n in "-dir", "-file", "-file-old":
+        for n in "-dir", "-file", "-file-old", "-old":
             shutil.rmtree(self.at + n, ignore_errors=True)
             if os.path.lexists(self.at + n):
                 os.unlink(self.at + n)
@@ -103,32 +103,70 @@ class Maps(unittest.TestCase):
         p = self.ok("--keep", *self.maps, "--", "true", status=125)
         self.assertIn(b"--map with --keep", p.stderr)
 
-    def left(self, kill):
-        """A run that is killed while it works, and then given up."""
+    def killed(self):
+        """A run that is killed while it works."""
         p = self.r.start("-q", *self.maps, "--", "echo up; sleep 31342.2")
         self.assertEqual(p.stdout.readline(), b"up\n")
         p.send_signal(signal.SIGKILL)
         p.communicate(timeout=DEADLINE)
         until("the tree has ended", lambda: not [q for q in pids() if b"31342.2" in look(q, "cmdline") and alive(q)])
-        if kill:
-            q = self.r.airlock("rm", "--force", self.r.rows()[0]["run"])
-            self.assertEqual((q.returncode, self.r.runs_there()), (0, []), q.stderr)
+
+    def left(self):
+        """Such a run, given up while nobody gets there, whose directory somebody has removed."""
+        self.killed()
+        self.r.disconnect()
+        self.r.sshd.shell("exit 3")
+        q = self.r.airlock("rm", "--force", self.r.rows()[0]["run"])
+        self.assertEqual(q.returncode, 0, q.stderr)
+        self.r.sshd.shell('exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"')
+        for run in self.r.runs_there():
+            shutil.rmtree(self.r.there + "/.airlock-runtime/runs/" + run)
+
+    def test_who_removes_a_run_removes_its_places_J4(self):
+        d, f = self.at + "-dir", self.at + "-file"
+        deep = self.at + "-old"
+        os.mkdir(deep)
+        self.put(self.r.top + "/two", "2\n")
+        self.maps += ["--map", "%s/two:%s/in" % (self.r.top, deep)]
+        self.killed()
+        os.chmod(d + "/d", 0o500)
+        # Not what somebody else has put in the place of one.
+        os.rename(f, f + "-old")
+        self.put(f, "somebody's\n")
+        run = self.r.rows()[0]["run"]
+        q = self.r.airlock("rm", "--force", run)
+        self.assertEqual((q.returncode, self.r.runs_there(), os.path.exists(d), self.get(f), os.listdir(deep)), (0, [], False, "somebody's\n", []), q.stderr)
+        self.assertEqual(glob.glob("/tmp/.airlock-map.%s*" % os.path.basename(self.at)), [])
+
+    def test_env_clean_removes_the_places_of_runs_that_are_gone_J4(self):
+        d = self.at + "-dir"
+        self.killed()
+        clean = ["env", "clean", *self.r.words]
+        # The work of one waits.
+        q = self.r.airlock(*clean)
+        self.assertEqual((q.returncode, os.path.exists(d)), (0, True), q.stderr)
+        self.r.airlock("rm", "--all", "--force")
+        self.left()
+        self.assertTrue(os.path.exists(d))
+        q = self.r.airlock(*clean)
+        self.assertEqual(q.returncode, 0, q.stderr)
+        self.gone()
 
     def test_the_place_of_a_run_that_is_over_is_taken_J4(self):
         d, f = self.at + "-dir", self.at + "-file"
-        self.left(True)
+        self.left()
         self.assertTrue(os.path.exists(d) and os.path.exists(f))
         os.chmod(d + "/d", 0o500)
         p = self.ok("-q", *self.maps, "--", "cat %s/x %s" % (d, f))
         self.assertEqual(p.stdout, b"old x\n{}\n")
         self.gone()
         # Not one whose work still waits, and not what somebody put in its place.
-        self.left(False)
+        self.killed()
         p = self.ok(*self.maps, "--", "touch ran", status=125)
         self.assertIn(b"is there already: it is not overwritten", p.stderr)
-        self.r.airlock("rm", "--force", self.r.rows()[-1]["run"])
         self.r.airlock("rm", "--all", "--force")
-        self.assertEqual(self.r.runs_there(), [])
+        self.gone()
+        self.left()
         os.rename(f, f + "-old")
         self.put(f, "somebody's\n")
         p = self.ok(*self.maps, "--", "touch ran", status=125)
@@ -174,6 +212,8 @@ class Maps(unittest.TestCase):
 
 class WithoutGuest(Maps):
     guest = ["--ssh-guest", "never"]
+    # Cleaning up is the guest's.
+    test_env_clean_removes_the_places_of_runs_that_are_gone_J4 = None
 
 
 if __name__ == "__main__":
