@@ -105,21 +105,29 @@ const char *tar_field_u64(const uint8_t *p, size_t n, uint64_t *ret)
 	return NULL;
 }
 
-/* Some old writers summed signed bytes. */
+/* Of n bytes: as unsigned numbers, and how many are negative as signed ones. */
+static void add_up(const uint8_t *b, size_t n, uint32_t *sum, uint32_t *negative)
+{
+	*sum = *negative = 0;
+	for (size_t i = 0; i < n; i++) {
+		*sum += b[i];
+		*negative += b[i] >> 7;
+	}
+}
+
+/* Some old writers summed signed bytes. The field itself counts as blanks. */
 static bool checksum_fits(const uint8_t *b)
 {
-	uint64_t want = 0;
-	int64_t plain = 0, with_sign = 0;
+	uint32_t all, high, field, field_high;
+	uint64_t want, plain;
 
 	if (octal(b + CHKSUM, 8, &want))
 		return false;
-	for (size_t i = 0; i < TAR_BLOCK; i++) {
-		uint8_t c = i >= CHKSUM && i < CHKSUM + 8 ? ' ' : b[i];
-
-		plain += c;
-		with_sign += (int8_t)c;
-	}
-	return (int64_t)want == plain || (int64_t)want == with_sign;
+	add_up(b, TAR_BLOCK, &all, &high);
+	add_up(b + CHKSUM, 8, &field, &field_high);
+	plain = all - field + 8 * ' ';
+	return want == plain ||
+	       (int64_t)want == (int64_t)plain - 256 * (int64_t)(high - field_high);
 }
 
 /* A field of text ends at its first NUL; what follows must be NUL, or it hides something. */

@@ -313,6 +313,35 @@ static void numbers_in_every_spelling(void **state)
 	}
 }
 
+/* Some old writers summed signed bytes: that sum fits, and no other does. */
+static void checksums_of_both_kinds(void **state)
+{
+	static const struct {
+		int less;
+		bool fits;
+	} t[] = {{0, true}, {3 * 256, true}, {2 * 256, false}, {1, false}, {3 * 256 - 1, false}};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(t); i++) {
+		_cleanup_buf_ struct buf b = BUF_INIT(1 << 16), log = BUF_INIT(4096);
+		struct err e = ERR_INIT;
+		struct tar_out out;
+		size_t h = mk_head(&b, &(struct mk){MK_USTAR, '0', "\xe2\x82\xac", NULL, 0, 0});
+		char *field = (char *)b.data + h + 148;
+		int r;
+
+		(void)snprintf(field, 8, "%06o",
+			       (unsigned)strtol(field, NULL, 8) - (unsigned)t[i].less);
+		mk_end(&b);
+		r = run(NULL, b.data, b.len, 4096, &log, &out, &e);
+		if (t[i].fits)
+			assert_int_equal(r, TAR_END);
+		else
+			assert_string_equal(out.rule,
+					    "not_tar"); /* as the first block of a stream */
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -323,6 +352,7 @@ int main(void)
 	    cmocka_unit_test(limits_are_exact),
 	    cmocka_unit_test(accepted_archives_are_read_exactly),
 	    cmocka_unit_test(numbers_in_every_spelling),
+	    cmocka_unit_test(checksums_of_both_kinds),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
