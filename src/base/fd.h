@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-/* Whether name, below the directory at (or AT_FDCWD), is what fd has open. A link at the end is itself. */
-bool fd_has_name(int fd, int at, const char *name);
+/* Whether name, below the directory at (or AT_FDCWD), is what fd has open. flags: AT_SYMLINK_NOFOLLOW, a link at the end is itself, or 0. */
+bool fd_has_name(int fd, int at, const char *name, int flags);
 
 #endif

@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/str.h"
@@ -154,7 +155,7 @@ static int runs_dir(int root, bool make, int *ret_runtime)
 	return r;
 }
 
-/* flags as in struct rm_open. */
+/* flags as in struct rm_open. -ENOENT: it is not there, or was taken away before we had its lock. */
 static int open_run(struct front_place *p, int runs, const char *lease, unsigned flags, char *what)
 {
 	char node[FRONT_NODE_MAX + 1];
@@ -172,6 +173,11 @@ static int open_run(struct front_place *p, int runs, const char *lease, unsigned
 	if (r == -EBUSY && node[0])
 		return failed(what, -r, "end the session of this run that is going on on machine",
 			      node);
+	if (r == 0 && !fd_has_name(p->run, runs, lease, AT_SYMLINK_NOFOLLOW)) {
+		cleanup_fd(&p->lock);
+		cleanup_fd(&p->run);
+		r = -ENOENT;
+	}
 	return r < 0 ? failed(what, -r, "lock the directory of run", lease) : 0;
 }
 
@@ -526,6 +532,9 @@ static void clean_run(int runs, const char *name, struct rm_cleaned *c)
 	/* Only absence is nothing: old kernels, containers and file systems have other answers (no faccessat for that). */
 	else if (fstatat(run, "index", &st, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)
 		c->held++;
+	/* Another one that cleans up was faster, and what has the name now began since. */
+	else if (!fd_has_name(run, runs, name, AT_SYMLINK_NOFOLLOW))
+		c->busy++;
 	else
 		c->runs += land_remove(runs, name) == 0;
 }

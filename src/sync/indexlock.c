@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/limits.h"
 #include "base/path.h"
 #include "os/copy.h"
@@ -144,15 +145,15 @@ static int adopt(const char *lock)
 {
 	_cleanup_fd_ int fd = open(lock, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	char text[sizeof(MARK)] = "";
-	struct stat here, there;
+	struct stat st;
 	int r;
 
-	if (fd < 0 || fstat(fd, &here) < 0 || !S_ISREG(here.st_mode) ||
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
 	    pread(fd, text, sizeof(MARK) - 1, 0) != (ssize_t)sizeof(MARK) - 1 ||
 	    memcmp(text, MARK, sizeof(MARK) - 1) != 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
 		return -EEXIST;
 	/* Its owner may have let go of it before we had the flock. */
-	if (lstat(lock, &there) < 0 || here.st_dev != there.st_dev || here.st_ino != there.st_ino)
+	if (!fd_has_name(fd, AT_FDCWD, lock, AT_SYMLINK_NOFOLLOW))
 		return -EEXIST;
 	r = fd;
 	fd = -1;

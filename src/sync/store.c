@@ -14,6 +14,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/id.h"
 #include "base/path.h"
 #include "base/str.h"
@@ -170,14 +171,6 @@ static int open_locked(const char *path, const volatile int *cancel, struct stor
 	return 0;
 }
 
-static bool has_its_name(const struct store *s)
-{
-	struct stat named, open;
-
-	return stat(s->path, &named) == 0 && fstat(s->fd, &open) == 0 &&
-	       named.st_dev == open.st_dev && named.st_ino == open.st_ino;
-}
-
 int store_open(const char *path, const volatile int *cancel, struct store *ret, struct err *e)
 {
 	/* Whoever waited for the lock of a store that was taken away holds that of one in the trash. */
@@ -185,7 +178,7 @@ int store_open(const char *path, const volatile int *cancel, struct store *ret, 
 		struct err why = ERR_INIT;
 		int r = open_locked(path, cancel, ret, &why);
 
-		if (r == 0 && has_its_name(ret))
+		if (r == 0 && fd_has_name(ret->fd, AT_FDCWD, path, 0))
 			return 0;
 		if (r == 0)
 			store_close(ret);

@@ -42,8 +42,8 @@ int store_open(const char *path, const volatile int *cancel, struct store *ret, 
 void store_close(struct store *s);
 /*
  * For who takes whole stores away: 1 when nobody holds or pins a generation and the last use was not after
- * before_ns; *ret_lock keeps others out while it is open (-1: the store never had a lock). 0: in use, or younger
- * (*ret_used tells). Changes nothing. Errors: negative errno.
+ * before_ns; *ret_lock keeps others out while it is open (-1: whoever made the store was killed before it had a lock). 0: in use, or
+ * younger (*ret_used tells), or another one has the name by now. Changes nothing. Errors: negative errno.
  */
 int store_idle(const char *path, int64_t before_ns, int *ret_lock, bool *ret_used, struct err *e);
 /* 1 and the current stack; 0 none that can be trusted. */

@@ -9,10 +9,12 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "sync/store.h"
 
 #define IDLE 0
 #define BUSY 1
+#define YOUNG_NS (60 * NS_PER_S) /* who makes a store has its lock long before */
 
 /* Calls fn for the names below at/sub until it says BUSY. No such directory: IDLE. */
 static int any_name(int at, const char *sub, int (*fn)(int at, const char *name))
@@ -92,6 +94,13 @@ int store_idle(const char *path, int64_t before_ns, int *ret_lock, bool *ret_use
 	if (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) < 0) {
 		*ret_used = errno == EWOULDBLOCK;
 		return *ret_used ? 0 : err_sys(e, errno, "lock the store %s", path);
+	}
+	/* Another one may have taken it away before we had the lock, and a run have made a new one. */
+	if (!fd_has_name(fd, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW))
+		return 0;
+	if (lock < 0 && last_use(fd) > clock_real_ns() - YOUNG_NS) {
+		*ret_used = true;
+		return 0;
 	}
 	/* Under the lock no sync_in takes a hold that was not there; a pin is made while there is a hold. */
 	r = any_name(fd, "layers", is_held);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/fd.h"
 #include "base/path.h"
 #include "base/str.h"
 #include "os/beneath.h"
@@ -105,14 +106,6 @@ static int open_run(int place, const char *path, const char *state_dir)
 	return fd < 0 ? -errno : fd;
 }
 
-static bool same_dir(int fd, const char *path)
-{
-	struct stat a, b;
-
-	return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev &&
-	       a.st_ino == b.st_ino;
-}
-
 /* An apply has its own run locked already, by another descriptor. */
 static bool is_own(int run, const char *own, const char *state_dir)
 {
@@ -121,7 +114,7 @@ static bool is_own(int run, const char *own, const char *state_dir)
 	if (!own || !path_is_within(own, state_dir) || strlen(own) <= strlen(state_dir) + 1)
 		return false;
 	top = strndup(own, run_len(own, state_dir));
-	return top && same_dir(run, top);
+	return top && fd_has_name(run, AT_FDCWD, top, 0);
 }
 
 /*
@@ -139,7 +132,7 @@ static int hold(int place, const char *path, const char *state_dir, const char *
 		return 0;
 	if (flock(run, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK)
 		return -ENOENT;
-	return same_dir(place, path) ? 0 : -ENOENT;
+	return fd_has_name(place, AT_FDCWD, path, 0) ? 0 : -ENOENT;
 }
 
 int unpack_place_open(int root_fd, const char *name, const char *state_dir,

@@ -34,7 +34,8 @@ int kept_hold(int roots, const char *name)
 	if (fd < 0)
 		return fd;
 	/* One that was renamed before this lock may have lost half of itself since. */
-	if (flock(fd, LOCK_SH | LOCK_NB) < 0 || !fd_has_name(fd, roots, name) || fstat(fd, &st) < 0)
+	if (flock(fd, LOCK_SH | LOCK_NB) < 0 ||
+	    !fd_has_name(fd, roots, name, AT_SYMLINK_NOFOLLOW) || fstat(fd, &st) < 0)
 		return -EBUSY;
 	if (time(NULL) - st.st_mtime > DAY)
 		(void)futimens(fd, NULL);
@@ -86,7 +87,7 @@ static int sweep_one(struct kept_sweep *s, int roots, const char *name)
 		return errno == EWOULDBLOCK ? 0 : -errno;
 	}
 	/* Until then somebody may have used it, or have put another one in its place. */
-	if (!fd_has_name(fd, roots, name) || !is_old(s, fd, name))
+	if (!fd_has_name(fd, roots, name, AT_SYMLINK_NOFOLLOW) || !is_old(s, fd, name))
 		return 0;
 	if (s->each)
 		s->each(s->arg, name);
