@@ -341,7 +341,7 @@ static int refuse_remote(const struct runopts *o, struct err *e)
 		bool given;
 		const char *what;
 	} not_yet[] = {
-	    {o->map_words && (boxed || q->keep), boxed ? "--map" : "--map with --keep"},
+	    {o->map_words && q->keep, "--map with --keep"},
 	    {q->api.transport == API_QUEUE, "--api-transport queue"},
 	    {q->api.transport == API_DIRECT, "--api-transport direct"},
 	    {boxed && q->net_allow, "--net allow"},
@@ -358,8 +358,10 @@ static int refuse_remote(const struct runopts *o, struct err *e)
 			    not_there[i].what);
 	for (size_t i = 0; i < ARRAY_LEN(not_yet); i++)
 		if (not_yet[i].given)
-			return err_set(e, ERR_UNAVAILABLE, "%s: not there yet with provider %s",
-				       not_yet[i].what, q->provider->name);
+			return err_set(
+			    e, ERR_UNAVAILABLE,
+			    "%s: not there yet with provider %s: leave it out, or use --provider native",
+			    not_yet[i].what, q->provider->name);
 	return 0;
 }
 

@@ -128,7 +128,7 @@ class Sandbox(unittest.TestCase):
             self.assertNotIn(word, p.stderr)
 
     def test_what_cannot_be_had_is_refused_aloud(self):
-        for words in ["--net", "allow=h"], ["--bind-ro", "/etc"], ["--map", "a:/tmp/a"], ["--keep"], ["--ssh-guest", "never"], \
+        for words in ["--net", "allow=h"], ["--bind-ro", "/etc"], ["--keep"], ["--ssh-guest", "never"], \
                 ["--api-transport", "queue"], ["--image", "x"], ["--provider", "local"]:
             p = self.run_there(*words, "--", "echo ran")
             self.assertNotIn(p.returncode, (0,), words)
@@ -141,6 +141,50 @@ class Sandbox(unittest.TestCase):
     def test_limits_hold_there(self):
         p = self.ok("-q", "--pids", "20", "--", "grep 'Max processes' /proc/self/limits")
         self.assertEqual(p.stdout.split()[2:4], [b"20", b"20"])
+
+    # Mappings. ------------------------------------------------------------------------------------
+
+    def mapped(self):
+        """A directory for its home and a file for its /tmp, and the words for them."""
+        self.dir, self.file = self.r.top + "/assets", self.r.top + "/one.json"
+        os.makedirs(self.dir + "/d")
+        for name, text in (self.dir + "/x", "old\n"), (self.dir + "/d/y", "y\n"), (self.file, "{}\n"):
+            with open(name, "w", encoding="ascii") as f:
+                f.write(text)
+        os.chmod(self.file, 0o600)
+        return ["--map", self.dir + ":/home/agent/.m", "--map", self.file + ":/tmp/deep/one.json:file"]
+
+    def at_home(self):
+        with open(self.dir + "/x", encoding="ascii") as x, open(self.file, encoding="ascii") as f:
+            return x.read(), sorted(os.listdir(self.dir)), f.read(), os.stat(self.file).st_mode & 0o777
+
+    def test_mappings_go_into_its_home_and_come_back_S1_08(self):
+        maps = self.mapped()
+        p = self.ok("-q", *maps, "--", "cat ~/.m/x ~/.m/d/y /tmp/deep/one.json; echo new >~/.m/x; rm -r ~/.m/d; echo z >~/.m/z; echo '{1}' >/tmp/deep/one.json; echo w >w")
+        self.assertEqual(p.stdout, b"old\ny\n{}\n")
+        self.assertEqual((self.at_home(), self.r.read("w")), (("new\n", ["x", "z"], "{1}\n", 0o600), b"w\n"))
+        self.assertEqual((self.r.left_there(), os.path.exists("/tmp/deep")), ([], False))
+
+    def test_door_1_judges_mappings_from_there_B1_J4(self):
+        maps = self.mapped()
+        self.ok("-q", *maps, "--", "cd ~/.m; ln -s /etc/passwd evil; mkdir -p .git/hooks; echo x >.git/hooks/h; mkfifo pipe; ln -s x fine")
+        self.assertEqual(self.at_home()[1], ["d", "fine", "x"])
+        p = self.run_there("-q", *maps, "--", "rm -r ~/.m; ln -s /etc ~/.m; rm /tmp/deep/one.json; mkdir /tmp/deep/one.json")
+        self.assertEqual((p.returncode, self.at_home()), (125, ("old\n", ["d", "fine", "x"], "{}\n", 0o600)), p.stderr)
+        self.assertIn(b"is not a directory any more", p.stderr)
+
+    def test_kill_9_loses_no_mapping_and_who_gives_up_leaves_none_there(self):
+        maps = self.mapped()
+        for word in "recover", "rm":
+            p = self.r.start("--remote-sandbox", "-q", *maps, "--", "echo %s >~/.m/x; echo '{%s}' >/tmp/deep/one.json; echo up; sleep 31343.9" % (word, word))
+            self.addCleanup(p.kill)
+            self.assertEqual(p.stdout.readline(), b"up\n")
+            p.kill()
+            p.communicate(timeout=DEADLINE)
+            until("the tree has ended", lambda: not marked("31343.9"))
+            q = self.r.airlock(word, *(["--force"] if word == "rm" else []), self.r.rows()[0]["run"])
+            self.assertEqual((q.returncode, self.r.runs_there()), (0, []), q.stderr)
+            self.assertEqual(self.at_home(), ("recover\n", ["d", "x"], "{recover}\n", 0o600))
 
     # Work. --------------------------------------------------------------------------------------
 
