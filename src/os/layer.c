@@ -208,6 +208,11 @@ static const struct cause_info causes[CAUSE_COUNT] = {
 	 "the state directory lies on a file system mounted noexec: programs in the sandbox's home "
 	 "and /tmp will not run",
 	 "set XDG_STATE_HOME to a file system mounted exec"},
+    [CAUSE_STATE_NOSYMFOLLOW] =
+	{"state_nosymfollow",
+	 "the state directory lies on a file system mounted nosymfollow: links in the sandbox's home "
+	 "and /tmp lead nowhere, nor do those of an imported image",
+	 "set XDG_STATE_HOME to a file system mounted without it"},
     [CAUSE_STATE_LOW] = {"state_low", "room at the state directory is getting low: {}",
 			 "free space there, or remove old runs: airlock rm"},
     [CAUSE_HELPER_MISSING] = {"helper_missing", "missing beside the airlock program: {}",

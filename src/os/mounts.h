@@ -15,6 +15,10 @@
 #include <linux/mount.h>
 #endif
 
+#ifndef ST_NOSYMFOLLOW /* statfs(2), since 5.10; no library's header has it */
+#define ST_NOSYMFOLLOW 0x2000
+#endif
+
 /*
  * Detached copy of path relative to dirfd (AT_FDCWD, or the thing itself when path is ""), with all
  * that is mounted below it: a copy without would uncover what the mounts hide, and the kernel

@@ -1,4 +1,4 @@
-/* The state directory: usable, room, file system, noexec. */
+/* The state directory: usable, room, file system, noexec, nosymfollow. */
 #include "os/probe_fs.h"
 
 #include <errno.h>
@@ -14,6 +14,7 @@
 #include "base/limits.h"
 #include "base/path.h"
 #include "base/str.h"
+#include "os/mounts.h"
 
 /* One lease with its logs; below this a run fails sooner or later (limits.h keeps the reserve for a publish).
  */
@@ -153,5 +154,7 @@ void probe_state_dir(const struct probe_env *env, struct probe_result *r)
 	probe_fs_name(where, r->detail, 32);
 	if (vfs.f_flag & ST_NOEXEC)
 		probe_limited(r, CAUSE_STATE_NOEXEC, env->state_dir);
+	if (vfs.f_flag & ST_NOSYMFOLLOW)
+		probe_limited(r, CAUSE_STATE_NOSYMFOLLOW, env->state_dir);
 	judge_room(r, &vfs);
 }

@@ -185,6 +185,10 @@ static int state_noexec(void)
 {
 	return mounted("tmpfs", MS_NOEXEC, "size=4g");
 }
+static int state_nosymfollow(void)
+{
+	return mounted("tmpfs", 256 /* MS_NOSYMFOLLOW */, "size=4g");
+}
 static int state_read_only(void)
 {
 	return mounted("tmpfs", MS_RDONLY, "size=4g");
@@ -335,6 +339,7 @@ static void forced_causes_are_named(void **state)
 	    {IN(state_small), LAYER_STATE, CAUSE_STATE_FULL, "free"},
 	    {IN(state_few_files), LAYER_STATE, CAUSE_STATE_FULL, "files"},
 	    {IN(state_noexec), LAYER_STATE, CAUSE_STATE_NOEXEC, NULL},
+	    {IN(state_nosymfollow), LAYER_STATE, CAUSE_STATE_NOSYMFOLLOW, NULL},
 	    {IN(state_read_only), LAYER_STATE, CAUSE_STATE_UNUSABLE, "Read-only"},
 	};
 

@@ -33,9 +33,6 @@
 /* Some roots' worth: a start that adds one takes away more, and does not wait for a thousand. */
 #define SWEEP_ENTRIES 500
 #define SWEEP_NS (10 * NS_PER_MS)
-#ifndef ST_NOSYMFOLLOW /* statfs(2), since 5.10; no library's header has it */
-#define ST_NOSYMFOLLOW 0x2000
-#endif
 
 /* Whatever appears, goes or changes its kind in them changes their times. */
 static const char *const stamped[] = {"/", "/etc"};
