@@ -28,6 +28,7 @@ struct touched {
 
 struct follow {
 	const struct git_repo *g;
+	const struct indexlock *l;
 	char *file; /* owned: GIT_INDEX_FILE= and the copy */
 	int top_fd;
 	struct buf names;
@@ -47,7 +48,10 @@ static int run(const struct follow *f, const char *const *words, struct process_
 {
 	const char *const extra[] = {f->file, NULL};
 	struct process_opts io = PROCESS_OPTS_INIT;
+	int r = indexlock_quiet(f->l, e);
 
+	if (r < 0)
+		return r;
 	io.cwd_fd = f->top_fd;
 	if (rec) {
 		io.on_out = process_split_nul;
@@ -251,7 +255,7 @@ static int apply(struct follow *f, bool *ret_changed, struct err *e)
 int gitindex_follow(const struct git_repo *g, const struct indexlock *l, const char *from,
 		    const char *to, struct err *e)
 {
-	struct follow f = {.g = g, .names = BUF_INIT(GITBACK_PATHS_BYTES_MAX)};
+	struct follow f = {.g = g, .l = l, .names = BUF_INIT(GITBACK_PATHS_BYTES_MAX)};
 	bool changed = false;
 	int r;
 

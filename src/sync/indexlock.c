@@ -232,9 +232,35 @@ int indexlock_copy(const struct indexlock *l, struct err *e)
 	return r < 0 ? err_sys(e, -r, "%s", l->copy) : 0;
 }
 
+int indexlock_quiet(const struct indexlock *l, struct err *e)
+{
+	static const struct timespec none[2] = {{0, 0}, {0, 0}};
+
+	return utimensat(AT_FDCWD, l->copy, none, AT_SYMLINK_NOFOLLOW) < 0 && errno != ENOENT
+		   ? err_sys(e, errno, "%s", l->copy)
+		   : 0;
+}
+
+/* Whatever was as young as the index was must still be looked at by the user's own git, and what is younger still is. */
+static int set_time(const struct indexlock *l, struct err *e)
+{
+	struct timespec t[2] = {{.tv_nsec = UTIME_NOW}, {.tv_sec = 1}};
+	struct stat st;
+
+	if (l->old >= 0 && fstat(l->old, &st) < 0)
+		return err_sys(e, errno, "%s", l->index);
+	if (l->old >= 0)
+		t[1] = st.st_mtim;
+	return utimensat(AT_FDCWD, l->copy, t, AT_SYMLINK_NOFOLLOW) < 0
+		   ? err_sys(e, errno, "%s", l->copy)
+		   : 0;
+}
+
 int indexlock_put(const struct indexlock *l, struct err *e)
 {
-	return rename(l->copy, l->index) < 0 ? err_sys(e, errno, "%s", l->index) : 0;
+	int r = set_time(l, e);
+
+	return r < 0 ? r : rename(l->copy, l->index) < 0 ? err_sys(e, errno, "%s", l->index) : 0;
 }
 
 int indexlock_restore(const struct indexlock *l, struct err *e)

@@ -25,7 +25,13 @@ struct indexlock {
 int indexlock_take(const struct git_repo *g, struct indexlock *ret, struct err *e);
 /* Makes the copy anew from what the index is; GIT_INDEX_FILE for git is l->copy. */
 int indexlock_copy(const struct indexlock *l, struct err *e);
-/* The copy becomes the index. */
+/*
+ * Before each git that works on the copy: it gets no time. An entry as young as its index is "racily clean", and git opens the file in the
+ * work tree and hashes it through the clean filter that the repository's config names and attributes, which may be a sandbox's, choose: a
+ * program. No file is as young as an index without a time, so none is opened.
+ */
+int indexlock_quiet(const struct indexlock *l, struct err *e);
+/* The copy becomes the index, with the time that the index had. */
 int indexlock_put(const struct indexlock *l, struct err *e);
 /* The index becomes what it was when the lock was taken. */
 int indexlock_restore(const struct indexlock *l, struct err *e);

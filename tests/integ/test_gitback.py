@@ -169,6 +169,28 @@ class Forward(Case):
         self.assertIn("on main; the commits have files that the workspace has not: gone, kept.log\n", self.err)
         self.assertEqual(self.status(), "D d/deep\n D gone\n D kept.log")
 
+    def racy(self):
+        """Files as young as the index: git opens them when it writes that. Their time."""
+        at = 1700000000
+        for name in "/file", "/other", "/d/deep":
+            os.utime(self.ws + name, (at, at))
+        self.git("update-index", "--refresh")
+        os.utime(self.ws + "/.git/index", (at, at))
+        return at
+
+    def test_S1_05_no_filter_runs_when_the_index_follows(self):
+        ran = self.top + "/ran"
+        self.git("config", "filter.rot.clean", "touch %s; cat" % ran)
+        at = self.racy()
+        self.sandbox("echo '* filter=rot' >.gitattributes; git config filter.rot.clean cat; echo 1 >>d/deep; git add -A; git commit -qm two")
+        self.history("fast_forwarded", commits=1)
+        self.assertFalse(os.path.exists(ran))
+        # What git would have looked at then it looks at later: an edit of that second is no less seen.
+        self.git("config", "--unset", "filter.rot.clean")
+        self.write("file", LINES.replace("line 3", "LINE 3"))
+        os.utime(self.ws + "/file", (at, at))
+        self.assertEqual(self.status(), "M file")
+
     def test_nothing_is_asked_when_git_was_not_touched(self):
         self.sandbox("echo 1 >>file")
         self.assertIsNone(self.record["history"])
@@ -180,10 +202,7 @@ class Forward(Case):
         self.assertEqual(self.rev("main"), self.base)
 
     def test_edit_of_the_same_length_in_the_second_of_the_index_is_seen(self):
-        at = 1700000000
-        os.utime(self.ws + "/file", (at, at))
-        self.git("update-index", "--refresh")
-        os.utime(self.ws + "/.git/index", (at, at))
+        at = self.racy()
         self.sandbox("sed -i 's/line 3$/inside/' file; touch -d @%d file; git commit -qam two" % at)
         self.history("fast_forwarded")
         self.assertIn("inside", self.git("show", "main:file"))
