@@ -281,6 +281,7 @@ static int object_dirs(struct seed *s, struct buf *ours, struct buf *host)
 static int pack_objects(struct seed *s)
 {
 	_cleanup_buf_ struct buf ours = BUF_INIT(2 * PATH_MAX), host = BUF_INIT(3 * PATH_MAX);
+	_cleanup_buf_ struct buf tree = BUF_INIT(2 * PATH_MAX);
 	const char *words[12];
 	const struct gitseed_opts *o = s->o;
 	_cleanup_buf_ struct buf in = BUF_INIT(REFS_MAX), refs = BUF_INIT(REFS_MAX);
@@ -310,13 +311,16 @@ static int pack_objects(struct seed *s)
 	r = object_dirs(s, &ours, &host);
 	if (!r && o->policy == GIT_FULL)
 		r = make_refs(o, &refs, s->e);
+	/* It would look for attributes in each directory of the work tree, for nothing here, and wait in a FIFO of that name. */
+	(void)buf_putf(&tree, "GIT_WORK_TREE=%s", s->dir);
+	io.cwd_fd = s->fd;
 	for (char *p = refs.data; !r && p && *p; p += strcspn(p, "\n") + 1)
 		(void)buf_putf(&in, "%.*s\n", (int)strcspn(p, " "), p);
-	if (!r && in.err)
-		r = err_sys(s->e, -in.err, "git objects");
+	if (!r && (in.err || tree.err))
+		r = err_sys(s->e, in.err ? -in.err : -tree.err, "git objects");
 	io.in = in.data;
 	io.in_len = in.len;
-	const char *const extra[] = {buf_text(&ours), buf_text(&host), NULL};
+	const char *const extra[] = {buf_text(&ours), buf_text(&host), buf_text(&tree), NULL};
 
 	return r ? r : git_run(o->git, words, extra, &io, s->e);
 }

@@ -1,13 +1,18 @@
 #include "sync/quarantine_convert.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 
 #include "base/cleanup.h"
 #include "base/limits.h"
+#include "base/path.h"
 #include "base/str.h"
 
+#define ATTRIBUTES ".gitattributes"
 #define VALUE_MAX (64 << 10) /* a path, or a line of .gitattributes */
 
 enum attr { TEXT, CRLF, EOL, FILTER, ENCODING, IDENT, ATTRS };
@@ -62,10 +67,12 @@ static void on_value(struct asked *a, enum attr attr, const char *v)
 	switch (attr) {
 	case TEXT:
 	case CRLF: /* its old name, which counts where text is not told */
-		if (a->text_told || strcmp(v, "unspecified") == 0)
+		if (a->text_told)
 			return;
-		a->text_told = true;
-		a->text = strcmp(v, "unset") != 0;
+		a->text =
+		    strcmp(v, "set") == 0 || strcmp(v, "auto") == 0 || strcmp(v, "input") == 0;
+		/* Any other word is as none to git. */
+		a->text_told = a->text || strcmp(v, "unset") == 0;
 		return;
 	case EOL:
 		a->eol = strcmp(v, "lf") == 0 || strcmp(v, "crlf") == 0;
@@ -108,6 +115,32 @@ static int on_record(void *arg, const char *p, size_t n)
 	}
 }
 
+static bool is_fifo(int dir, const char *path)
+{
+	struct stat st;
+
+	return fstatat(dir, path, &st, 0) == 0 && S_ISFIFO(st.st_mode);
+}
+
+/* git opens what is called so on the way to a path, and would wait in a FIFO for whoever writes to it. */
+static bool git_would_wait(const struct git_repo *host, int top, const char *const *paths, size_t n)
+{
+	_cleanup_free_ char *info = path_join(host->common_dir, "info/attributes");
+	char at[PATH_MEMBER_MAX + sizeof(ATTRIBUTES)] = ATTRIBUTES;
+
+	if (!info || is_fifo(AT_FDCWD, info) || is_fifo(top, at))
+		return true;
+	for (size_t i = 0; i < n; i++)
+		for (const char *slash = strchr(paths[i], '/'); slash;
+		     slash = strchr(slash + 1, '/')) {
+			(void)snprintf(at, sizeof(at), "%.*s/" ATTRIBUTES, (int)(slash - paths[i]),
+				       paths[i]);
+			if (is_fifo(top, at))
+				return true;
+		}
+	return false;
+}
+
 int quarantine_convert(const struct git_repo *host, const struct quarantine_settings *s, int top,
 		       const char *const *paths, size_t n, enum quarantine_convert *ret)
 {
@@ -120,6 +153,8 @@ int quarantine_convert(const struct git_repo *host, const struct quarantine_sett
 	struct process_opts io = PROCESS_OPTS_INIT;
 	int r;
 
+	if (git_would_wait(host, top, paths, n))
+		return -EINVAL;
 	for (size_t i = 0; i < n; i++)
 		(void)buf_put(&in, paths[i], strlen(paths[i]) + 1);
 	io.in = buf_text(&in);

@@ -30,7 +30,10 @@ struct quarantine_settings {
 
 /* Reads them unless they were. What cannot be read is as git has it unasked. */
 void quarantine_settings_read(const struct git_repo *host, struct quarantine_settings *s);
-/* Fills ret[i] for paths[i], i < n. 0 or negative errno: nothing of ret is of use. top: the work tree. */
+/*
+ * Fills ret[i] for paths[i], i < n. 0 or negative errno: nothing of ret is of use; -EINVAL where git would wait in a FIFO that has
+ * such a file's name. top: the work tree.
+ */
 int quarantine_convert(const struct git_repo *host, const struct quarantine_settings *s, int top,
 		       const char *const *paths, size_t n, enum quarantine_convert *ret);
 

@@ -191,6 +191,14 @@ class Forward(Case):
         os.utime(self.ws + "/file", (at, at))
         self.assertEqual(self.status(), "M file")
 
+    def test_no_git_waits_in_a_FIFO_where_attributes_belong(self):
+        self.racy()
+        os.mkfifo(self.ws + "/.gitattributes")
+        os.mkfifo(self.ws + "/d/.gitattributes")
+        self.sandbox("echo 1 >>d/deep; git commit -qam two; echo 2 >>d/deep")
+        self.history("fast_forwarded", commits=1, differs="d/deep")
+        self.assertEqual([c["reason"] for c in self.record["sync_in"]["held_back"]], ["fifo", "fifo"])
+
     def test_nothing_is_asked_when_git_was_not_touched(self):
         self.sandbox("echo 1 >>file")
         self.assertIsNone(self.record["history"])
