@@ -230,7 +230,8 @@ static void test_a_budget_is_kept_and_the_rest_goes_the_next_time(void **state)
 	}
 	s.until_ns = 0;
 	assert_int_equal(kept_sweep(top, &s), -EAGAIN);
-	assert_int_equal(count(), 20);
+	/* One always, or a slow machine would never be rid of them. */
+	assert_int_equal(count(), 19);
 	/* Each is 40 entries: two and a half at a time. */
 	do {
 		s = all();
@@ -238,7 +239,7 @@ static void test_a_budget_is_kept_and_the_rest_goes_the_next_time(void **state)
 		calls++;
 	} while (kept_sweep(top, &s) == -EAGAIN && calls < 100);
 	assert_int_equal(count(), 0);
-	assert_in_range(calls, 8, 10);
+	assert_in_range(calls, 7, 10);
 }
 
 static void note(void *arg, const char *name)

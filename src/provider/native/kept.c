@@ -116,7 +116,7 @@ int kept_sweep(int roots, struct kept_sweep *s)
 
 		if (!is_making(ent->d_name) && !is_root(ent->d_name))
 			continue;
-		if (s->entries == 0 || clock_mono_ns() > s->until_ns)
+		if (s->entries == 0 || (s->gone && clock_mono_ns() > s->until_ns))
 			return -EAGAIN;
 		one = sweep_one(s, fd, ent->d_name);
 		r = r == 0 ? one : r;

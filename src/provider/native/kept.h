@@ -22,10 +22,10 @@
 int kept_hold(int roots, const char *name);
 
 struct kept_sweep {
-	int64_t
-	    unused_s; /* a root goes that nobody has used for so long; what was under way once nobody makes it */
+	/* A root goes that nobody has used for so long; what was under way, once nobody makes it. */
+	int64_t unused_s;
 	unsigned entries; /* that may be removed; what is left then goes the next time */
-	int64_t until_ns; /* by the monotonic clock: no further root from then on */
+	int64_t until_ns; /* by the monotonic clock: from then on no more than one in all */
 	bool wait;	  /* for another one that removes; else it does that */
 	bool dry_run;
 	void (*each)(void *arg, const char *name); /* before it goes; NULL: nobody asks */
