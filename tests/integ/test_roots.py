@@ -3,7 +3,7 @@
 
 usage: test_roots.py AIRLOCK root|user [unittest arguments]
 """
-import fcntl, os, re, struct, subprocess, sys, time, unittest
+import fcntl, os, re, struct, subprocess, sys, tempfile, time, unittest
 
 from run_box import DEADLINE, UserHost, snapshot, until
 import scratch
@@ -118,7 +118,7 @@ ls -lR /etc > /dev/null; cat /etc/passwd /etc/hosts > /dev/null; true""")
         if os.geteuid() != 0:
             self.skipTest("needs root, for an /etc of its own")
         etc = self.box.top + "/etc"
-        subprocess.run(["cp", "-a", "/etc", etc], check=True)
+        subprocess.run(["cp", "-aT", "/etc", etc], check=True)
         r = subprocess.run(["unshare", "-m", "sh", "-c", 'mount --bind "$2" /etc || exit 99\n' + script, "sh", self.box.bin + "/airlock", etc, *words],
                            cwd=self.box.ws, env=self.box.env, capture_output=True, text=True, timeout=3 * DEADLINE, check=False)
         return r.stdout.split("END\n")[:-1], r.stdout + r.stderr
@@ -158,19 +158,38 @@ done"""
         for look, there in zip(looks, ("", "f ", "d in\n", "", "f text\n")):
             self.assertRegex(look, "^%s[0-9]+ [0-9]+ [0-9:]+ /.*/roots/" % there, why)
 
-    def state_on(self, *how):
-        """The state directory on a file system of its own; a lasting change of the box."""
-        place = self.box.top + "/state"
+    def test_an_etc_that_lists_no_types(self):
+        """A link of the host's is one inside, there too."""
+        disk = self.disk("-O", "^filetype")
+        os.mkdir(self.box.top + "/etc")
+        self.mount(self.box.top + "/etc", "-o", "loop", disk)
+        looks, why = self.with_own_etc('ln -sfn /usr/lib/os-release /etc/os-release; "$1" run -q -- "$3"; echo END',
+                                       "readlink /etc/os-release; head -c 1 /etc/os-release | wc -c; stat -c %F /etc/alternatives /etc/services")
+        self.assertEqual(looks, ["/usr/lib/os-release\n1\ndirectory\nregular file\n"], why)
+
+    def disk(self, *opts):
+        disk = self.box.top + "/disk"
+        with open(disk, "wb") as f:
+            f.truncate(64 << 20)
+        subprocess.run(["mkfs.ext4", "-q", *opts, disk], check=True)
+        return disk
+
+    def mount(self, place, *how):
+        """Until the end of the test."""
         if os.geteuid() != 0:
             self.skipTest("needs root, to mount a file system")
-        self.inside("true")
         r = subprocess.run(["mount", *how, place], stderr=subprocess.PIPE, check=False)
         if r.returncode:
             self.skipTest("this machine does not mount it: " + r.stderr.decode().strip())
         # Once more, when it is no longer in the way.
         self.addCleanup(scratch.remove, self.box.top)
         self.addCleanup(subprocess.run, ["umount", "-l", place], check=False)
-        os.chown(place, self.box.uid, self.box.uid)
+
+    def state_on(self, *how):
+        """The state directory on a file system of its own."""
+        self.inside("true")
+        self.mount(self.box.top + "/state", *how)
+        os.chown(self.box.top + "/state", self.box.uid, self.box.uid)
 
     def test_where_links_are_not_followed(self):
         self.state_on("-t", "tmpfs", "-o", "nosymfollow,mode=700", "tmpfs")
@@ -184,10 +203,7 @@ done"""
 
     def test_a_disk_that_went_away_without_a_boot(self):
         """Its names are there again, and so is what is in the files."""
-        disk = self.box.top + "/disk"
-        with open(disk, "wb") as f:
-            f.truncate(64 << 20)
-        subprocess.run(["mkfs.ext4", "-q", disk], check=True)
+        disk = self.disk()
         self.state_on("-o", "loop", disk)
         name = self.first()
         there = self.inside(NAMES)
@@ -219,12 +235,15 @@ done"""
         self.assertGreaterEqual(sum(n.startswith("0" * 30) for n in os.listdir(self.roots)), 54)
         left = [set(os.listdir(self.roots))]
         for i in range(2):
-            own = "%s/own%d" % (self.box.top, i)
-            os.mkdir(own)
-            self.first("--bind-ro", own + ":/opt/own%d" % i)
+            self.another()
             left.append(set(os.listdir(self.roots)))
-            # Some time is all that a loaded machine may have had.
             self.assertTrue(left[i] - left[i + 1], left)
+
+    def another(self):
+        """A root of a kind that there was none of."""
+        own = tempfile.mkdtemp(dir=self.box.top)
+        os.chmod(own, 0o755)
+        return self.first("--bind-ro", own + ":/opt/" + os.path.basename(own))
 
     def test_only_unused_ones_go(self):
         used = self.first()
@@ -237,8 +256,9 @@ done"""
             os.utime(self.roots + "/" + n, (time.time() - 8 * DAY,) * 2)
         if self.box.uid:
             self.box.give(self.roots)
-        other = self.first("--net", "host")
-        self.assertEqual(set(os.listdir(self.roots)), {used, fresh, ".new-fresh", other})
+        # Each takes away one at least.
+        others = {self.another() for _ in range(2)}
+        self.assertEqual(set(os.listdir(self.roots)), {used, fresh, ".new-fresh", *others})
         out, _ = p.communicate(b"", DEADLINE)
         self.assertIn(b"/usr/bin/env\n", out)
         self.assertEqual(p.returncode, 0)

@@ -62,15 +62,6 @@ static int bind_named(int root, const char *const *list, struct failure *f)
 	return 0;
 }
 
-static bool is_link(int dir, const struct dirent *ent)
-{
-	struct stat st;
-
-	if (ent->d_type != DT_UNKNOWN)
-		return ent->d_type == DT_LNK;
-	return fstatat(dir, ent->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISLNK(st.st_mode);
-}
-
 static int bind_etc(int root, struct failure *f)
 {
 	int fd = openat(root, "etc", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -83,7 +74,12 @@ static int bind_etc(int root, struct failure *f)
 		return fail(f, STEP_ETC, errno, "/etc");
 	}
 	while ((ent = readdir(d))) {
-		if (!names_of_etc(ent->d_name) || is_link(dirfd(d), ent))
+		unsigned char type;
+
+		if (!names_of_etc(ent->d_name))
+			continue;
+		type = names_type(dirfd(d), ent);
+		if (type == DT_LNK || type == DT_UNKNOWN)
 			continue;
 		(void)snprintf(host, sizeof(host), "/etc/%s", ent->d_name);
 		if (bind_host(host, STEP_ETC, f) < 0)

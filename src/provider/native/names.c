@@ -182,6 +182,17 @@ bool names_of_etc(const char *name)
 	return false;
 }
 
+unsigned char names_type(int dir, const struct dirent *ent)
+{
+	struct stat st;
+
+	if (ent->d_type != DT_UNKNOWN)
+		return ent->d_type;
+	if (fstatat(dir, ent->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return DT_UNKNOWN;
+	return S_ISLNK(st.st_mode) ? DT_LNK : S_ISDIR(st.st_mode) ? DT_DIR : DT_REG;
+}
+
 static int name_etc(int root, struct failure *f)
 {
 	_cleanup_dir_ DIR *d = opendir("/etc");
@@ -191,13 +202,15 @@ static int name_etc(int root, struct failure *f)
 	if (!d)
 		return fail(f, STEP_ETC, errno, "/etc");
 	while ((ent = readdir(d))) {
+		unsigned char type;
 		int r;
 
 		if (!names_of_etc(ent->d_name))
 			continue;
+		type = names_type(dirfd(d), ent);
 		(void)snprintf(host, sizeof(host), "/etc/%s", ent->d_name);
-		r = ent->d_type == DT_LNK ? image_link(root, host + 1, dirfd(d), ent->d_name, f)
-					  : name_optional(root, host, ent->d_type, f);
+		r = type == DT_LNK ? image_link(root, host + 1, dirfd(d), ent->d_name, f)
+				   : name_optional(root, host, type, f);
 		if (r < 0)
 			return r;
 	}

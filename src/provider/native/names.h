@@ -4,6 +4,7 @@
 #ifndef AIRLOCK_PROVIDER_NATIVE_NAMES_H
 #define AIRLOCK_PROVIDER_NATIVE_NAMES_H
 
+#include <dirent.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -18,6 +19,8 @@ extern const char *const names_paths[], *const names_tops[], *const names_dev[];
 
 /* True for an entry of the host's /etc that is there inside. */
 bool names_of_etc(const char *name);
+/* DT_* of an entry of dir, itself, also where the file system lists no types; DT_UNKNOWN: it is gone. */
+unsigned char names_type(int dir, const struct dirent *ent);
 /* What the host has there, perhaps behind a link: one of these, or a negative errno. */
 enum { NAMES_ABSENT, NAMES_FILE, NAMES_DIR };
 int names_kind(const char *host);
