@@ -203,6 +203,7 @@ class Maps(unittest.TestCase):
         finally:
             stop.set()
             t.join()
+        self.assertIn(("size", 3), seen, "nobody watched")
         self.assertLessEqual(seen, {("size", 3), ("size", big)})
         self.assertEqual((os.stat(path).st_size, stat.S_IMODE(os.stat(path).st_mode)), (big, 0o600))
         self.assertEqual(self.read("conf/other"), "other")

@@ -77,9 +77,9 @@ class Cases(Box):
         self.write("a", "1")
         self.sync_in()
         raw = Stream().file("a", b"x" * 100000).bytes()
-        for cmd in (["gzip", "-c"], ["xz", "-c"], ["bzip2", "-c"], ["zstd", "-qc"]):
-            if not shutil.which(cmd[0]):
-                continue
+        there = [c for c in (["gzip", "-c"], ["xz", "-c"], ["bzip2", "-c"], ["zstd", "-qc"]) if shutil.which(c[0])]
+        self.assertTrue(there, "no compressor")
+        for cmd in there:
             data = subprocess.run(cmd, input=raw, stdout=subprocess.PIPE, check=True).stdout
             self.rejected(data + b"\0" * (-len(data) % 512) + b"\0" * 1024, "not_tar")
 
