@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/limits.h"
 #include "base/str.h"
 #include "sync/image_internal.h"
@@ -104,9 +105,7 @@ static int put_file(struct layer *l, const struct tar_member *m)
 
 static int end_file(struct layer *l)
 {
-	const struct timespec t[2] = {{.tv_nsec = UTIME_OMIT},
-				      {.tv_sec = l->mtime_ns / 1000000000,
-				       .tv_nsec = l->mtime_ns % 1000000000}};
+	const struct timespec t[2] = {{.tv_nsec = UTIME_OMIT}, clock_timespec(l->mtime_ns)};
 
 	if (l->fd < 0)
 		return 0;

@@ -335,7 +335,9 @@ int intake_member(struct intake *k, const struct tar_member *m, struct err *e)
 
 	k->members++;
 	k->wanted = false;
-	k->c = (struct change){.mode = member_mode(m), .size = m->size, .mtime_ns = m->mtime_ns};
+	/* From a sandbox nothing is older than 1970. */
+	k->c = (struct change){
+	    .mode = member_mode(m), .size = m->size, .mtime_ns = m->mtime_ns > 0 ? m->mtime_ns : 0};
 	k->c.path_len = (uint32_t)m->path.n;
 	memcpy(k->c.path, m->path.n ? m->path.p : "", m->path.n);
 	verdict = members_judge(k->judge, m, &rule);

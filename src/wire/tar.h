@@ -47,8 +47,9 @@ struct tar_member {
 	struct view target; /* links only; hard links: a member path */
 	uint32_t mode;	    /* as written, 07777; the consumer masks it */
 	uint64_t size;	    /* logical bytes; sparse: with holes */
-	int64_t mtime_ns;   /* clamped to years 1970..2261 */
-	char typeflag;	    /* as written */
+	int64_t
+	    mtime_ns;  /* within the years 1678..2261; without a record of its own from 1970 on */
+	char typeflag; /* as written */
 	bool sparse;
 	uint64_t header_offset; /* in the stream, for messages */
 };

@@ -86,12 +86,9 @@ static const char *pax_time(struct view v, int64_t *ret_ns)
 		}
 	if (i != v.n)
 		return "bad_pax";
+	*ret_ns = s >= TAR_MTIME_MAX_S ? TAR_MTIME_MAX_S * NS_PER_S - 1 : s * NS_PER_S + ns;
 	if (neg)
-		*ret_ns = 0;
-	else if (s >= TAR_MTIME_MAX_S)
-		*ret_ns = TAR_MTIME_MAX_S * NS_PER_S - 1;
-	else
-		*ret_ns = s * NS_PER_S + ns;
+		*ret_ns = -*ret_ns;
 	return NULL;
 }
 

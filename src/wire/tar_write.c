@@ -6,6 +6,7 @@
  * given, so tests can make hostile archives with it; it is not a boundary.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -140,13 +141,17 @@ static int put_header(struct buf *out, const struct tar_member *m, uint64_t size
 	_cleanup_buf_ struct buf records = BUF_INIT(TAR_HEADERS_MAX);
 	struct view path = m->path.n ? m->path : (struct view){".", 1};
 	bool link = m->type == TAR_SYMLINK || m->type == TAR_HARDLINK;
-	int64_t mtime_ns = m->mtime_ns > 0 ? m->mtime_ns : 0;
+	bool early = m->mtime_ns < 0;
+	int64_t mtime_ns = m->mtime_ns > -INT64_MAX ? (early ? -m->mtime_ns : m->mtime_ns) : 0;
+	uint64_t s = (uint64_t)(mtime_ns / NS_PER_S);
+	bool late = s > OCTAL_SIZE_MAX;
 	struct ustar h;
-	char text[32];
+	char text[40];
 	int k;
 
 	start(&h, typeflag_of(m), m->mode, size > OCTAL_SIZE_MAX ? OCTAL_SIZE_MAX : size);
-	octal(h.mtime, sizeof(h.mtime), (uint64_t)(mtime_ns / NS_PER_S));
+	/* What the field cannot hold, a reader that knows no records has from 1970, or 2242. */
+	octal(h.mtime, sizeof(h.mtime), early ? 0 : late ? OCTAL_SIZE_MAX : s);
 	if (!fill_name(&h, path.p, path.n)) {
 		memcpy(h.name, path.p, sizeof(h.name));
 		(void)put_record(&records, "path", path.p, path.n);
@@ -166,9 +171,9 @@ static int put_header(struct buf *out, const struct tar_member *m, uint64_t size
 		(void)put_record(&records, "GNU.sparse.name", path.p, path.n);
 		put_number(&records, "GNU.sparse.realsize", m->size);
 	}
-	if (mtime_ns % NS_PER_S) {
-		k = snprintf(text, sizeof(text), "%lld.%09lld", (long long)(mtime_ns / NS_PER_S),
-			     (long long)(mtime_ns % NS_PER_S));
+	if (early || late || mtime_ns % NS_PER_S) {
+		k = snprintf(text, sizeof(text), "%s%lld.%09lld", early ? "-" : "",
+			     (long long)(mtime_ns / NS_PER_S), (long long)(mtime_ns % NS_PER_S));
 		(void)put_record(&records, "mtime", text, (size_t)k);
 	}
 	if (op_name(m->op))

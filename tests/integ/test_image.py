@@ -219,6 +219,10 @@ class Images(unittest.TestCase):
         # Through no name is another one written.
         self.assertEqual([self.read(f, n) for n in ("a", "h", "d", "l", "etc/motd")], [b"2", b"1", b"4", b"5", b"of the image\n"])
 
+    def test_times_before_1970_are_kept(self):
+        f = self.put(system() + [member("early", data=b"1", pax_headers={"mtime": "-1.5"}), member("late", data=b"1", mtime=9_000_000_000)])
+        self.assertEqual([os.stat(self.tree(f) + "/" + n).st_mtime_ns for n in ("early", "late")], [-1_500_000_000, 9_000_000_000 * 10 ** 9])
+
     # --- OCI ----------------------------------------------------------------------------------
 
     def test_oci_layers_and_whiteouts(self):

@@ -688,6 +688,16 @@ class Ssh(unittest.TestCase):
             self.assertNotEqual(p.returncode, 0, words)
             self.assertIn(words[0].encode(), p.stderr)
 
+    def test_times_before_1970_arrive_as_they_are(self):
+        for guest in [], ["--ssh-guest", "never"]:
+            for at in -5 * 10 ** 9, -86400 * 10 ** 9 - 5 * 10 ** 8, 10 ** 18 + 1:
+                os.utime(self.r.ws + "/a", ns=(at, at))
+                p = self.r.run("-q", *guest, "--", "stat -c %.9Y a; touch -d @-7 new")
+                self.assertEqual((p.returncode, p.stdout), (0, b"%d.%09d\n" % divmod(at, 10 ** 9) if at >= 0 else
+                                                            b"-%d.%09d\n" % divmod(-at, 10 ** 9)), p.stderr)
+                self.assertEqual(os.stat(self.r.ws + "/new").st_mtime, 0)
+                os.unlink(self.r.ws + "/new")
+
     def test_a_directory_that_is_not_there_is_not_made_here_or_there_FR_B012(self):
         self.r.words[1] += "/only-remote/app"
         self.fails("is not there on 127.0.0.1", "--", "true")

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/limits.h"
 #include "hostile/cases.h"
 #include "hostile/mk.h"
@@ -137,6 +138,44 @@ static void fill(char *p, size_t n)
 	p[n] = '\0';
 	if (p[n - 1] == '/')
 		p[n - 1] = 'z';
+}
+
+/* Before and after 1970, with and without fractions, and beyond what either end holds. */
+static void times_arrive_as_they_were_sent(void **state)
+{
+	static const int64_t edge = INT64_C(9214646400) * NS_PER_S - 1; /* the end of 2261 */
+	static const struct {
+		int64_t sent, read;
+	} t[] = {{0, 0},
+		 {1, 1},
+		 {1700000000123456789, 1700000000123456789},
+		 {edge, edge},
+		 {edge + 1, edge},
+		 {INT64_MAX, edge},
+		 {-1, -1},
+		 {-5 * NS_PER_S, -5 * NS_PER_S},
+		 {-86400 * NS_PER_S - 500000000, -86400 * NS_PER_S - 500000000},
+		 {-edge, -edge},
+		 {-edge - 1, -edge}};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(t); i++) {
+		_cleanup_buf_ struct buf b = BUF_INIT(1 << 20);
+		struct tar_member m = {
+		    .type = TAR_DIR, .mode = 0755, .path = text("d"), .mtime_ns = t[i].sent};
+		struct tar_reader *r;
+		struct tar_out out = {0};
+		const uint8_t *at;
+		size_t have;
+
+		assert_int_equal(tar_put_header(&b, &m), 0);
+		at = (const uint8_t *)b.data;
+		have = b.len;
+		assert_int_equal(tar_reader_new(NULL, &r), 0);
+		assert_int_equal(tar_reader_next(r, &at, &have, &out, NULL), TAR_MEMBER);
+		assert_int_equal(out.member.mtime_ns, t[i].read);
+		tar_reader_free(r);
+	}
 }
 
 /* S1-04: what the writer writes, the reader reads, at every length of path and target. */
@@ -347,6 +386,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(hostile_headers_get_their_rule),
 	    cmocka_unit_test(rules_have_words),
+	    cmocka_unit_test(times_arrive_as_they_were_sent),
 	    cmocka_unit_test(writer_and_reader_agree),
 	    cmocka_unit_test(writer_holds_big_sizes),
 	    cmocka_unit_test(limits_are_exact),
