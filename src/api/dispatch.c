@@ -16,14 +16,6 @@
 
 /* --- target ------------------------------------------------------------------------------- */
 
-static int hex(char ch)
-{
-	if (ch >= '0' && ch <= '9')
-		return ch - '0';
-	ch = (char)(ch | 0x20);
-	return ch >= 'a' && ch <= 'f' ? ch - 'a' + 10 : -1;
-}
-
 /* Heap text of a query member, '+' and escapes decoded; NULL: a bad escape, a control byte, or no UTF-8. */
 static char *decode(const char *p, size_t n)
 {
@@ -34,7 +26,8 @@ static char *decode(const char *p, size_t n)
 		int v = p[i] == '+' ? ' ' : (unsigned char)p[i];
 
 		if (p[i] == '%') {
-			int h = i + 2 < n ? hex(p[i + 1]) : -1, l = h >= 0 ? hex(p[i + 2]) : -1;
+			int h = i + 2 < n ? str_hex_digit(p[i + 1]) : -1,
+			    l = h >= 0 ? str_hex_digit(p[i + 2]) : -1;
 
 			v = l < 0 ? -1 : h * 16 + l;
 			i += 2;

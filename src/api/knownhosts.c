@@ -30,8 +30,7 @@ static void name_of(const char *text, char hex[HASH_HEX + 1])
 	blake2b_init(&b);
 	blake2b_update(&b, text, strlen(text));
 	blake2b_final(&b, sum);
-	for (size_t i = 0; i < HASH_HEX / 2; i++)
-		(void)snprintf(hex + 2 * i, 3, "%02x", sum[i]);
+	str_hex(hex, sum, HASH_HEX / 2);
 }
 
 /* The directory, locked: what a use renews is not removed as too old. */

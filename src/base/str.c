@@ -255,6 +255,26 @@ int strv_add(char ***v, const char *s)
 	return 0;
 }
 
+void str_hex(char *out, const void *p, size_t n)
+{
+	static const char digits[] = "0123456789abcdef";
+	const uint8_t *b = p;
+
+	for (size_t i = 0; i < n; i++) {
+		*out++ = digits[b[i] >> 4];
+		*out++ = digits[b[i] & 15];
+	}
+	*out = '\0';
+}
+
+int str_hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	c = (char)(c | 0x20);
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
 bool str_is_zero(const void *p, size_t n)
 {
 	const char *c = p;

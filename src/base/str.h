@@ -38,6 +38,11 @@ size_t strv_len(char *const *v);
 /* Appends a copy of s. 0 or -ENOMEM. *v may be NULL. */
 int strv_add(char ***v, const char *s);
 
+/* n bytes as 2 * n lower-case digits and a NUL. */
+void str_hex(char *out, const void *p, size_t n);
+/* What a hexadecimal digit of either case stands for, or -1. */
+int str_hex_digit(char c);
+
 /* All bytes are zero. */
 bool str_is_zero(const void *p, size_t n);
 

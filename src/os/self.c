@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/path.h"
+#include "base/str.h"
 
 /* 1 and *ret; 0 there is none, and exe is where it was looked for. */
 static int find(const char *name, int mode, char exe[PATH_MAX], char **ret, struct err *e)
@@ -78,8 +79,7 @@ static bool find_note(const unsigned char *p, size_t n, char out[BUILD_ID_MAX + 
 			return false;
 		if (h.n_type == NT_GNU_BUILD_ID && h.n_namesz == 4 &&
 		    memcmp(p + sizeof(h), "GNU", 4) == 0 && h.n_descsz <= BUILD_ID_MAX / 2) {
-			for (size_t i = 0; i < h.n_descsz; i++)
-				(void)snprintf(out + 2 * i, 3, "%02x", p[sizeof(h) + name + i]);
+			str_hex(out, p + sizeof(h) + name, h.n_descsz);
 			return true;
 		}
 		p += whole;

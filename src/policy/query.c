@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/str.h"
+
 /*
  * Spaces and control bytes are left out wherever they stand: servers cut them off, or stop there. Some read a dot,
  * or a bracket that nobody closes, as '_'.
@@ -28,12 +30,6 @@ bool query_name_ok(const char *s)
 	return one && n <= NAME_MAX_LEN && (s[n] == '\0' || (s[n] == '*' && s[n + 1] == '\0'));
 }
 
-static int digit(char c)
-{
-	c = low(c);
-	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* The next byte of the name as a server reads it. target.h has seen to it that escapes are whole. */
 static char next(struct view *v)
 {
@@ -42,8 +38,9 @@ static char next(struct view *v)
 
 	if (c == '+') {
 		c = ' ';
-	} else if (c == '%' && v->n >= 3 && digit(v->p[1]) >= 0 && digit(v->p[2]) >= 0) {
-		c = (char)(digit(v->p[1]) * 16 + digit(v->p[2]));
+	} else if (c == '%' && v->n >= 3 && str_hex_digit(v->p[1]) >= 0 &&
+		   str_hex_digit(v->p[2]) >= 0) {
+		c = (char)(str_hex_digit(v->p[1]) * 16 + str_hex_digit(v->p[2]));
 		n = 3;
 	}
 	*v = (struct view){v->p + n, v->n - n};

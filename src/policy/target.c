@@ -3,6 +3,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/str.h"
+
 static const char *const names[TARGET_FAULT_COUNT] = {
     [TARGET_OK] = "ok",		  [TARGET_EMPTY] = "empty", [TARGET_FORM] = "form",
     [TARGET_TOO_LONG] = "length", [TARGET_BYTE] = "byte",   [TARGET_ESCAPE] = "escape",
@@ -40,14 +42,6 @@ static bool query_byte(unsigned char c)
 	return alnum(c) || in(c, more, sizeof(more) - 1);
 }
 
-static int hex(unsigned char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c |= 0x20;
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* The byte that the escape at p stands for, or -1. */
 static int unescape(const unsigned char *p, size_t n)
 {
@@ -55,8 +49,8 @@ static int unescape(const unsigned char *p, size_t n)
 
 	if (n < 3)
 		return -1;
-	hi = hex(p[1]);
-	lo = hex(p[2]);
+	hi = str_hex_digit(p[1]);
+	lo = str_hex_digit(p[2]);
 	return hi < 0 || lo < 0 ? -1 : hi << 4 | lo;
 }
 

@@ -4,6 +4,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/str.h"
+
 /* The line and its end, all headers with their separators, and the first empty line. */
 #define HEAD_BYTES (HTTP1_LINE_MAX + HTTP1_HEAD_MAX)
 
@@ -321,14 +323,6 @@ static enum http1_event take_head(struct http1 *p, const char *data, size_t n, s
 
 /* --- body --------------------------------------------------------------------------------- */
 
-static int hex(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c = (char)(c | 0x20);
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static enum http1_event piece(struct http1 *p, const char *data, size_t n, size_t *used,
 			      struct view *ret)
 {
@@ -353,7 +347,7 @@ static enum http1_event piece(struct http1 *p, const char *data, size_t n, size_
 
 static enum http1_event chunk_size(struct http1 *p, char c)
 {
-	int v = hex(c);
+	int v = str_hex_digit(c);
 
 	if (v >= 0) {
 		if (++p->digits > 8)

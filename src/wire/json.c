@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/str.h"
+
 void json_init(struct json *j, const void *p, size_t n)
 {
 	*j = (struct json){.p = p, .end = (const unsigned char *)p + n, .why = ""};
@@ -98,9 +100,9 @@ static int hex4(const unsigned char *p, const unsigned char *end)
 	if (end - p < 4)
 		return -1;
 	for (int i = 0; i < 4; i++) {
-		int c = p[i], d = c >= '0' && c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10;
+		int d = str_hex_digit((char)p[i]);
 
-		if (d < 0 || d > 15 || (c > '9' && d < 10))
+		if (d < 0)
 			return -1;
 		v = v << 4 | d;
 	}

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/path.h"
+#include "base/str.h"
 #include "wire/manifest_internal.h"
 
 #define FLUSH_AT (128 << 10)
@@ -11,7 +12,6 @@
 #define LINE_MAX_BYTES (256 + 3 * (PATH_MEMBER_MAX + LINK_TARGET_MAX))
 
 static const char hex_upper[] = "0123456789ABCDEF";
-static const char hex_lower[] = "0123456789abcdef";
 
 static int flush(struct manifest_writer *w, struct err *e)
 {
@@ -67,11 +67,7 @@ static void put_file(struct buf *b, const struct manifest_entry *m)
 {
 	char hex[2 * MANIFEST_HASH + 1];
 
-	for (size_t i = 0; i < MANIFEST_HASH; i++) {
-		hex[2 * i] = hex_lower[m->hash[i] >> 4];
-		hex[2 * i + 1] = hex_lower[m->hash[i] & 15];
-	}
-	hex[2 * MANIFEST_HASH] = '\0';
+	str_hex(hex, m->hash, MANIFEST_HASH);
 	if (m->sandbox) {
 		(void)buf_putf(b, "F %o %o %llu %lld %s %llu ", m->mode, m->host_mode,
 			       (unsigned long long)m->size, (long long)m->mtime_ns, hex,

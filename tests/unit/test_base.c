@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 #include <errno.h>
@@ -154,9 +155,30 @@ static void ids_sort_by_time(void **state)
 	assert_false(id_is_prefix("../x"));
 }
 
+static void test_str_hex(void **state)
+{
+	static const uint8_t bytes[] = {0x00, 0x09, 0x0a, 0x7f, 0xf0, 0xff};
+	char out[16] = "xxxxxxxxxxxxxxx";
+
+	(void)state;
+	str_hex(out, bytes, sizeof(bytes));
+	assert_string_equal(out, "00090a7ff0ff");
+	assert_int_equal(out[13], 'x');
+	str_hex(out, bytes, 0);
+	assert_string_equal(out, "");
+	for (int c = -128; c < 256; c++) {
+		const char *low = "0123456789abcdef", *at = c > 0 ? strchr(low, c) : NULL;
+
+		if (c >= 'A' && c <= 'F')
+			at = low + 10 + c - 'A';
+		assert_int_equal(str_hex_digit((char)c), at ? (int)(at - low) : -1);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_str_hex),
 	    cmocka_unit_test(buf_stops_at_its_maximum),
 	    cmocka_unit_test(cursor_failure_sticks),
 	    cmocka_unit_test(member_paths),

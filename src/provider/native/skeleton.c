@@ -24,6 +24,7 @@
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/path.h"
+#include "base/str.h"
 #include "os/mounts.h"
 #include "provider/native/kept.h"
 #include "provider/native/names.h"
@@ -94,7 +95,6 @@ static void put_boot(struct buf *b)
 /* Everything that names_make and names_points look at. latest: the youngest change of a stamped place, in seconds. */
 static int key(const struct plan *p, char name[KEPT_NAME + 1], time_t *latest)
 {
-	static const char digits[] = "0123456789abcdef";
 	_cleanup_buf_ struct buf b = BUF_INIT(KEY_MAX);
 	uint8_t out[BLAKE2B_OUT];
 	struct blake2b h;
@@ -125,9 +125,7 @@ static int key(const struct plan *p, char name[KEPT_NAME + 1], time_t *latest)
 	blake2b_init(&h);
 	blake2b_update(&h, b.data, b.len);
 	blake2b_final(&h, out);
-	for (size_t i = 0; i < KEPT_NAME; i++)
-		name[i] = digits[i % 2 ? out[i / 2] & 15 : out[i / 2] >> 4];
-	name[KEPT_NAME] = '\0';
+	str_hex(name, out, KEPT_NAME / 2);
 	return 0;
 }
 

@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/str.h"
 #include "provider/ssh/link_internal.h"
 
 #define PAUSE_MS 250
@@ -26,8 +27,7 @@ static int draw(struct rm_hold *h)
 	if (getrandom(raw, sizeof(raw), 0) != (ssize_t)sizeof(raw) ||
 	    getrandom(h->token, sizeof(h->token), 0) != (ssize_t)sizeof(h->token))
 		return -EIO;
-	for (size_t i = 0; i < sizeof(raw); i++)
-		(void)snprintf(h->id + 2 * i, 3, "%02x", raw[i]);
+	str_hex(h->id, raw, sizeof(raw));
 	return 0;
 }
 

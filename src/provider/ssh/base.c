@@ -10,18 +10,13 @@
 #include "base/blake2b.h"
 #include "base/cleanup.h"
 #include "base/path.h"
+#include "base/str.h"
 
 #define NAME_BYTES 16
 #define KEY_BYTES 8
 #define INDEX_NAME "remote-index"
 #define BOXED "-s"
 #define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
-
-static void hex(const uint8_t *raw, size_t n, char *out)
-{
-	for (size_t i = 0; i < n; i++)
-		(void)snprintf(out + 2 * i, 3, "%02x", raw[i]);
-}
 
 /* Where the workspace's manifests are; -1. */
 static int home_of(const struct sandbox_spec *s)
@@ -55,7 +50,7 @@ static int make_name(int dir)
 
 	if (getrandom(raw, sizeof(raw), 0) != (ssize_t)sizeof(raw))
 		return -EIO;
-	hex(raw, sizeof(raw), name);
+	str_hex(name, raw, sizeof(raw));
 	(void)snprintf(temp, sizeof(temp), ".%s", name);
 	fd = openat(dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
@@ -95,7 +90,7 @@ static void index_name(const struct sandbox_spec *s, bool sandbox,
 		blake2b_update(&b, BOXED, sizeof(BOXED));
 	blake2b_final(&b, sum);
 	(void)snprintf(out, sizeof(INDEX_NAME) + 1, INDEX_NAME ".");
-	hex(sum, KEY_BYTES, out + sizeof(INDEX_NAME));
+	str_hex(out + sizeof(INDEX_NAME), sum, KEY_BYTES);
 }
 
 void ssh_base_index(const struct sandbox_spec *s, bool sandbox, struct rm_index *ret)

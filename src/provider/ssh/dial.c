@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/str.h"
 #include "provider/ssh/link_internal.h"
 
 enum { P_UP, P_ERR, P_OUT, P_IN, P_MUX };
@@ -17,8 +18,7 @@ int link_nonce(char out[SCRIPT_NONCE + 1])
 
 	if (getrandom(raw, sizeof(raw), 0) != (ssize_t)sizeof(raw))
 		return -EIO;
-	for (size_t i = 0; i < sizeof(raw); i++)
-		(void)snprintf(out + 2 * i, 3, "%02x", raw[i]);
+	str_hex(out, raw, sizeof(raw));
 	return 0;
 }
 

@@ -51,8 +51,7 @@ static void target_key(char *const *words, char out[KEY_DIGITS + 1])
 	for (; *words; words++)
 		blake2b_update(&b, *words, strlen(*words) + 1);
 	blake2b_final(&b, sum);
-	for (size_t i = 0; i < KEY_DIGITS / 2; i++)
-		(void)snprintf(out + 2 * i, 3, "%02x", sum[i]);
+	str_hex(out, sum, KEY_DIGITS / 2);
 }
 
 char *session_control(const struct sandbox_spec *s)
