@@ -388,6 +388,41 @@ for line in sys.stdin:
         row, = self.r.rows()
         self.assertTrue(row["remote"]["reached"], row)
 
+    # Which of the guest's processes above it: the first is the one that serves it, the last the one that has the stream.
+    KILL = r"""python3 -c '
+import os
+at, up = os.getpid(), []
+while at > 1:
+    with open("/proc/%%d/stat" %% at) as f:
+        at = int(f.read().rsplit(")", 1)[1].split()[1])
+    with open("/proc/%%d/cmdline" %% at, "rb") as f:
+        if b"airlock/guest-" in f.read():
+            up.append(at)
+for at in up%s:
+    os.kill(at, 9)
+'"""
+
+    def test_a_command_that_kills_its_own_guest_loses_no_work_and_is_told(self):
+        """Without isolation the account may; what it had let go of by then is found by nobody."""
+        mine = lambda: [os.kill(q, signal.SIGKILL) for q in marked("31341.12")]
+        self.addCleanup(mine)
+        for whom, status in ("[:1]", 137), ("[-1:]", 125), ("", 125):
+            p = self.start("echo w >work; setsid sleep 31341.12 & %s; sleep 31341.13" % self.KILL % whom)
+            _, err = self.ended(p, status)
+            until("the tree has ended", lambda: not marked("31341.13"))
+            until("the guest has ended", lambda: not self.guests())
+            if status == 137:
+                self.assertIn(b"ended by signal 9", err)
+            else:
+                self.assertIn(b"or somebody ended it", err)
+                self.assertIn(b"airlock recover", err)
+                self.assertEqual(self.r.airlock("recover", self.r.rows()[0]["run"]).returncode, 0)
+            self.assertEqual((self.r.read("work"), self.r.runs_there(), self.sockets()), (b"w\n", [], []))
+            # Only both at once leave what was let go of.
+            self.assertEqual(len(marked("31341.12")), 0 if whom else 1)
+            mine()
+            os.unlink(self.r.ws + "/work")
+
     def stopped(self, word, status, text, act, *words):
         p = self.start("echo w >work; sleep " + word, "--ssh-grace", "6s", *words)
         self.close_the_way()
