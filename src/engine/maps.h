@@ -6,7 +6,7 @@
  * the bytes that are sent, at <lease>/map-<n>; the sandbox's tar unpacks them. Out: its tar again (tarout.h), through
  * airlock-unpack with SRC as root, a journal of its own, and a report in runs/<id>/maps/<n>/. A single file (S1-08)
  * has its directory as root and comes back as that one name or not at all: any other member is hostile. It is staged
- * privately with its final mode and renamed, so it is old or new, and never more readable than either.
+ * privately with its final mode and renamed, so it is old or new, and its mode is no wider than the host's was.
  *
  * In a kept sandbox each command brings back what is new, against a baseline that moves on as the workspace's does
  * (<lease>/map-<n>.baseline). With --review nothing is written: the changes wait in runs/<id>/maps/<n>/pending, as

@@ -54,25 +54,26 @@ static int make_place(const struct transfer_job *j, const char *manifest, const 
 	return copy_manifest(manifest, copy, e);
 }
 
+/* A link would bring back what it leads to in the name of what was mapped. Trying again would end here again. */
+#define STILL(is, kind)                                                                                   \
+	"[ -" is " \"$1\" ] && ! [ -L \"$1\" ] || { echo \"$1 is not a " kind                             \
+	" any more; the host's stays as it is, and 'airlock rm --force' of the run gives this up\" >&2; " \
+	"exit 1; }; "
+#define STILL_FILE STILL("f", "file")
+#define STILL_DIR STILL("d", "directory")
+
 /* The sandbox's archiver into a pipe, airlock-unpack at its other end. */
 static int carry(const struct transfer_job *j, const struct map *m, struct unpack_opts *o,
 		 struct unpack_report *rep, struct tarout_end *b, struct err *e)
 {
-	/* Under its host name, from a directory of its own: whatever a link leads to inside is inside's to read. */
-	static const char one[] =
-	    /* Nothing but a file: cp would wait in a FIFO for a writer. */
-	    "[ -f \"$1\" ] || { echo \"$1 is not a file any more\" >&2; exit 1; }; "
+	/* Under its host name, from a directory of its own. Nothing but a file: cp would wait in a FIFO for a writer. */
+	static const char one[] = STILL_FILE
 	    "d=$(mktemp -d) && cp -p -- \"$1\" \"$d/$2\" && tar -C \"$d\" -cf - -- \"$2\"; r=$?; "
 	    "rm -rf -- \"$d\"; exit $r";
-	/* A link in its place would bring back another tree in the name of this one. */
-	static const char all[] =
-	    "[ -d \"$1\" ] && ! [ -L \"$1\" ] || { echo \"$1 is not a directory any more\" >&2; exit 1; }; "
-	    "exec tar -C \"$1\" -cf - .";
+	static const char all[] = STILL_DIR "exec tar -C \"$1\" -cf - .";
 	/* Where old files are cleared away, what is missing was not deleted by the run: then no deletion counts. */
-	static const char shared[] =
-	    "d=$1; " PLACES_MARK_OF
-	    "[ -d \"$d\" ] && ! [ -L \"$d\" ] || { echo \"$d is not a directory any more\" >&2; exit 1; }; "
-	    "tar -C \"$d\" -cf - .; r=$?; "
+	static const char shared[] = STILL_DIR
+	    "d=$1; " PLACES_MARK_OF "tar -C \"$d\" -cf - .; r=$?; "
 	    "[ -L \"$m\" ] || { echo \"$m is gone: files there may have been cleared away\" >&2; exit 1; }; exit $r";
 	const char *dir_argv[] = {"sh",		 "-c",	 shared_places(j->sb) ? shared : all,
 				  "airlock-map", m->dst, NULL};

@@ -356,6 +356,9 @@ int intake_member(struct intake *k, const struct tar_member *m, struct err *e)
 		return r;
 	if (verdict == MEMBER_REFUSE)
 		return intake_refuse(k, rule, m->target, e);
+	/* A file made anew inside has what the umask there left: a secret of the host's stays its owner's. */
+	if (k->u->s.only[0] && k->have_base)
+		k->c.mode &= k->base.mode | 0700;
 	switch (m->op) {
 	case TAR_OP_DELETE:
 		k->c.kind = MK_ABSENT;

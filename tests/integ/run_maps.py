@@ -150,6 +150,8 @@ class Maps(unittest.TestCase):
 
     def test_S1_03_what_is_no_longer_the_mapped_kind_does_not_come_back(self):
         for script, opt, kind in (("rm -f ~/f; mkfifo ~/f", "%s/f:/home/agent/f" % self.assets, "file"),
+                                  ("rm -f ~/f; ln -s /etc/passwd ~/f", "%s/f:/home/agent/f" % self.assets, "file"),
+                                  ("rm -f ~/f", "%s/f:/home/agent/f" % self.assets, "file"),
                                   ("rm -rf ~/d; ln -s /etc ~/d", "%s/d:/home/agent/d" % self.assets, "directory")):
             with self.subTest(script):
                 self.write("assets/f", "f")
@@ -158,6 +160,11 @@ class Maps(unittest.TestCase):
                 r = self.run_in(script, "--map", opt, status=125)
                 self.assertIn(b"is not a %s any more" % kind.encode(), r.stderr)
                 self.assertEqual(tree(self.assets), before)
+                # Nobody can bring it back: who tries is told how the run ends.
+                r = self.airlock("recover", "last")
+                self.assertEqual(r.returncode, 125)
+                self.assertIn(b"'airlock rm --force' of the run gives this up", r.stderr)
+                self.assertEqual(self.airlock("rm", "--force", "last").returncode, 0)
 
     def test_a_directory_goes_in_and_its_changes_come_back(self):
         for n in "keep", "change", "gone", "d/x":
@@ -208,6 +215,19 @@ class Maps(unittest.TestCase):
         self.assertEqual((os.stat(path).st_size, stat.S_IMODE(os.stat(path).st_mode)), (big, 0o600))
         self.assertEqual(self.read("conf/other"), "other")
         self.assertEqual(sorted(os.listdir(os.path.join(self.top, "conf"))), ["other", "settings.json"])
+
+    def test_S1_08_a_file_gets_no_wider_mode(self):
+        """Made anew inside it has what the umask there left; what the owner may, and less for the others, is taken."""
+        anew = "umask 022; echo -n %s >/tmp/new; chmod %s /tmp/new; mv /tmp/new ~/f"
+        for was, inside, now in (0o600, 0o644, 0o600), (0o640, 0o777, 0o740), (0o644, 0o600, 0o600), (0o664, 0o444, 0o444):
+            with self.subTest("%o %o" % (was, inside)):
+                scratch.remove(os.path.join(self.top, "conf"))
+                path = self.write("conf/f", "old", was)
+                self.run_in(anew % ("new", "%o" % inside), "--map", path + ":/home/agent/f")
+                self.assertEqual((self.read("conf/f"), stat.S_IMODE(os.stat(path).st_mode)), ("new", now))
+                # The mode alone, too: the host's went in.
+                self.run_in("chmod a+r ~/f", "--map", path + ":/home/agent/f")
+                self.assertEqual((self.read("conf/f"), stat.S_IMODE(os.stat(path).st_mode)), ("new", now))
 
     def test_S1_08_only_that_file_may_come(self):
         path = self.write("conf/f", "old")
