@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/limits.h"
 #include "base/str.h"
 #include "guest/delta.h"
@@ -55,23 +56,6 @@ static int full_read(int fd, void *to, size_t n)
 	return 0;
 }
 
-/* At -1: where the file, or the pipe, is. */
-static int full_write(int fd, const void *from, size_t n, off_t at)
-{
-	for (size_t put = 0; put < n;) {
-		const char *p = (const char *)from + put;
-		ssize_t k =
-		    at < 0 ? write(fd, p, n - put) : pwrite(fd, p, n - put, at + (off_t)put);
-
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k < 0)
-			return -errno;
-		put += (size_t)k;
-	}
-	return 0;
-}
-
 /* The manifest, into a file of its own. */
 static int take_manifest(struct lander *l, int fd)
 {
@@ -87,7 +71,7 @@ static int take_manifest(struct lander *l, int fd)
 
 		r = full_read(l->in, l->chunk, n);
 		if (r == 0)
-			r = full_write(fd, l->chunk, n, (off_t)at);
+			r = fd_write_at(fd, l->chunk, n, at);
 		at += n;
 		left -= n;
 	}
@@ -217,8 +201,7 @@ static int data(struct lander *l)
 	const struct tar_out *o = &l->out;
 
 	if (!l->in_lane)
-		return full_write(l->file, o->data.p, o->data.n,
-				  (off_t)l->at + (off_t)o->data_offset);
+		return fd_write_at(l->file, o->data.p, o->data.n, l->at + o->data_offset);
 	lanes_data(l->lanes, o->data.p, o->data.n);
 	return 0;
 }
@@ -309,7 +292,7 @@ static int mark_unflushed(int run)
 	if (boot_id(boot) < 0)
 		return 0;
 	fd = openat(run, UNFLUSHED, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-	return fd < 0 ? -errno : full_write(fd, boot, BOOT_LEN, 0);
+	return fd < 0 ? -errno : fd_write_at(fd, boot, BOOT_LEN, 0);
 }
 
 void land_flush(int run)
@@ -361,15 +344,15 @@ static int say_want(struct lander *l)
 
 	(void)buf_u8(&b, w->bits ? 1 : 0);
 	if (!w->bits)
-		return b.err ? b.err : full_write(l->want, b.data, b.len, -1);
+		return b.err ? b.err : fd_write(l->want, b.data, b.len);
 	(void)buf_u64(&b, w->count);
-	r = b.err ? b.err : full_write(l->want, b.data, b.len, -1);
+	r = b.err ? b.err : fd_write(l->want, b.data, b.len);
 	if (r == 0)
-		r = full_write(l->want, w->bits, bytes, -1);
+		r = fd_write(l->want, w->bits, bytes);
 	buf_reset(&b);
 	(void)rm_parts_put(&b, w);
 	if (r == 0)
-		r = b.err ? b.err : full_write(l->want, b.data, b.len, -1);
+		r = b.err ? b.err : fd_write(l->want, b.data, b.len);
 	return r == 0 ? full_read(l->in, l->part, w->parts) : r;
 }
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/limits.h"
 
 #define LANES 2
@@ -50,21 +51,6 @@ struct lanes {
 
 /* Making. ------------------------------------------------------------------------------------- */
 
-static int write_all(int fd, const char *p, size_t n)
-{
-	while (n) {
-		ssize_t k = write(fd, p, n);
-
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k < 0)
-			return -errno;
-		p += k;
-		n -= (size_t)k;
-	}
-	return 0;
-}
-
 static int make(const struct lanes *l, const struct record *f, const char *path, const char *data)
 {
 	const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, clock_timespec(f->mtime_ns)};
@@ -73,7 +59,7 @@ static int make(const struct lanes *l, const struct record *f, const char *path,
 
 	if (fd < 0)
 		return -errno;
-	r = write_all(fd, data, f->size);
+	r = fd_write(fd, data, f->size);
 	if (r == 0 && ((!l->exact && fchmod(fd, f->mode) < 0) || futimens(fd, times) < 0))
 		r = -errno;
 	if (close(fd) < 0 && r == 0)

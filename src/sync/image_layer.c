@@ -16,6 +16,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/limits.h"
 #include "base/str.h"
 #include "sync/image_internal.h"
@@ -118,22 +119,9 @@ static int end_file(struct layer *l)
 
 static int put_data(struct layer *l, const struct tar_out *o)
 {
-	const char *p = o->data.p;
-	size_t left = o->data.n;
-	uint64_t at = o->data_offset;
+	int r = l->fd < 0 ? 0 : fd_write_at(l->fd, o->data.p, o->data.n, o->data_offset);
 
-	while (l->fd >= 0 && left) {
-		ssize_t n = pwrite(l->fd, p, left, (off_t)at);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return broken(l, -errno, "write");
-		p += n;
-		left -= (size_t)n;
-		at += (uint64_t)n;
-	}
-	return 0;
+	return r < 0 ? broken(l, r, "write") : 0;
 }
 
 static int put_symlink(struct layer *l, struct view target)

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fd.h"
+
 #define STAGE (1 << 20)
 
 /* All into one. ------------------------------------------------------------------------------- */
@@ -31,22 +33,6 @@ void layer_onefile_done(struct layer_onefile *of)
 	(void)pthread_mutex_destroy(&of->tail_lock);
 }
 
-static int write_at(int fd, const char *p, size_t n, uint64_t at)
-{
-	while (n) {
-		ssize_t k = pwrite(fd, p, n, (off_t)at);
-
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k < 0)
-			return -errno;
-		p += k;
-		n -= (size_t)k;
-		at += (uint64_t)k;
-	}
-	return 0;
-}
-
 /* Whole files that are gathered, up to the present one. */
 static int flush(struct layer_lane *l)
 {
@@ -60,7 +46,7 @@ static int flush(struct layer_lane *l)
 	at = of->tail;
 	of->tail += l->start;
 	(void)pthread_mutex_unlock(&of->tail_lock);
-	r = write_at(of->fd, l->stage, l->start, at);
+	r = fd_write_at(of->fd, l->stage, l->start, at);
 	if (r < 0)
 		return r;
 	for (; l->settled < l->n; l->settled++)
@@ -73,7 +59,7 @@ static int flush(struct layer_lane *l)
 
 static int put_alone(struct layer_lane *l, const char *p, size_t n)
 {
-	int r = write_at(l->of->fd, p, n, l->at + l->done);
+	int r = fd_write_at(l->of->fd, p, n, l->at + l->done);
 
 	l->done += n;
 	return r;

@@ -13,6 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "sync/unpack_server.h"
 
 #define PUSH_BYTES (1 << 20) /* from here on a file's write-back is started whatever came before */
@@ -30,22 +31,6 @@ static int make_file(struct hand *h, const struct order *o, const char *name)
 		return errno == ENOENT ? -EIO : -errno;
 	if (o->give)
 		give_to(o->dir, name, h->uid, h->gid);
-	return 0;
-}
-
-static int write_at(int fd, const char *p, size_t n, uint64_t off)
-{
-	while (n) {
-		ssize_t k = pwrite(fd, p, n, (off_t)off);
-
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k <= 0)
-			return k < 0 ? -errno : -EIO;
-		p += k;
-		n -= (size_t)k;
-		off += (uint64_t)k;
-	}
 	return 0;
 }
 
@@ -108,7 +93,7 @@ static int carry_out(struct hand *h, const struct order *o)
 	case OP_FILE:
 		return make_file(h, o, name);
 	case OP_DATA:
-		return write_at(h->fd, data, o->n, o->at);
+		return fd_write_at(h->fd, data, o->n, o->at);
 	case OP_END:
 		return end_file(h, o);
 	case OP_LINK:

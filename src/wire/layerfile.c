@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/fd.h"
 
 #define MAGIC "airlock-layer 1\n"
 #define MAGIC_LEN (sizeof(MAGIC) - 1)
@@ -32,19 +33,10 @@ static int order(const void *a, const void *b)
 
 static int put(int fd, const struct buf *b, uint64_t *at)
 {
-	if (b->err)
-		return b->err;
-	for (size_t done = 0; done < b->len;) {
-		ssize_t k = pwrite(fd, b->data + done, b->len - done, (off_t)*at);
+	int r = b->err ? b->err : fd_write_at(fd, b->data, b->len, *at);
 
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k < 0)
-			return -errno;
-		done += (size_t)k;
-		*at += (uint64_t)k;
-	}
-	return 0;
+	*at += b->len;
+	return r;
 }
 
 int layerfile_finish(int fd, uint64_t end, struct layerfile_entry *entries, size_t n)

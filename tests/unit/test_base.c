@@ -7,12 +7,21 @@
 
 #include <cmocka.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/cursor.h"
 #include "base/err.h"
+#include "base/fd.h"
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/path.h"
@@ -175,10 +184,90 @@ static void test_str_hex(void **state)
 	}
 }
 
+static void test_fd_write(void **state)
+{
+	FILE *f = tmpfile();
+	struct rlimit had, small;
+	char got[16] = "";
+
+	(void)state;
+	assert_non_null(f);
+	assert_int_equal(fd_write(fileno(f), "abcdef", 6), 0);
+	assert_int_equal(fd_write_at(fileno(f), "XY", 2, 1), 0);
+	assert_int_equal(fd_write(fileno(f), "g", 1), 0);
+	assert_int_equal(pread(fileno(f), got, sizeof(got), 0), 7);
+	assert_memory_equal(got, "aXYdefg", 7);
+	assert_int_equal(fd_write(fileno(f), NULL, 0), 0);
+	assert_int_equal(fd_write_at(fileno(f), "x", 1, UINT64_MAX), -EOVERFLOW);
+	assert_int_equal(fd_write(-1, "x", 1), -EBADF);
+	/* A part fits: what is left has no room behind it, and does not go over it. */
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &had), 0);
+	small = (struct rlimit){.rlim_cur = 4, .rlim_max = had.rlim_max};
+	(void)signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+	assert_int_equal(fd_write_at(fileno(f), "1234", 4, 2), -EFBIG);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &had), 0);
+	(void)signal(SIGXFSZ, SIG_DFL);
+	assert_int_equal(pread(fileno(f), got, sizeof(got), 0), 7);
+	assert_memory_equal(got, "aX12efg", 7);
+	(void)fclose(f);
+}
+
+static void on_alarm(int signo)
+{
+	(void)signo;
+}
+
+static int signal_often(bool on)
+{
+	const struct sigaction a = {.sa_handler = on_alarm};
+	const struct itimerval t = {.it_interval.tv_usec = 100, .it_value.tv_usec = 100},
+			       none = {0};
+
+	return sigaction(SIGALRM, &a, NULL) < 0 ? -1
+						: setitimer(ITIMER_REAL, on ? &t : &none, NULL);
+}
+
+static void test_fd_write_piece_by_piece(void **state)
+{
+	enum { N = 200000 }; /* more than a pipe takes at once */
+	static uint8_t sent[N], got[N + 1];
+	int p[2], status = -1;
+	pid_t child;
+
+	(void)state;
+	for (size_t i = 0; i < N; i++)
+		sent[i] = (uint8_t)(i * 31 >> 5);
+	assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+	child = fork();
+	assert_true(child >= 0);
+	if (child == 0) {
+		size_t all = 0;
+		ssize_t k;
+
+		(void)close(p[1]);
+		(void)poll(NULL, 0, 20); /* a while with nothing that fits */
+		while ((k = read(p[0], got + all, sizeof(got) - all)) > 0)
+			all += (size_t)k;
+		_exit(all != N || memcmp(got, sent, N) != 0);
+	}
+	(void)close(p[0]);
+	/* Interrupted, such a write gives the part that is out. */
+	assert_int_equal(fcntl(p[1], F_SETPIPE_SZ, 4096), 4096);
+	assert_int_equal(signal_often(true), 0);
+	assert_int_equal(fd_write(p[1], sent, N), 0);
+	assert_int_equal(signal_often(false), 0);
+	(void)close(p[1]);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_str_hex),
+	    cmocka_unit_test(test_fd_write),
+	    cmocka_unit_test(test_fd_write_piece_by_piece),
 	    cmocka_unit_test(buf_stops_at_its_maximum),
 	    cmocka_unit_test(cursor_failure_sticks),
 	    cmocka_unit_test(member_paths),
