@@ -69,8 +69,9 @@ static const char doctor_text[] =
 static const char unpack_text[] =
     "Prints one JSON line for each refused, hostile or conflicting member, and a closing record. Exit status: 0 all\n"
     "applied; 1 applied, but for refusals or conflicts; 3 rejected, nothing written; 2 wrong usage; 4 any other failure:\n"
-    "the directory is as it was, or 'airlock recover DIR' repairs it. Without --baseline nothing is ever deleted or\n"
-    "overwritten. The stream is a plain tar: decompress it first.\n";
+    "the directory is as it was, or 'airlock recover DIR' repairs it, or the message says that the stream was applied\n"
+    "(the report could not be printed; a helper was killed and its publish finished). Without --baseline nothing is\n"
+    "ever deleted or overwritten. The stream is a plain tar: decompress it first.\n";
 
 static const char policy_text[] =
     "NAME is a built-in policy, or a file if it has a '/' or ends with .json. explain asks the guard of a run itself:\n"

@@ -344,23 +344,44 @@ static int complete(void *arg, bool *ret_partial, struct err *e)
 	return 0;
 }
 
+/* Nobody has read what was done: what that is, and where the report is instead. Returns the exit status. */
+static int unread(const struct job *j, int status, int error)
+{
+	const char *done = "all was applied";
+
+	if (status == EXIT_PARTIAL)
+		done = "what may come was applied, the rest is named in the report";
+	else if (status != 0)
+		done = "nothing was applied";
+	if (j->o.dry_run)
+		done = "nothing was to be applied";
+	if (status == EXIT_FAILED) /* that is told by its own message */
+		cli_say("the report could not be printed: %s; it is in %s", strerror(error),
+			j->place.dir);
+	else
+		cli_say("the report could not be printed: %s; %s, and the report is in %s",
+			strerror(error), done, j->place.dir);
+	return status == EXIT_REJECTED ? status : EXIT_FAILED;
+}
+
 /* Lines, closing record, the record beside what is kept. Returns the exit status. */
 static int report(struct job *j, struct state *st, int r, const struct err *e)
 {
 	_cleanup_buf_ struct buf b = BUF_INIT(LINE_MAX_BYTES);
-	int status = status_of(j, r);
+	int status = status_of(j, r), lost = 0;
 	struct err none = ERR_INIT, we = ERR_INIT;
 
-	j->place.awaited = j->rep.counts[UA_NOT_TRASHED];
 	print_changes(j);
 	put_end(&b, j, status, r < 0 ? e : &none);
+	(void)fwrite(buf_text(&b), 1, b.len, stdout);
+	errno = EIO; /* of an earlier write, whose reason is not known any more */
+	if (fflush(stdout) != 0 || ferror(stdout))
+		lost = errno;
+	j->place.awaited = j->rep.counts[UA_NOT_TRASHED] || lost;
 	if (unpacks_close(st, &j->place, buf_text(&b), &we) < 0)
 		cli_say("%s", we.text);
-	print(&b);
-	if (fflush(stdout) != 0) {
-		cli_say("the report could not be printed: %s", strerror(errno));
-		status = status == 0 || status == EXIT_PARTIAL ? EXIT_FAILED : status;
-	}
+	if (lost)
+		status = unread(j, status, lost);
 	if (r < 0)
 		cli_say("%s", e->text);
 	if (j->rep.mass_delete)

@@ -19,8 +19,9 @@
 
 struct unpacks_place {
 	char id[ID_LEN + 1];
-	char *dir;    /* owned, absolute; NULL: none */
-	bool awaited; /* a recovery will move something into it: it stays though it is empty */
+	char *dir; /* owned, absolute; NULL: none */
+	bool
+	    awaited; /* a recovery will move something into it, or somebody must read the report: it stays in any case */
 };
 
 /* Makes a place, and removes the places whose time is over. */

@@ -26,7 +26,7 @@ class Cli(unittest.TestCase):
     def setUpClass(cls):
         cls.bin = scratch.directory(prefix="unpack-cli-bin-")
         os.chmod(cls.bin, 0o755)
-        for var in "AIRLOCK", "AIRLOCK_UNPACK":
+        for var in "AIRLOCK", "AIRLOCK_UNPACK", "FAULT_AT":
             shutil.copy(os.environ[var], cls.bin)
 
     @classmethod
@@ -225,6 +225,43 @@ class Cli(unittest.TestCase):
             self.assertEqual(saved, {"gone": b"old gone", "d/gone": b"old d/gone", "dir/x": b"old dir/x"})
         finally:
             shutil.rmtree(self.env["XDG_STATE_HOME"])
+
+    def test_S1_10_who_could_not_print_the_report_says_what_was_done_and_where_it_is(self):
+        stream = os.path.join(self.top, "stream")
+        ok, some = Stream().file("a", "a"), Stream().file("a", "a").link("esc", "/etc/passwd")
+        lot = Stream().file("a", "a")
+        for i in range(3000):  # more than stdio holds: an earlier write fails
+            lot.link("l%d" % i, "/etc/passwd")
+        for data, done, refused in (ok, "all was applied", 0), (some, "what may come was applied", 1), (lot, "what may come was applied", 3000):
+            with open(stream, "wb") as f:
+                f.write(data.bytes())
+            reader, deaf = os.pipe()
+            os.close(reader)
+            self.addCleanup(os.close, deaf)
+            for n, to in enumerate((">/dev/full", ">&-", ">&%d" % deaf)):
+                with self.subTest(to=to, refused=refused):
+                    into = self.sub("into%d-%d" % (refused, n))
+                    r = subprocess.run(["sh", "-c", "exec \"$0\" unpack --into \"$1\" <\"$2\" " + to, os.path.join(self.bin, "airlock"), into, stream],
+                                       env=self.env, timeout=120, stderr=subprocess.PIPE, pass_fds=(deaf,), check=False)
+                    said = r.stderr.decode()
+                    self.assertEqual(r.returncode, 4, said)
+                    self.assertRegex(said, "the report could not be printed: [A-Z].*; %s" % done)
+                    self.assertEqual(self.read(os.path.join(into, "a")), b"a")
+                    kept = said.split("the report is in ")[1].splitlines()[0]
+                    end = json.loads(self.read(os.path.join(kept, "record.json")))
+                    self.assertEqual((end["outcome"], end["counts"]["refuse"]), ("partial" if refused else "applied", refused))
+                    lines = [json.loads(x) for x in self.read(os.path.join(kept, "changes.jsonl")).splitlines()]
+                    self.assertEqual(sorted(c["action"] for c in lines), ["add"] + ["refuse"] * refused)
+
+    def test_S1_10_a_helper_that_is_killed_in_its_publish_is_told_with_what_is_there(self):
+        base, data = self.changed_tree()
+        # The first helper alone dies, before its third rename; the next one finishes it.
+        r = self.airlock("unpack", "--into", self.root, "--baseline", base, data=data, before=[
+            os.path.join(self.bin, "fault-at"), "-f", "renameat2:3=kill", "--"])
+        self.assertEqual(r.returncode, 4, r.stderr)
+        self.assertRegex(r.stderr, rb"what it had begun to publish was finished: all of it is there")
+        self.assertEqual(self.read(os.path.join(self.root, "change")), b"sandbox change")
+        self.assertEqual(json.loads(r.stdout.splitlines()[-1])["outcome"], "failed")
 
     def test_dry_run_writes_nothing(self):
         base, data = self.changed_tree()
