@@ -54,7 +54,8 @@ static const char run_text[] =
 static const char diff_text[] =
     "A PATH is a file, a directory or a glob, relative to where you stand. Refused, conflicting and host-executable\n"
     "entries are marked. On a terminal the output is coloured and goes through AIRLOCK_PAGER, PAGER or less; control\n"
-    "characters in names and contents are shown, never sent. Elsewhere it is a patch that 'git apply' takes.\n";
+    "characters in names and contents are shown, never sent. Elsewhere it is a patch that 'git apply' takes, unless a file is\n"
+    "binary: of such a one it says only that it differs.\n";
 
 static const char apply_text[] =
     "The results are merged with the workspace as it is now, as at the end of a run. What conflicts, and what PATHs leave\n"

@@ -1,8 +1,10 @@
 /* recover: brings back the work of a run that was cut short. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -19,6 +21,7 @@
 #include "store/lease.h"
 #include "store/run.h"
 #include "sync/indexlock.h"
+#include "sync/unpack_place.h"
 
 #define DAEMON_MS (16 * 60000) /* it has 15 minutes for it */
 
@@ -55,12 +58,27 @@ static int set(void *arg, const struct opt *o, const char *value, struct err *e)
 	return 0;
 }
 
+/* How many staging places there are below the directory. */
+static size_t staged(const char *dir)
+{
+	_cleanup_fd_ int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	char **names = NULL;
+	size_t n;
+
+	if (fd >= 0)
+		(void)unpack_places(fd, &names);
+	n = strv_len(names);
+	strv_free(names);
+	return n;
+}
+
 /* A publish that was cut in a directory: no run needs to be known. */
 static int repair(const char *dir, struct err *e)
 {
 	_cleanup_state_ struct state st = {0};
 	struct unpacks_place place = {0};
 	struct err left = ERR_INIT;
+	size_t before = staged(dir);
 	int r = state_open(&st, e), k;
 
 	indexlock_sweep_at(dir);
@@ -78,13 +96,27 @@ static int repair(const char *dir, struct err *e)
 		    dir, access(place.dir, F_OK) == 0 ? "in " : "with its run",
 		    access(place.dir, F_OK) == 0 ? place.dir : "");
 	if (r == 0 && left.code == ERR_NONE)
-		cli_say("nothing was cut in %s", dir);
+		cli_say(staged(dir) < before ? "nothing was half published in %s; what a killed "
+					       "transfer had staged there is removed"
+					     : "nothing was cut in %s",
+			dir);
 	if (r >= 0 && left.code != ERR_NONE) {
 		*e = left;
 		r = -EIO;
 	}
 	unpacks_done(&place);
 	return r;
+}
+
+/* A word without a '/' is a run's; where a directory has that name it may be what was meant. */
+static void say_directory(const char *word, struct err *e)
+{
+	size_t n = strlen(e->text);
+	struct stat st;
+
+	if (stat(word, &st) == 0 && S_ISDIR(st.st_mode))
+		(void)snprintf(e->text + n, sizeof(e->text) - n,
+			       "; for the directory say './%.200s'", word);
 }
 
 /* Whether the key of the machine where the work lies is the daemon's; ret_id: of the run. 1, 0, negative. */
@@ -181,6 +213,8 @@ int cmd_recover(int argc, char **argv)
 		(void)images_recover(&st, NULL);
 	if (r == 0)
 		r = key_is_the_daemons(&st, p.words[0], id, &e);
+	if (r < 0 && e.code == ERR_NOT_FOUND)
+		say_directory(p.words[0], &e);
 	if (r == 1)
 		r = by_daemon(&st, id, &w.o, &e);
 	else if (r == 0)

@@ -20,8 +20,8 @@
 struct unpacks_place {
 	char id[ID_LEN + 1];
 	char *dir; /* owned, absolute; NULL: none */
-	bool
-	    awaited; /* a recovery will move something into it, or somebody must read the report: it stays in any case */
+	/* It stays though it is empty: a recovery moves something into it, or somebody must read the report there. */
+	bool awaited;
 };
 
 /* Makes a place, and removes the places whose time is over. */

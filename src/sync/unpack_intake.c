@@ -40,6 +40,35 @@ int intake_reject(struct intake *k, const char *rule, const char *text, struct v
 	return -EBADMSG;
 }
 
+/* With where a link leads, as a refusal has it. */
+static int reject_member(struct intake *k, const char *rule, const struct tar_member *m,
+			 struct err *e)
+{
+	_cleanup_buf_ struct buf b = BUF_INIT(sizeof(k->u->rule_text));
+	size_t n = m->target.n < 100 ? m->target.n : 100;
+
+	(void)buf_puts(&b, "a boundary rule is broken");
+	if (n) {
+		(void)buf_puts(&b, ", it leads to ");
+		(void)str_printable(&b, m->target.p, n);
+	}
+	return intake_reject(k, rule, buf_text(&b), m->path, e);
+}
+
+/* What counts against nothing is bounded all the same: at four times the limit of what counts. */
+static int reject_bulk(struct intake *k, const char *what, struct err *e)
+{
+	char limit[24], text[256];
+
+	str_human_size(k->u->s.total_max, limit, sizeof(limit));
+	(void)snprintf(
+	    text, sizeof(text),
+	    "with this file %s hold over four times %s, the limit of all results together; "
+	    "delete or shrink some in the sandbox",
+	    what, limit);
+	return intake_reject(k, "limit", text, (struct view){k->c.path, k->c.path_len}, e);
+}
+
 static int hash_zeros(struct intake *k, uint64_t n)
 {
 	static const uint8_t zero[4096];
@@ -93,10 +122,8 @@ int intake_data(struct intake *k, const struct tar_out *o, struct err *e)
 	k->bytes += o->data.n;
 	/* What is refused is read all the same, but not without end. */
 	if (k->bytes / 4 > k->u->s.total_max)
-		return intake_reject(
-		    k, "limit",
-		    "refused files of the stream, and those sent again, hold too many bytes",
-		    (struct view){0}, e);
+		return reject_bulk(k, "all files of the stream, refused or sent again ones too,",
+				   e);
 	if (!k->wanted)
 		return 0;
 	if (o->data_offset < k->at)
@@ -174,7 +201,7 @@ int intake_end(struct intake *k, struct err *e)
  * staged, and they do not count. Whoever sends again without end meets a bound: of all bytes (take_data), and here of
  * logical ones, for a sparse file costs the stream next to nothing and us a hash of all its zeros.
  */
-static int forget_last(struct intake *k, const struct tar_member *m, struct err *e)
+static int forget_last(struct intake *k, struct err *e)
 {
 	size_t n = k->last_len;
 	char name[20];
@@ -185,8 +212,7 @@ static int forget_last(struct intake *k, const struct tar_member *m, struct err 
 	k->u->taken -= k->last_size;
 	k->again += k->last_size;
 	if (k->again / 4 > k->u->s.total_max)
-		return intake_reject(k, "limit", "files that were sent again hold too many bytes",
-				     m->path, e);
+		return reject_bulk(k, "files that were sent again", e);
 	if (!k->last_id)
 		return 0;
 	stage_name(k->last_id, name);
@@ -344,12 +370,12 @@ int intake_member(struct intake *k, const struct tar_member *m, struct err *e)
 	if (verdict < 0)
 		return err_sys(e, -verdict, "judge member %s", k->c.path);
 	if (verdict == MEMBER_HOSTILE)
-		return intake_reject(k, rule, "a boundary rule is broken", m->path, e);
+		return reject_member(k, rule, m, e);
 	/* A mapping of one file has authority over that name and no other (S1-08). */
 	if (k->u->s.only[0] &&
 	    (m->type != TAR_FILE || m->op != TAR_OP_NONE || strcmp(k->c.path, k->u->s.only) != 0))
 		return intake_reject(k, "not_mapped", "only one file may come here", m->path, e);
-	r = forget_last(k, m, e);
+	r = forget_last(k, e);
 	if (r == 0)
 		r = intake_find_base(k, e);
 	if (r < 0)

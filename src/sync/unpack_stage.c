@@ -217,7 +217,9 @@ static int refuse_late(void *arg, struct view path, const char *rule)
 	k->c = (struct change){.path_len = (uint32_t)path.n};
 	memcpy(k->c.path, path.p, path.n);
 	if (k->u->s.strict)
-		return k->late_r = intake_reject(k, rule, "a boundary rule is broken", path, e);
+		return k->late_r = intake_reject(
+			   k, rule, "a boundary rule is broken, with a link that came after it",
+			   path, e);
 	r = intake_find_base(k, e);
 	return k->late_r = r < 0 ? r : intake_refuse(k, rule, (struct view){0}, e);
 }

@@ -292,9 +292,10 @@ int manifest_open(int fd, struct manifest **ret, struct err *e)
 	m->map = p;
 	if (!judge_frame(m)) {
 		manifest_free(m);
-		return err_set(e, ERR_PROTOCOL,
-			       "manifest: first or last line is wrong, so it is not complete; the "
-			       "next sync in writes it anew");
+		return err_set(
+		    e, ERR_PROTOCOL,
+		    "manifest: first or last line is wrong, so it is not complete: make it "
+		    "anew ('airlock manifest'; a run makes its own)");
 	}
 	*ret = m;
 	return 0;

@@ -320,8 +320,25 @@ class Cli(unittest.TestCase):
                          {"esc": "link_escape", ".git/config": "git_metadata", "dev": "special_file",
                           "6S5naXR+MS8uR0lUL3g=": "git_metadata"})
         self.assertEqual(os.listdir(self.root), ["ok"])
-        self.unpack(stream(), "--strict", status=3, into=self.sub("strict"))
+        lines, _ = self.unpack(stream(), "--strict", status=3, into=self.sub("strict"))
         self.assertEqual(os.listdir(os.path.join(self.top, "strict")), [])
+        # Where it leads, as the refusal says.
+        self.assertEqual((lines[-1]["path"], lines[-1]["rule"]), ("esc", "link_escape"))
+        self.assertIn("leads to /etc/passwd", lines[-1]["detail"])
+        chain = Stream()
+        for n in range(60):
+            chain.link("l%d" % n, "l%d" % (n + 1))
+        lines, _ = self.unpack(chain, "--strict", status=3, into=self.sub("bent"))
+        self.assertIn("a boundary rule is broken, with a link that came after it", lines[-1]["detail"])
+
+    def test_S1_09_the_limit_of_what_does_not_count_names_file_and_limit(self):
+        for s, at, what in ((Stream().file("ok", "x").file("b1", "x" * 2500).file("b2", "x" * 2500), "b2", "refused or sent again"),
+                            (Stream().file("ok", "x" * 900).file("ok", "x" * 900).file("ok", "x" * 900).file("ok", "x" * 900)
+                             .file("ok", "x" * 900), "ok", "refused or sent again")):
+            lines, _ = self.unpack(s, "--limits", "bytes=1000", status=3)
+            self.assertEqual((lines[-1]["path"], lines[-1]["rule"], os.listdir(self.root)), (at, "limit", []))
+            self.assertIn("1000 B, the limit of all results together", lines[-1]["detail"])
+            self.assertIn(what, lines[-1]["detail"])
 
     def test_A18_compressed_streams_name_the_remedy(self):
         plain = Stream().file("a", "a").bytes()
@@ -386,11 +403,32 @@ class Cli(unittest.TestCase):
             f.truncate(40)
         _, end = self.unpack(data.bytes(), "--baseline", base, status=4)
         self.assertEqual(end["outcome"], "failed")
+        self.assertIn("make it anew ('airlock manifest'", end["error"]["text"])
         self.assertEqual(self.read(os.path.join(self.root, "a")), b"a")
         # Records and trash are trusted: a stream may not be pointed at them.
         r = self.airlock("unpack", "--into", self.top, data=data.bytes())
         self.assertEqual(r.returncode, 4)
         self.assertIn(b"XDG_STATE_HOME", r.stderr)
+
+    def test_I11_recover_says_that_it_removed_what_was_staged(self):
+        self.assertIn(b"nothing was cut", self.airlock("recover", self.root).stderr)
+        self.unpack(Stream().file("a", "a"), into=self.sub("first"))  # makes the state's key
+        # Each process below ends before it makes anything last, or removes anything: staged, not promised.
+        r = self.airlock("unpack", "--into", self.root, data=Stream().file("a", "a").bytes(), before=[
+            "strace", "-f", "-o", "/dev/null", "-e", "trace=fsync,unlinkat", "-e", "inject=fsync:signal=KILL", "-e", "inject=unlinkat:signal=KILL"])
+        self.assertEqual(os.listdir(self.root), [".airlock-staging"], r.stderr)
+        r = self.airlock("recover", self.root)
+        self.assertEqual((r.returncode, os.listdir(self.root)), (0, []), r.stderr)
+        self.assertRegex(r.stderr, b"nothing was half published in .*; what a killed transfer had staged there is removed")
+        self.assertIn(b"nothing was cut", self.airlock("recover", self.root).stderr)
+
+    def test_recover_with_a_name_that_a_directory_has_says_how_to_name_it(self):
+        for word in "ws", "1zz":  # as of a run, or not
+            os.makedirs(os.path.join(self.top, word), exist_ok=True)
+            r = self.airlock("recover", word, cwd=self.top)
+            self.assertEqual(r.returncode, 125)
+            self.assertIn(b"for the directory say './%s'" % word.encode(), r.stderr)
+        self.assertNotIn(b"directory", self.airlock("recover", "1zy", cwd=self.top).stderr)
 
     def test_S1_07_after_a_kill_the_next_unpack_or_recover_repairs(self):
         for repair in "unpack", "recover":
