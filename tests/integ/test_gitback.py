@@ -930,7 +930,7 @@ class Hostile(Case):
 
     def test_F1_F7_nothing_planted_runs_here(self):
         """Hooks, fsmonitor, filters, merge drivers: planted inside and present in the host's own repository."""
-        marker = self.top + "/marker"
+        marker, fetched = self.top + "/marker", self.top + "/fetched"
         tool = self.top + "/tool"
         with open(tool, "w") as f:
             f.write("#!/bin/sh\necho \"$0 $*\" >>%s\ncat\n" % marker)
@@ -972,8 +972,9 @@ class Hostile(Case):
         script = ("for h in post-commit post-checkout; do printf '#!/bin/sh\\nid\\n' >.git/hooks/$h; done 2>/dev/null || "
                   "{ mkdir .git/hooks; printf '#!/bin/sh\\nid\\n' >.git/hooks/post-checkout; }; "
                   "git config core.fsmonitor 'touch /tmp/x'; git config alias.x '!id'; git config core.fsmonitor false; "
-                  "printf '[submodule \"m\"]\\n\\tpath = m\\n\\turl = ext::sh -c id\\n' >.gitmodules; "
-                  "sed -i 's/line 3$/inside/' file; git add -A; git commit -qm inside")
+                  "printf '[submodule \"m\"]\\n\\tpath = m\\n\\turl = ext::touch %s\\n' >.gitmodules; "
+                  "sed -i 's/line 3$/inside/' file; git add -A; git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),m; "
+                  "git commit -qm inside" % fetched)
         self.sandbox(WAIT + script, host=host)
         self.history("merged")
         self.assertFalse(os.path.exists(marker), os.path.exists(marker) and open(marker).read())
@@ -983,6 +984,11 @@ class Hostile(Case):
         self.assertEqual(refused.get(".git/hooks/post-checkout"), "git_metadata")
         self.assertIn(".git/hooks/post-checkout: git's own files", self.err)
         self.assertEqual(self.git("-c", "core.fsmonitor=false", "config", "--get", "alias.x", ok=False), "")
+        # The submodule has come, nobody has fetched it; who does so by hand, and allows its kind of url, runs what it says.
+        self.assertIn("160000 commit", self.git("-c", "core.fsmonitor=false", "ls-tree", "main", "m"))
+        self.assertFalse(os.path.exists(fetched))
+        self.git("-c", "core.fsmonitor=false", "-c", "protocol.ext.allow=always", "submodule", "update", "--init", ok=False)
+        self.assertTrue(os.path.exists(fetched))
 
     def test_F1_plain_commit_refuses_nothing(self):
         self.sandbox("echo 1 >>file; git commit -qam two; git checkout -q -b x; git gc -q; git stash list")
