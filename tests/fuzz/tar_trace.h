@@ -37,7 +37,10 @@ static void mix(struct trace *t, const void *p, size_t n)
 static void check_member(const struct tar_member *m)
 {
 	MUST(m->path.n == 0 ? m->type == TAR_DIR : path_is_member(m->path.p, m->path.n));
-	MUST(m->size <= MEMBER_SIZE_MAX && m->mode <= 07777 && m->mtime_ns >= 0);
+	MUST(m->size <= MEMBER_SIZE_MAX && m->mode <= 07777);
+	/* No sum with a year of nanoseconds overflows, on either side of 1970. */
+	MUST(m->mtime_ns < INT64_C(9214646400000000000) &&
+	     m->mtime_ns > -INT64_C(9214646400000000000));
 	MUST(m->type == TAR_FILE || m->size == 0);
 	if (m->type == TAR_HARDLINK)
 		MUST(path_is_member(m->target.p, m->target.n));
