@@ -413,7 +413,7 @@ int front_place_open(struct front_place *p, const struct rm_open *m, char *what)
 
 	/* Not there is no proof of a removal: it may not be mounted, or this may be another machine. */
 	if (root < 0)
-		return failed(what, errno, "open the directory", m->root);
+		return failed(what, errno, REMOTE_OPEN_ROOT, m->root);
 	if (m->flags & RO_REMOVE)
 		return remove_run(p, root, m, what);
 	if (p->removed)
@@ -425,7 +425,7 @@ int front_place_open(struct front_place *p, const struct rm_open *m, char *what)
 		_cleanup_fd_ int runs = runs_dir(root, !(m->flags & RO_RESUME), &runtime);
 
 		if (runs < 0 && (runs != -ENOENT || !(m->flags & RO_RESUME)))
-			return failed(what, -runs, "make " REMOTE_RUNS " in", m->root);
+			return failed(what, -runs, REMOTE_MAKE_RUNS, m->root);
 		r = runs < 0 ? runs : open_run(p, runs, m->lease, m->flags, what);
 		if (r == -ENOENT && (m->flags & RO_RESUME))
 			return 0;

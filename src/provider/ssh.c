@@ -189,7 +189,7 @@ static int remove_there(const struct sandbox_spec *s, bool sandbox, bool give_up
 
 static int forget_there(const struct sandbox_spec *s, bool sandbox, bool give_up, struct err *e)
 {
-	int r = reach_mark(s, false, e);
+	int r = reach_mark(s, NULL, e);
 	bool there = r > 0;
 
 	if (there)

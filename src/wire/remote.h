@@ -22,6 +22,9 @@
 #define REMOTE_WORD "remote"
 /* Below the environment's directory there; beside it a .gitignore that hides it. */
 #define REMOTE_RUNS ".airlock-runtime/runs"
+/* Of faults: steps before anything of the run is there. */
+#define REMOTE_OPEN_ROOT "open the directory"
+#define REMOTE_MAKE_RUNS "make " REMOTE_RUNS " in"
 #define REMOTE_NO_PROGRAMS "use the programs of" /* of a fault: somebody has just removed them */
 /* Beside them, trees that the next run with the same workspace starts from: nobody works in them. */
 #define REMOTE_BASES "bases"

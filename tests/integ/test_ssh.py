@@ -675,6 +675,23 @@ class Ssh(unittest.TestCase):
         os.chmod(self.r.sshd.top + "/id", 0o644)
         self.fails("chmod 600", "--", "true")
 
+    def test_a_directory_that_is_none_leaves_nothing_to_clean_up(self):
+        place = self.r.words[1]
+        with open(self.r.there + "/file", "wb"), open(self.r.there + "/.airlock-runtime", "wb"):
+            pass
+        for more in [], ["--in-place"], ["--ssh-guest", "never"]:
+            for name, text in (("/absent", "is not there on"), ("/file", "not"), ("", "")):
+                self.r.words[1] = place + name
+                p = self.r.run(*more, "--", "true")
+                self.assertEqual(p.returncode, 125, (more, name))
+                self.assertIn(text, p.stderr.decode())
+                self.assertNotIn(b"until it is there again", p.stderr)
+                self.assertEqual({row["lease_state"] for row in self.r.rows()}, {"released"}, (more, name, p.stderr))
+        self.assertEqual(self.r.airlock("rm", "--all").returncode, 0)
+        os.unlink(self.r.there + "/.airlock-runtime")
+        self.r.words[1] = place
+        self.assertNotIn(b"absent", self.ok("--", "true").stderr)
+
     def test_words_that_ssh_could_take_for_options_are_refused_K1(self):
         for place in "-oProxyCommand=touch x:/d", "-l@h:/d", "u -x@h:/d", "h\n:/d", "h:0:/d", "h:/", "h:/a/../b", "h:rel", "u@-h:/d":
             p = self.r.airlock("run", "--ssh=" + place, "--", "true")

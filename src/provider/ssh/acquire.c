@@ -113,13 +113,17 @@ static int bring_up(struct ssh_session *x, const struct sandbox_spec *s, struct 
 static int begin(const struct sandbox_spec *s, struct ssh_session *x, struct sandbox **ret,
 		 struct err *e)
 {
-	int r = reach_mark(s, true, e);
+	bool made;
+	int r = reach_mark(s, &made, e);
 
 	if (r >= 0) {
 		reach_note(s->lease_dir, x->took_ns);
 		r = bring_up(x, s, e);
 	}
 	if (r < 0) {
+		/* Who forgets would look for it in a directory that is not there, for ever. */
+		if (made && x->unmade)
+			reach_unmark(s->lease_dir);
 		/* A program missing here, or a file system not mounted there, is no proof of a loss. */
 		r = r == -ENOENT && !x->absent ? -EHOSTUNREACH : r;
 		session_end(x);
@@ -145,7 +149,8 @@ static int begin(const struct sandbox_spec *s, struct ssh_session *x, struct san
 static int plain(const struct sandbox_spec *s, enum plain_why why, struct sandbox **ret,
 		 struct err *e)
 {
-	int r = reach_mark(s, true, e);
+	bool made;
+	int r = reach_mark(s, &made, e);
 
 	if (r >= 0)
 		r = ssh_plain_acquire(s, why, ret, e);

@@ -199,16 +199,30 @@ int ssh_explain(const struct ssh_target *t, uint32_t how, const char *said, bool
 	}
 }
 
+bool ssh_fault_unmade(const struct rm_fault *f)
+{
+	/* Somebody else's directory, a file or a link in the place of ours: a full disk may have ours already. */
+	bool foreign = f->error == EPERM || f->error == ENOTDIR || f->error == ELOOP;
+
+	return str_starts(f->what, REMOTE_OPEN_ROOT) ||
+	       (foreign && str_starts(f->what, REMOTE_MAKE_RUNS));
+}
+
 int ssh_explain_fault(const struct ssh_target *t, const struct rm_fault *f, struct err *e)
 {
 	_cleanup_buf_ struct buf b = BUF_INIT(4096);
 	int n = f->error ? (int)f->error : EIO;
 
 	(void)str_printable(&b, f->what, strlen(f->what));
-	if (n == ENOENT && str_starts(f->what, "open the directory"))
+	if (n == ENOENT && str_starts(f->what, REMOTE_OPEN_ROOT))
 		return err_set(
 		    e, ERR_NOT_FOUND,
 		    "the directory %s is not there on %s: make it there first; nothing was made here or there",
+		    t->path, t->label);
+	if (n == ENOTDIR && str_starts(f->what, REMOTE_OPEN_ROOT))
+		return err_set(
+		    e, ERR_INVALID,
+		    "%s on %s is not a directory: name one that is there; nothing was made here or there",
 		    t->path, t->label);
 	if (n == EAGAIN && str_starts(f->what, REMOTE_NO_PROGRAMS))
 		return err_set(

@@ -14,6 +14,8 @@ enum ssh_refused ssh_refusal(const char *said);
  * had spoken, so the connection was good once. Always negative.
  */
 int ssh_explain(const struct ssh_target *t, uint32_t how, const char *said, bool up, struct err *e);
+/* Refused before the guest had made anything there. */
+bool ssh_fault_unmade(const struct rm_fault *f);
 /* A step of the guest there that failed. Always negative. */
 int ssh_explain_fault(const struct ssh_target *t, const struct rm_fault *f, struct err *e);
 

@@ -336,17 +336,13 @@ static int mark_file(const char *lease_dir, const char *name, int flags)
 	return fd < 0 ? -errno : 0;
 }
 
-/* Nothing was made there, so there is nothing to forget. */
 static void unmark(const char *lease_dir)
 {
-	static const char *const names[] = {"plain", "there"};
+	_cleanup_free_ char *path = path_join(lease_dir, "plain");
 
-	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-		_cleanup_free_ char *path = path_join(lease_dir, names[i]);
-
-		if (path)
-			(void)unlink(path);
-	}
+	if (path)
+		(void)unlink(path);
+	reach_unmark(lease_dir);
 }
 
 bool ssh_plain_is(const char *lease_dir)

@@ -21,17 +21,29 @@ static int open_there(const char *lease_dir, int flags)
 	return path ? open(path, flags | O_NOFOLLOW | O_CLOEXEC) : -1;
 }
 
-int reach_mark(const struct sandbox_spec *s, bool make, struct err *e)
+int reach_mark(const struct sandbox_spec *s, bool *ret_made, struct err *e)
 {
 	_cleanup_free_ char *path = path_join(s->lease_dir, "there");
 	_cleanup_fd_ int fd = -1;
 
 	if (!path)
 		return err_set(e, ERR_NOMEM, "ssh: out of memory");
-	fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | (make ? O_CREAT : 0), 0600);
+	fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (ret_made)
+		*ret_made = fd < 0 && errno == ENOENT;
+	if (fd < 0 && ret_made && *ret_made)
+		fd = open(path, O_RDONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd >= 0)
 		return 1;
-	return errno == ENOENT && !make ? 0 : err_sys(e, errno, "%s", path);
+	return errno == ENOENT && !ret_made ? 0 : err_sys(e, errno, "%s", path);
+}
+
+void reach_unmark(const char *lease_dir)
+{
+	_cleanup_free_ char *path = path_join(lease_dir, "there");
+
+	if (path)
+		(void)unlink(path);
 }
 
 void reach_note(const char *lease_dir, int64_t took_ns)

@@ -11,10 +11,12 @@
 #include "provider/provider.h"
 
 /*
- * The file "there" of the lease's directory, from before anything is made on that machine: without it there is nothing to forget. 1: it is
- * there, made now if asked; 0: it is not.
+ * The file "there" of the lease's directory, from before anything is made on that machine: without it there is nothing to forget.
+ * ret_made NULL: looks alone, 1: it is there, 0: it is not. Else it is there then, and whether it was made now.
  */
-int reach_mark(const struct sandbox_spec *s, bool make, struct err *e);
+int reach_mark(const struct sandbox_spec *s, bool *ret_made, struct err *e);
+/* Nothing was made there, so there is nothing to forget: for who made the mark. */
+void reach_unmark(const char *lease_dir);
 /* In that file, which is there already. */
 void reach_note(const char *lease_dir, int64_t took_ns);
 /* From now on. */

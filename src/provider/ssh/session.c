@@ -210,8 +210,10 @@ int session_await(struct ssh_session *x, uint8_t type, const volatile int *cance
 		x->link.ended = true;
 		return explain(x, &f, e);
 	}
-	if (f.type == RM_FAULT && rm_fault_get(f.payload, &fault) == 0)
+	if (f.type == RM_FAULT && rm_fault_get(f.payload, &fault) == 0) {
+		x->unmade = type == RM_OPENED && ssh_fault_unmade(&fault);
 		return ssh_explain_fault(&x->target, &fault, e);
+	}
 	x->answer = f.payload;
 	if (f.type == RM_NOT_BOXED && type == RM_BOXED)
 		return 1;

@@ -42,6 +42,7 @@ struct ssh_session {
 	char is[SSH_MACHINE_MAX + 1];	   /* refused for that: what it says it is */
 	bool in_place;			   /* commands work in the target's directory itself */
 	bool sandbox;			   /* commands are to run in one there */
+	bool unmade; /* the guest refused to open the run's directory before it made anything */
 	bool
 	    absent; /* the run's directory is not there any more: the guest was asked and said so */
 };
