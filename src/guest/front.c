@@ -18,6 +18,7 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "guest/fork.h"
+#include "guest/front_base.h"
 #include "guest/front_internal.h"
 #include "guest/front_lock.h"
 #include "guest/land.h"
@@ -105,7 +106,7 @@ static _Noreturn void run_worker(struct front *f, int ctl, int in, int want,
 	(void)close(ctl);
 	if (in >= 0 && !said.error) {
 		land_flush(f->place.run);
-		front_place_thin(&f->place);
+		front_base_thin(f->place.run);
 	}
 	_exit(0);
 }
@@ -215,7 +216,7 @@ static int on_land(struct front *f, struct view v)
 	if (base && !c.failed && c.left == sizeof(index.sum) && rm_base_fits(base) && f->land_id &&
 	    f->place.run >= 0 && f->worker_ctl < 0 && f->place.pack.index < 0 &&
 	    mux_take_peers(&f->mux, f->land_id, fds, 2) == 2) {
-		front_place_take(&f->place, base, &index);
+		front_base_take(f->place.run, base, &index);
 		start_worker(f, fds[0], fds[1], NULL);
 		r = 0;
 	}

@@ -18,11 +18,10 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "guest/front_base.h"
 #include "guest/front_lock.h"
 #include "guest/land.h"
-#include "guest/vouch.h"
 #include "wire/rejoin.h"
-#include "wire/remote_box.h"
 
 #define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 #define RUNTIME ".airlock-runtime"
@@ -31,9 +30,6 @@
 #define NAP_MS 20
 #define NAPS 100
 #define TIDY_TRIES 20
-#define BASES_MAX 4
-#define BASE_DAYS 14
-#define GOING ".going-"
 #define DELETED \
 	" (deleted)" /* the kernel's word, also where an equal file has been put in its place */
 
@@ -104,8 +100,7 @@ void front_place_init(struct front_place *p)
 		p->removed = hold_programs(p->programs);
 }
 
-/* A directory of ours alone: nobody else may put things where commands work. */
-static int own_dir(int at, const char *name, bool make, bool *ret_made)
+int front_place_own_dir(int at, const char *name, bool make, bool *ret_made)
 {
 	_cleanup_fd_ int fd = -1;
 	struct stat st;
@@ -138,13 +133,13 @@ static int runs_dir(int root, bool make, int *ret_runtime)
 
 	for (int i = 0; i < TIDY_TRIES && r == -ENOENT; i++) {
 		bool made;
-		int fd = own_dir(root, RUNTIME, make, &made);
+		int fd = front_place_own_dir(root, RUNTIME, make, &made);
 
 		if (fd < 0)
 			return fd;
 		if (made)
 			hide(fd);
-		r = own_dir(fd, RUNS, make, &made);
+		r = front_place_own_dir(fd, RUNS, make, &made);
 		if (r >= 0)
 			*ret_runtime = fd;
 		else
@@ -162,7 +157,7 @@ static int open_run(struct front_place *p, int runs, const char *lease, unsigned
 	bool made;
 	int r;
 
-	p->run = own_dir(runs, lease, !(flags & (RO_REMOVE | RO_RESUME)), &made);
+	p->run = front_place_own_dir(runs, lease, !(flags & (RO_REMOVE | RO_RESUME)), &made);
 	if (p->run < 0)
 		return failed(what, -p->run, "make the directory of run", lease);
 	p->lock =
@@ -194,159 +189,6 @@ static void tidy(int root, int runtime)
 	(void)unlinkat(root, RUNTIME, AT_REMOVEDIR);
 }
 
-/*
- * A tree is removed under a name that nobody takes, and gets it by one rename: who starts now has all of it, and then it is not ours, or
- * does not see it. What cannot be removed (another account's, left by a container there) stays under that name and is in nobody's way. 0
- * when the name is free.
- */
-static int retire(int at, const char *name, int bases)
-{
-	char id[ID_LEN + 1], to[sizeof(GOING) + ID_LEN];
-	int r = id_new(id);
-
-	if (r < 0)
-		return r;
-	(void)snprintf(to, sizeof(to), GOING "%s", id);
-	if (renameat(at, name, bases, to) < 0)
-		return errno == ENOENT ? 0 : -errno;
-	(void)land_remove(bases, to);
-	return 0;
-}
-
-/* What other removals left: one that was cut, or that now can be done. 0, or why the last one cannot. */
-static int remove_going(int bases)
-{
-	int r = 0;
-	int fd = openat(bases, ".", DIR_FLAGS);
-	_cleanup_dir_ DIR *d = fd < 0 ? NULL : fdopendir(fd);
-	struct dirent *ent;
-
-	while (d && (ent = readdir(d)))
-		if (str_starts(ent->d_name, GOING)) {
-			int k = land_remove(bases, ent->d_name);
-
-			/* Another one that cleans up may have been faster. */
-			r = k < 0 && k != -ENOENT ? k : r;
-		}
-	return r;
-}
-
-/* What is too old, or one too many. left: how many may stay. */
-static void thin_bases(int bases, size_t left)
-{
-	(void)remove_going(bases);
-	for (;;) {
-		_cleanup_dir_ DIR *d = NULL;
-		char oldest[NAME_MAX + 1] = "";
-		int64_t when = INT64_MAX;
-		struct dirent *ent;
-		struct stat st;
-		size_t n = 0;
-		int fd = openat(bases, ".", DIR_FLAGS);
-
-		d = fd < 0 ? NULL : fdopendir(fd);
-		while (d && (ent = readdir(d))) {
-			if (strcmp(ent->d_name, ".") == 0 || strcmp(ent->d_name, "..") == 0 ||
-			    str_starts(ent->d_name, GOING) ||
-			    fstatat(bases, ent->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-				continue;
-			n++;
-			if ((int64_t)st.st_mtim.tv_sec < when) {
-				when = (int64_t)st.st_mtim.tv_sec;
-				(void)snprintf(oldest, sizeof(oldest), "%s", ent->d_name);
-			}
-		}
-		if (!oldest[0] ||
-		    (n <= left && when >= clock_real_ns() / NS_PER_S - BASE_DAYS * 86400))
-			return;
-		if (retire(bases, oldest, bases) < 0)
-			return;
-	}
-}
-
-/*
- * The run's directory becomes the base of the next one: one rename, so a cut leaves it a run's or a base. False: it is still the run's.
- * An older one of that name goes first: what is in the way then is another run's, which has just put its own, and is as good.
- */
-static bool keep_base(struct front_place *p, int runtime, int runs, const struct rm_open *m)
-{
-	static const char *const aside[] = {LAND_ASIDE, "from", REMOTE_BOX, REMOTE_JOIN};
-	bool made;
-	struct stat st;
-	_cleanup_fd_ int bases = -1;
-
-	if (!m->base[0] || fstatat(p->run, "workspace", &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return false;
-	bases = own_dir(runtime, REMOTE_BASES, true, &made);
-	if (bases < 0)
-		return false;
-	/* One that could not be cleaned (land.c) is no part of what the next run takes. */
-	for (size_t i = 0; i < ARRAY_LEN(aside); i++)
-		if (retire(p->run, aside[i], bases) < 0)
-			return false;
-	if (retire(bases, m->base, bases) < 0)
-		return false;
-	thin_bases(bases, BASES_MAX - 1);
-	(void)unlinkat(p->run, "sent", 0);
-	(void)futimens(p->run, NULL);
-	return renameat(runs, m->lease, bases, m->base) == 0;
-}
-
-/* Where the machine started anew before it was on the disk, or somebody wrote another one, only the tree's bytes count. */
-static bool index_counts(int from, const struct rm_index *index)
-{
-	struct rm_index is;
-
-	return !land_lost(from) && vouch_sum(from, "base", is.sum) == 0 &&
-	       memcmp(is.sum, index->sum, sizeof(is.sum)) == 0;
-}
-
-static void take_base(int run, int bases, const char *base, const struct rm_index *index)
-{
-	_cleanup_fd_ int from = -1;
-
-	/* Whole, into the run's own directory: nobody else can have it from then on, and who removes one has renamed it before (retire). */
-	if (renameat(bases, base, run, "from") < 0)
-		return;
-	from = openat(run, "from", DIR_FLAGS);
-	if (from >= 0 && renameat(from, "workspace", run, "workspace") == 0 &&
-	    index_counts(from, index))
-		(void)renameat(from, "base", run, "base");
-	(void)retire(run, "from", bases);
-}
-
-/* The directory of all bases, of a run; -1: there is none, or it is not ours alone. */
-static int bases_of(int run)
-{
-	_cleanup_fd_ int bases = openat(run, "../../" REMOTE_BASES, DIR_FLAGS);
-	struct stat st;
-
-	if (bases < 0 || fstat(bases, &st) < 0 || st.st_uid != geteuid() || (st.st_mode & 0022))
-		return -1;
-	return TAKE_FD(bases);
-}
-
-void front_place_take(struct front_place *p, const char *base, const struct rm_index *index)
-{
-	_cleanup_fd_ int bases = -1;
-	struct stat st;
-
-	/* A landing of this run that was cut has more of it than any other. */
-	if (!base[0] || fstatat(p->run, "workspace", &st, AT_SYMLINK_NOFOLLOW) == 0)
-		return;
-	bases = bases_of(p->run);
-	if (bases >= 0)
-		take_base(p->run, bases, base, index);
-}
-
-void front_place_thin(struct front_place *p)
-{
-	_cleanup_fd_ int bases = bases_of(p->run);
-
-	if (bases >= 0)
-		thin_bases(bases, BASES_MAX);
-}
-
 static int remove_run(struct front_place *p, int root, const struct rm_open *m, char *what)
 {
 	_cleanup_fd_ int runtime = -1, runs = runs_dir(root, false, &runtime);
@@ -367,7 +209,7 @@ static int remove_run(struct front_place *p, int root, const struct rm_open *m, 
 		/* Of a machine that may have lost files with its power only their bytes count. */
 		if (land_lost(p->run))
 			(void)unlinkat(p->run, "base", 0);
-		r = keep_base(p, runtime, runs, m) ? 0 : land_remove(runs, m->lease);
+		r = front_base_keep(p->run, runtime, runs, m) ? 0 : land_remove(runs, m->lease);
 		if (r < 0)
 			(void)failed(what, -r, "remove the directory of run", m->lease);
 	}
@@ -456,14 +298,14 @@ int front_place_find(const char *root, const char *lease)
 	if (at < 0)
 		return -errno;
 	runs = runs_dir(at, false, &runtime);
-	return runs < 0 ? runs : own_dir(runs, lease, false, &made);
+	return runs < 0 ? runs : front_place_own_dir(runs, lease, false, &made);
 }
 
 int front_place_join(int run, bool make)
 {
 	bool made;
 
-	return own_dir(run, REMOTE_JOIN, make, &made);
+	return front_place_own_dir(run, REMOTE_JOIN, make, &made);
 }
 
 static void remove_programs(int dir, struct rm_cleaned *c)
@@ -516,7 +358,7 @@ static bool plain_arrives(int run)
 static void clean_run(int runs, const char *name, struct rm_cleaned *c)
 {
 	bool made;
-	_cleanup_fd_ int run = own_dir(runs, name, false, &made), lock = -1;
+	_cleanup_fd_ int run = front_place_own_dir(runs, name, false, &made), lock = -1;
 	struct stat st;
 
 	if (run < 0)
@@ -557,15 +399,8 @@ int front_place_clean(struct front_place *p, const char *root, struct rm_cleaned
 	d = runs < 0 ? NULL : fdopendir(runs);
 	if (runs >= 0 && !d)
 		(void)close(runs);
-	if (runtime >= 0) {
-		bool made;
-		_cleanup_fd_ int bases = own_dir(runtime, REMOTE_BASES, false, &made);
-
-		if (bases >= 0) {
-			thin_bases(bases, 0);
-			stuck = remove_going(bases);
-		}
-	}
+	if (runtime >= 0)
+		stuck = front_base_clean(runtime);
 	while (d && (ent = readdir(d)))
 		if (strlen(ent->d_name) == ID_LEN && id_is_prefix(ent->d_name))
 			clean_run(dirfd(d), ent->d_name, ret);

@@ -10,9 +10,7 @@
  *
  * A run in place has its directory for the lock alone, and holds .airlock-runtime/in-place: one works in a root at a time.
  *
- * Beside the runs, bases/<name>: the directory of a run that is over, from which the next one with the same workspace starts. It is
- * taken and put by one rename, so two runs never meet in one. At most BASES_MAX stay, and each for BASE_DAYS without use. One that goes is
- * renamed first to bases/.going-ID, which nobody takes; what cannot be removed stays there until it can.
+ * Beside the runs, bases/: what the next runs start from (front_base.h).
  */
 #ifndef AIRLOCK_GUEST_FRONT_PLACE_H
 #define AIRLOCK_GUEST_FRONT_PLACE_H
@@ -41,13 +39,8 @@ int front_place_open(struct front_place *p, const struct rm_open *m, char *what)
  * host knows that began it. 0, negative errno and what.
  */
 int front_place_clean(struct front_place *p, const char *root, struct rm_cleaned *ret, char *what);
-/*
- * Before a landing: the tree of that base, if there is one, becomes the run's, which is there only once. Its index goes with it if it is the one
- * that the host remembers (vouch.h).
- */
-void front_place_take(struct front_place *p, const char *base, const struct rm_index *index);
-/* After one: what is too old of the others goes, so that it does not wait for the end of a run. */
-void front_place_thin(struct front_place *p);
+/* A directory of ours alone: nobody else may put things where commands work. A descriptor, negative errno; ret_made only if make. */
+int front_place_own_dir(int at, const char *name, bool make, bool *ret_made);
 /* The directory of a run that is there, without its lock. Negative errno. */
 int front_place_find(const char *root, const char *lease);
 /* In it, that of the sockets by which sessions get another connection (front_join.h). Negative errno. */
