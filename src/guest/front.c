@@ -94,6 +94,10 @@ static _Noreturn void run_worker(struct front *f, int ctl, int in, int want,
 		fork_close((int[]){ctl, in, want, f->place.run}, 4);
 		said.error = -land(in, want, f->place.run, f->place.owner, &e);
 		(void)snprintf(said.what, sizeof(said.what), "%.*s", RM_WHAT_MAX, e.text);
+		if (front_place_full(said.error) && front_place_room(&f->place)) {
+			said.error = EAGAIN;
+			(void)snprintf(said.what, sizeof(said.what), REMOTE_MADE_ROOM " it");
+		}
 		if (!said.error)
 			(void)vouch_sum(f->place.run, "index", said.index.sum);
 	} else {

@@ -178,6 +178,28 @@ void front_base_thin(int run)
 		thin_bases(bases, BASES_MAX);
 }
 
+static size_t count(int bases)
+{
+	int fd = openat(bases, ".", DIR_FLAGS);
+	_cleanup_dir_ DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	size_t n = 0;
+
+	while (d && readdir(d))
+		n++;
+	return n;
+}
+
+bool front_base_room(int runtime)
+{
+	bool made;
+	_cleanup_fd_ int bases = front_place_own_dir(runtime, REMOTE_BASES, false, &made);
+	size_t n = bases < 0 ? 0 : count(bases);
+
+	if (n)
+		thin_bases(bases, 0);
+	return n && count(bases) < n;
+}
+
 int front_base_clean(int runtime)
 {
 	bool made;

@@ -21,6 +21,8 @@ bool front_base_keep(int run, int runtime, int runs, const struct rm_open *m);
 void front_base_take(int run, const char *base, const struct rm_index *index);
 /* After one: what is too old of the others goes, so that it does not wait for the end of a run. */
 void front_base_thin(int run);
+/* A disk is full: all of them go, none of which is in use. True: there is more room now. */
+bool front_base_room(int runtime);
 /* All of them go. 0, or why one stays. */
 int front_base_clean(int runtime);
 

@@ -252,6 +252,7 @@ int front_place_open(struct front_place *p, const struct rm_open *m, char *what)
 {
 	_cleanup_fd_ int root = open(m->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int r = -ENOENT;
+	bool full = false;
 
 	/* Not there is no proof of a removal: it may not be mounted, or this may be another machine. */
 	if (root < 0)
@@ -269,6 +270,14 @@ int front_place_open(struct front_place *p, const struct rm_open *m, char *what)
 		if (runs < 0 && (runs != -ENOENT || !(m->flags & RO_RESUME)))
 			return failed(what, -runs, REMOTE_MAKE_RUNS, m->root);
 		r = runs < 0 ? runs : open_run(p, runs, m->lease, m->flags, what);
+		/* Once: what next runs start from is worth less than this one. */
+		if (front_place_full(-r) && !full && front_base_room(runtime)) {
+			full = true;
+			cleanup_fd(&p->lock);
+			cleanup_fd(&p->run);
+			r = -ENOENT;
+			continue;
+		}
 		if (r == -ENOENT && (m->flags & RO_RESUME))
 			return 0;
 		if (r == 0 && (m->flags & RO_IN_PLACE))
@@ -287,6 +296,18 @@ int front_place_open(struct front_place *p, const struct rm_open *m, char *what)
 			(void)failed(what, -r, "open the workspace of run", m->lease);
 	}
 	return r;
+}
+
+bool front_place_full(int error)
+{
+	return error == ENOSPC || error == EDQUOT;
+}
+
+bool front_place_room(struct front_place *p)
+{
+	_cleanup_fd_ int runtime = openat(p->run, "../..", DIR_FLAGS);
+
+	return runtime >= 0 && front_base_room(runtime);
 }
 
 int front_place_find(const char *root, const char *lease)

@@ -45,6 +45,9 @@ int front_place_own_dir(int at, const char *name, bool make, bool *ret_made);
 int front_place_find(const char *root, const char *lease);
 /* In it, that of the sockets by which sessions get another connection (front_join.h). Negative errno. */
 int front_place_join(int run, bool make);
+/* Whether that is want of room, and whether what next runs start from was removed for some. */
+bool front_place_full(int error);
+bool front_place_room(struct front_place *p);
 /* The workspace has landed. */
 int front_place_landed(struct front_place *p);
 

@@ -25,6 +25,8 @@
 /* Of faults: steps before anything of the run is there. */
 #define REMOTE_OPEN_ROOT "open the directory"
 #define REMOTE_MAKE_RUNS "make " REMOTE_RUNS " in"
+/* Of RM_LANDED with EAGAIN: its disk was full, and trees that next runs start from are removed now. Once more may do. */
+#define REMOTE_MADE_ROOM "make room for"
 #define REMOTE_NO_PROGRAMS "use the programs of" /* of a fault: somebody has just removed them */
 /* Beside them, trees that the next run with the same workspace starts from: nobody works in them. */
 #define REMOTE_BASES "bases"

@@ -235,6 +235,40 @@ class Short(Case):
         self.assertRegex(p.stderr, b"No space left|full")
         self.assertEqual(self.r.runs_there(), [])
 
+    def test_trees_of_earlier_runs_give_way_to_a_run_that_needs_their_room_K11(self):
+        self.on("size=3m")
+        for more in [], ["--ssh-guest", "never"], ["--remote-sandbox"]:
+            p = self.r.run("--", "head -c 20000000 /dev/zero >z || rm -f z; dd if=/dev/zero of=keep bs=64k || true")
+            self.assertEqual(len(os.listdir(self.r.there + "/.airlock-runtime/bases")), 1, p.stderr)
+            st = os.statvfs(self.r.there)
+            self.assertLess(st.f_bavail * st.f_bsize, 100000)
+            second = self.r.top + "/second"
+            os.makedirs(second, exist_ok=True)
+            with open(second + "/x", "wb") as f:
+                f.write(b"x" * 300000)
+            p = self.r.run("-q", *more, "--", "cat x | wc -c", cwd=second)
+            self.assertEqual((p.returncode, p.stdout.split()), (0, [b"300000"]), (more, p.stderr))
+            os.unlink(self.r.ws + "/keep")
+            self.assertEqual(self.r.airlock("env", "clean", *self.r.words).returncode, 0)
+        # What is full of other things stays so, and is told with the remedy.
+        with open(self.r.there + "/mine", "wb") as f:
+            f.write(b"m" * 2900000)
+        p = self.r.run("-q", "--", "true", cwd=second)
+        self.assertEqual(p.returncode, 125)
+        self.assertRegex(p.stderr, b"No space left on device.*'airlock env clean'")
+        self.assertEqual((os.listdir(self.r.there), os.path.getsize(self.r.there + "/mine")), (["mine"], 2900000))
+
+    def test_trees_of_earlier_runs_give_way_where_no_file_can_be_made_K11(self):
+        self.on("size=3m,nr_inodes=60")
+        self.r.run("--", "for i in $(seq 99); do echo >f$i; done")
+        self.assertEqual(len(os.listdir(self.r.there + "/.airlock-runtime/bases")), 1)
+        while os.statvfs(self.r.there).f_ffree:
+            os.mkdir("%s/%d" % (self.r.there, os.statvfs(self.r.there).f_ffree))
+        second = self.r.top + "/second"
+        os.mkdir(second)
+        p = self.r.run("-q", "--", "echo ran", cwd=second)
+        self.assertEqual((p.returncode, p.stdout), (0, b"ran\n"), p.stderr)
+
     def test_a_disk_that_the_command_fills_loses_nothing_else_K11(self):
         self.on("size=4m")
         p = self.ok("--", "echo w >work; head -c 9000000 /dev/zero >fill || rm fill; true")

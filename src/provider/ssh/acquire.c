@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/str.h"
 #include "os/proc.h"
 #include "provider/ssh/again.h"
 #include "provider/ssh/base.h"
@@ -23,7 +24,7 @@
 #define RESUME_MS 1000
 
 /* The workspace goes there. What the other side says about a failure is worth more than our broken pipe. */
-static int land(struct ssh_session *x, const struct sandbox_spec *s, struct err *e)
+static int land_once(struct ssh_session *x, const struct sandbox_spec *s, struct err *e)
 {
 	_cleanup_free_ char *base = ssh_base_name(s, x->sandbox);
 	_cleanup_buf_ struct buf b = BUF_INIT(256);
@@ -63,6 +64,10 @@ static int land(struct ssh_session *x, const struct sandbox_spec *s, struct err 
 		return -ECONNRESET;
 	if (r == 0 && rm_landed_get(x->answer, &f, &index) < 0)
 		return err_set(e, ERR_PROTOCOL, "%s: malformed answer", x->target.label);
+	if (r == 0 && f.error == EAGAIN && str_starts(f.what, REMOTE_MADE_ROOM)) {
+		(void)ssh_explain_fault(&x->target, &f, e);
+		return -EAGAIN;
+	}
 	if (r == 0 && f.error)
 		return ssh_explain_fault(&x->target, &f, e);
 	if (r == 0 && k < 0)
@@ -70,6 +75,19 @@ static int land(struct ssh_session *x, const struct sandbox_spec *s, struct err 
 	if (r == 0 && k == 0)
 		ssh_base_landed(s, &index);
 	return r < 0 ? r : k;
+}
+
+/* A second time where trees of earlier runs were in the way, which are gone then. */
+static int land(struct ssh_session *x, const struct sandbox_spec *s, struct err *e)
+{
+	struct err first = ERR_INIT;
+	int r = land_once(x, s, &first);
+
+	if (r == -EAGAIN)
+		return land_once(x, s, e);
+	if (r < 0 && e)
+		*e = first;
+	return r;
 }
 
 static int bring_up(struct ssh_session *x, const struct sandbox_spec *s, struct err *e)

@@ -239,5 +239,11 @@ int ssh_explain_fault(const struct ssh_target *t, const struct rm_fault *f, stru
 		    e, ERR_CONFLICT,
 		    "%s: the run's directory is still in use there by another session, which does not end",
 		    t->label);
+	if (n == ENOSPC || n == EDQUOT || (n == EAGAIN && str_starts(f->what, REMOTE_MADE_ROOM)))
+		return err_set(
+		    e, ERR_NO_SPACE,
+		    "%s: %s: %s: no room in %s there, also without the trees that next runs would start from: free some; 'airlock env clean' with "
+		    "the same --ssh removes what is Airlock's",
+		    t->label, buf_text(&b), strerror(n == EAGAIN ? ENOSPC : n), t->path);
 	return err_sys(e, n, "%s: %s", t->label, buf_text(&b));
 }

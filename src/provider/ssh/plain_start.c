@@ -313,6 +313,34 @@ static int watch_events(struct plain *p, struct err *e)
 	return 0;
 }
 
+/* 1: trees that a guest keeps for next runs were in the way, and are gone. */
+static int make_room(struct plain *p, const struct sandbox_spec *s, struct err *e)
+{
+	_cleanup_said_ struct ssh_said said = {0};
+	_cleanup_free_ char *why = NULL;
+	int r = look(&p->target, s, 0, plain_script_room(), "", &said, e);
+
+	if (r < 0)
+		return r;
+	why = ssh_said_get(&said, "fail");
+	if (why)
+		return failed(&p->target, why, e);
+	return said.lines.len && strstr(buf_text(&said.lines), "room\n");
+}
+
+/* A run that is there is worth more than what a next one would start from. */
+static int land_or_make_room(struct plain *p, const struct sandbox_spec *s, struct err *e)
+{
+	int r = land(p, s, e);
+	struct err other = ERR_INIT;
+
+	if (r != -ENOSPC || make_room(p, s, &other) <= 0)
+		return r;
+	if (e)
+		*e = (struct err)ERR_INIT;
+	return land(p, s, e);
+}
+
 static int bring_up(struct plain *p, const struct sandbox_spec *s, struct err *e)
 {
 	bool there = false;
@@ -324,7 +352,7 @@ static int bring_up(struct plain *p, const struct sandbox_spec *s, struct err *e
 		r = start_watch(p, s, e);
 	if (r == 0)
 		r = watch_events(p, e);
-	return r == 0 && !there ? land(p, s, e) : r;
+	return r == 0 && !there ? land_or_make_room(p, s, e) : r;
 }
 
 static int mark_file(const char *lease_dir, const char *name, int flags)

@@ -82,6 +82,23 @@ const char *plain_script_remove(void)
 	    "s removed; fi";
 }
 
+/*
+ * What a guest keeps for next runs (guest/front_base.h) and what has landed of this one go. A tree is renamed first, as the guest does: who
+ * takes it has all of it, or does not see it.
+ */
+const char *plain_script_room(void)
+{
+	return "IFS= read -r d; read -r l; umask 077; g() { chmod -R u+rwx \"$1\"; rm -rf \"$1\"; } 2>/dev/null; "
+	       "cd \"$d\" 2>/dev/null || { s fail absent; s done; exit 0; }; "
+	       "p=" RUNTIME "/runs/$l; b=" RUNTIME "/" REMOTE_BASES "; i=0; "
+	       "if test ! -L " RUNTIME " && test ! -L $b && test -d $b && test -O $b; then "
+	       "for x in $b/*; do test -d \"$x\" || continue; i=$((i+1)); "
+	       "mv \"$x\" $b/.going-$l.$$.$i 2>/dev/null; done; "
+	       "for x in $b/.going-*; do test -d \"$x\" || continue; g \"$x\"; "
+	       "test -e \"$x\" || s room; done; fi; "
+	       "g $p/workspace; mkdir $p/workspace 2>/dev/null || s fail place $p/workspace";
+}
+
 static void quoted(struct buf *b, const char *text)
 {
 	(void)buf_puts(b, "'");

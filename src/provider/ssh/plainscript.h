@@ -18,6 +18,8 @@ const char *plain_boot(void);
 /* Looks (look.h): opens or removes the directory of a run. Their input: root, lease, word. */
 const char *plain_script_open(void);
 const char *plain_script_remove(void);
+/* Removes the trees for next runs (`room`, for each), and what has landed of the run. */
+const char *plain_script_room(void);
 
 struct plain_place {
 	const char *run;  /* its directory there, absolute */
