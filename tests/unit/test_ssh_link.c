@@ -276,11 +276,11 @@ static void hear_next(struct far *f, uint8_t type, struct frame *ret)
 }
 
 /* A session that has lost its connection, and asks for another one. */
-static void be_away(struct far *f, const struct rm_setup *m)
+static void be_away(struct far *f, const struct rm_setup *m, uint32_t grace_ms)
 {
 	_cleanup_buf_ struct buf b = BUF_INIT(1024);
 	const struct rm_keep keep = {
-	    .grace_ms = 60000, .root = (char[]){"/srv"}, .lease = (char[]){"lease"}};
+	    .grace_ms = grace_ms, .root = (char[]){"/srv"}, .lease = (char[]){"lease"}};
 	struct frame got;
 
 	begin(f,
@@ -310,7 +310,7 @@ static void another_end_is_judged_as_the_first_one(void **state)
 		int fds[3];
 		pid_t shell;
 
-		be_away(&x, &m);
+		be_away(&x, &m, 60000);
 		shell = start_shell(others[i].script, fds);
 		assert_int_equal(chan_send(&x.ch, RM_DIALED, NULL, 0, fds, 3,
 					   clock_mono_ns() + WAIT_NS, NULL),
@@ -326,6 +326,42 @@ static void another_end_is_judged_as_the_first_one(void **state)
 		(void)kill(shell, SIGKILL);
 		(void)waitpid(shell, NULL, 0);
 	}
+}
+
+/* One that says that it goes on and brings nothing does not make the grace longer (B-04). */
+static void the_grace_ends_although_somebody_says_that_it_goes_on(void **state)
+{
+	const struct rm_setup m = {.hash = (char[]){"h"},
+				   .machine = (char[]){"m"},
+				   .size = PROGRAM_SIZE,
+				   .shell_ms = 60000,
+				   .upload_ms = 60000,
+				   .silent_ms = 60000};
+	int64_t until = clock_mono_ns() + WAIT_NS;
+	struct frame got = {0};
+	struct far x;
+	int back = 0;
+
+	(void)state;
+	be_away(&x, &m, 2000);
+	for (got.type = RM_DIAL; got.type != RM_LINK;) {
+		if (got.type == RM_DIAL) {
+			int fds[3];
+			pid_t shell = start_shell(GUEST "printf '" CAME("74") "'", fds);
+
+			assert_int_equal(chan_send(&x.ch, RM_DIALED, NULL, 0, fds, 3, until, NULL),
+					 0);
+			for (size_t k = 0; k < 3; k++)
+				(void)close(fds[k]);
+			(void)waitpid(shell, NULL, 0);
+		}
+		back += got.type == RM_BACK;
+		if (clock_mono_ns() > until || chan_recv(&x.ch, until, &got, NULL, NULL) <= 0)
+			fail_msg("after %d times there is no end", back);
+	}
+	assert_true(back >= 1);
+	assert_int_equal((unsigned char)got.payload.p[0], LINK_LATE);
+	finish(&x);
 }
 
 /* What was not asked for, or comes twice, is no ssh's. */
@@ -348,7 +384,7 @@ static void streams_come_when_they_are_asked_for(void **state)
 	assert_int_equal(end_of(&x), LINK_BROKEN);
 	finish(&x);
 	/* None could be started: it is asked again, after a pause. */
-	be_away(&x, &m);
+	be_away(&x, &m, 60000);
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(chan_send(&x.ch, RM_DIALED, NULL, 0, NULL, 0,
 					   clock_mono_ns() + WAIT_NS, NULL),
@@ -365,6 +401,7 @@ int main(void)
 	    cmocka_unit_test(answers_are_counted),
 	    cmocka_unit_test(another_end_is_judged_as_the_first_one),
 	    cmocka_unit_test(streams_come_when_they_are_asked_for),
+	    cmocka_unit_test(the_grace_ends_although_somebody_says_that_it_goes_on),
 	    cmocka_unit_test(time_runs_out_whatever_the_other_side_does),
 	};
 

@@ -76,10 +76,14 @@ int link_held(struct link *l, struct view v)
 static void plan_first(struct link *l, int64_t now)
 {
 	struct link_away *a = &l->away;
-	int64_t half = now + (int64_t)a->attach.place.grace_ms * NS_PER_MS / 2;
+	int64_t half;
 
-	if (l->mux.came != a->came || !a->pause_ms)
+	/* The grace is one for all of them, or who only says that it goes on would never be given up. */
+	if (l->mux.came != a->came || !a->pause_ms) {
 		a->pause_ms = PAUSE_MS;
+		a->until_ns = now + (int64_t)a->attach.place.grace_ms * NS_PER_MS;
+	}
+	half = now + (a->until_ns - now) / 2;
 	a->came = l->mux.came;
 	a->next_ns = a->asked_ns ? a->asked_ns + a->pause_ms * NS_PER_MS : now;
 	if (a->next_ns < now)
@@ -105,7 +109,6 @@ void link_lose(struct link *l, enum link_end how)
 	cleanup_fd(&l->err);
 	l->away.on = true;
 	l->away.asked = l->away.dialed = false;
-	l->away.until_ns = now + (int64_t)l->away.attach.place.grace_ms * NS_PER_MS;
 	plan_first(l, now);
 	(void)buf_u32(&b, how);
 	(void)buf_bytes(&b, buf_text(&l->said), l->said.len);
@@ -213,8 +216,9 @@ static bool attach(struct link *l)
 		return false;
 	}
 	used(l, v);
+	/* The stream has moved on, so no other one can go on from where it was. */
 	if (mux_feed(&l->mux, l->got.data, l->got.len) < 0)
-		l->how = LINK_BROKEN;
+		l->how = LINK_GONE;
 	return !l->how;
 }
 

@@ -19,7 +19,7 @@ struct link_away {
 	bool held;	    /* the guest waits if the connection is cut */
 	bool on;	    /* it is */
 	bool asked, dialed; /* for another ssh; it is here */
-	int64_t until_ns;   /* the grace */
+	int64_t until_ns;   /* the grace, from the first cut since a byte of the stream came */
 	int64_t try_until_ns, next_ns, pause_ms;
 	int64_t asked_ns; /* when the last ssh was asked for */
 	uint64_t came;	  /* bytes of the stream that were here at the cut before */
