@@ -203,7 +203,8 @@ class Plain(unittest.TestCase):
         self.r.cut()
         _, err = p.communicate(timeout=DEADLINE)
         self.assertEqual(p.returncode, 125)
-        self.assertIn(b"was lost", err)
+        self.assertIn(b"was lost; without a guest there the command ends with it", err)
+        self.assertNotIn(b"the guest there ends", err)
         remote = self.r.rows()[0]["remote"]
         self.assertEqual((remote["reached"], "was lost" in remote["why"]), (False, True), remote)
         until("the tree has ended", lambda: not marked("31338.4"))

@@ -206,10 +206,11 @@ static int over(struct plain *p, struct sandbox_event *ret)
 
 static int lost(struct plain *p, struct sandbox_event *ret)
 {
-	struct err e = ERR_INIT;
-
-	(void)ssh_explain(&p->target, LINK_CUT, "", true, &e);
-	(void)snprintf(p->sb.why, sizeof(p->sb.why), "%s", e.text);
+	(void)snprintf(
+	    p->sb.why, sizeof(p->sb.why),
+	    "the connection to %.200s was lost; without a guest there the command ends with it: its script there, or that machine, ends it "
+	    "within %d s",
+	    p->target.label, REMOTE_SILENT_MS / 1000);
 	return over(p, ret);
 }
 
