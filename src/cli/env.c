@@ -80,6 +80,9 @@ static int create(struct state *st, int argc, char **argv, struct err *e)
 				  e);
 	if (r == 0 && o.env_name)
 		r = err_set(e, ERR_USAGE, "--env cannot be part of a named environment");
+	/* What no run could use is refused here, and not when somebody needs it. */
+	if (r == 0 && o.ssh)
+		r = runopts_remote(&o, e);
 	if (r == 0 && o.req.argv)
 		r = err_set(e, ERR_USAGE, "env create takes options only, not the word %.80s",
 			    o.req.argv[0]);

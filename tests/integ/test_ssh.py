@@ -696,7 +696,11 @@ class Ssh(unittest.TestCase):
         for place in "-oProxyCommand=touch x:/d", "-l@h:/d", "u -x@h:/d", "h\n:/d", "h:0:/d", "h:/", "h:/a/../b", "h:rel", "u@-h:/d":
             p = self.r.airlock("run", "--ssh=" + place, "--", "true")
             self.assertEqual(p.returncode, 2, (place, p.stderr))
+            p = self.r.airlock("env", "create", "e", "--ssh=" + place)
+            self.assertEqual(p.returncode, 2, (place, p.stderr))
+            self.assertNotEqual(self.r.airlock("env", "show", "e").returncode, 0)
         self.assertFalse(os.path.exists(self.r.ws + "/x"))
+        self.assertEqual(self.r.airlock("env", "create", "e", *self.r.words).returncode, 0)
 
     def test_what_needs_isolation_is_refused_aloud(self):
         for words in ["--net", "none"], ["--net", "allow=h"], ["--memory", "1G"], ["--pids", "9"], ["--bind-ro", "/etc"], \
