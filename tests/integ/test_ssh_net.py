@@ -287,11 +287,25 @@ class Short(Case):
         self.assertIn(b"added: 1", p.stderr)
 
     def test_programs_that_are_missing_there_are_named_J8(self):
-        self.r.words += ["--ssh-guest", "always"]
         self.r.sshd.shell('PATH=%s/none exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"' % self.r.sshd.top)
-        p = self.r.run("--", "true")
-        self.assertEqual(p.returncode, 125)
-        self.assertRegex(p.stderr, b"machine")
+        for more in [], ["--ssh-guest", "always"]:
+            p = self.r.run(*more, "--", "true")
+            self.assertEqual(p.returncode, 125)
+            self.assertIn(b"has no program uname, with which the guest program gets there", p.stderr)
+            self.assertEqual(b"has no program tar" in p.stderr, not more)
+        # Each of them alone, where all that runs without a guest need is there.
+        for lacking in "wc", "head", "uname":
+            d = "%s/without-%s" % (self.r.sshd.top, lacking)
+            os.mkdir(d)
+            for name in os.listdir("/usr/bin"):
+                if name != lacking:
+                    os.symlink("/usr/bin/" + name, d + "/" + name)
+            self.r.sshd.shell('PATH=%s exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"' % d)
+            p = self.r.run("--ssh-guest", "always", "--", "true")
+            self.assertIn(b"has no program %s," % lacking.encode(), p.stderr)
+            p = self.ok("--", "echo %s >out" % lacking)
+            self.assertIn(b"lacks a program with which the guest program gets there", p.stderr)
+            self.assertEqual(self.r.read("out"), b"%s\n" % lacking.encode())
 
 
 class Long(Case):

@@ -181,6 +181,7 @@ static enum plain_why plain_because(enum ssh_refused why)
 	       : why == REFUSED_NOEXEC ? PLAIN_NOEXEC
 	       : why == REFUSED_ROOM   ? PLAIN_ROOM
 	       : why == REFUSED_PLACE  ? PLAIN_PLACE
+	       : why == REFUSED_TOOL   ? PLAIN_TOOL
 				       : PLAIN_NO;
 }
 
@@ -217,6 +218,16 @@ int ssh_acquire_in_place(const struct sandbox_spec *s, struct sandbox **ret, str
 	return unreached_remember(s, begin(s, x, ret, e), e);
 }
 
+/* What keeps the guest away is said with what then fails: either may be mended. */
+static int fall_back(const struct sandbox_spec *s, enum ssh_refused refused, struct sandbox **ret,
+		     struct err *e)
+{
+	const struct err first = *e;
+	int r = plain(s, plain_because(refused), ret, e);
+
+	return r < 0 && refused == REFUSED_TOOL ? err_wrap(e, r, "%s", first.text) : r;
+}
+
 /* A guest, or none where that is how it is. */
 static int connect_to(const struct sandbox_spec *s, struct sandbox **ret, struct err *e)
 {
@@ -233,7 +244,7 @@ static int connect_to(const struct sandbox_spec *s, struct sandbox **ret, struct
 		return plain(s, PLAIN_ASKED, ret, e);
 	r = session_try(s, &x, &refused, e);
 	if (r < 0 && guest == GUEST_AUTO && plain_because(refused) != PLAIN_NO)
-		return plain(s, plain_because(refused), ret, e);
+		return fall_back(s, refused, ret, e);
 	if (r < 0)
 		return s->resume && r == -ENOENT ? -EHOSTUNREACH : r;
 	return begin(s, x, ret, e);

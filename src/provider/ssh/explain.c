@@ -79,7 +79,8 @@ enum ssh_refused ssh_refusal(const char *said)
 		enum ssh_refused why;
 	} words[] = {{"machine", REFUSED_MACHINE}, {"noexec", REFUSED_NOEXEC},
 		     {"write", REFUSED_ROOM},	   {"home", REFUSED_PLACE},
-		     {"link", REFUSED_PLACE},	   {"cache", REFUSED_PLACE}};
+		     {"link", REFUSED_PLACE},	   {"cache", REFUSED_PLACE},
+		     {"tool", REFUSED_TOOL}};
 
 	for (size_t i = 0; i < ARRAY_LEN(words); i++)
 		if (str_starts(said, words[i].word))
@@ -99,6 +100,11 @@ static int refused(const struct ssh_target *t, const char *said, struct err *e)
 		    e, ERR_UNAVAILABLE,
 		    "%s is a %s machine, and this Airlock has no guest program for that: leave --ssh-guest "
 		    "always out, and its shell and tar do",
+		    t->label, buf_text(&b));
+	if (str_starts(said, "tool"))
+		return err_set(
+		    e, ERR_UNAVAILABLE,
+		    "%s has no program %s, with which the guest program gets there: install it",
 		    t->label, buf_text(&b));
 	if (str_starts(said, "noexec"))
 		return err_set(

@@ -7,7 +7,14 @@
 #include "wire/remote.h"
 
 /* Why the script there cannot bring up the guest, where a shell alone might do. */
-enum ssh_refused { REFUSED_NOT, REFUSED_MACHINE, REFUSED_NOEXEC, REFUSED_ROOM, REFUSED_PLACE };
+enum ssh_refused {
+	REFUSED_NOT,
+	REFUSED_MACHINE,
+	REFUSED_NOEXEC,
+	REFUSED_ROOM,
+	REFUSED_PLACE,
+	REFUSED_TOOL
+};
 enum ssh_refused ssh_refusal(const char *said);
 /*
  * how and said as in RM_LINK; said is foreign: ssh's messages, perhaps mixed with what the remote prints. `up`: the guest

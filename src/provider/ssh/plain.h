@@ -19,6 +19,7 @@ enum plain_why {
 	PLAIN_NOEXEC,
 	PLAIN_ROOM,
 	PLAIN_PLACE,
+	PLAIN_TOOL,
 	PLAIN_AGAIN, /* the lease began so */
 };
 

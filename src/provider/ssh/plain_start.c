@@ -40,6 +40,8 @@ static const char *const whys[] = {
     [PLAIN_NOEXEC] = "that machine does not run the guest program (noexec, or a policy)",
     [PLAIN_ROOM] = "that machine cannot take the guest program (disk or quota full, or read-only)",
     [PLAIN_PLACE] = "that machine has no place for the guest program",
+    [PLAIN_TOOL] =
+	"that machine lacks a program with which the guest program gets there (uname, mkdir, head, wc, chmod, mv or rm)",
     [PLAIN_AGAIN] = "as at the begin of this sandbox",
 };
 

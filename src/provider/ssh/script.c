@@ -6,27 +6,28 @@
 #include "base/cleanup.h"
 
 /* No single quote, backslash, exclamation mark or newline in it: fish and csh would read them. */
-#define SCRIPT                                                                             \
-	"read -r n h s m || exit 97; "                                                     \
-	"f() { echo; echo \"airlock $n fail $*\"; exit 98; }; "                            \
-	"umask 077; u=$(uname -sm); u=${u%% *}-${u##* }; "                                 \
-	"test \"$u\" = \"$m\" || f machine \"$u\"; "                                       \
-	"test -n \"${XDG_CACHE_HOME:-$HOME}\" || f home; "                                 \
-	"d=${XDG_CACHE_HOME:-$HOME/.cache}/airlock; g=$d/guest-$h; "                       \
-	"test -d \"$d\" || mkdir -p \"$d\" 2>/dev/null; test -L \"$d\" && f link \"$d\"; " \
-	"test -O \"$d\" && chmod 700 \"$d\" && test -w \"$d\" || f cache \"$d\"; "         \
-	"w=need; if test -f \"$g\" && test -x \"$g\" && "                                  \
-	"x=$(sha256sum <\"$g\" 2>/dev/null); then "                                        \
-	"if test \"${x%% *}\" = \"$h\"; then w=have; fi; fi; "                             \
-	"echo; i=0; while :; do echo \"airlock $n $w\"; read -r a || exit 97; "            \
-	"if test $w = need; then t=$d/.new-$n; rm -f \"$t\"; "                             \
-	"{ head -c \"$s\" >\"$t\"; } 2>/dev/null; "                                        \
-	"test \"$(($(wc -c <\"$t\")))\" -eq \"$s\" || { rm -f \"$t\"; f write \"$t\"; }; " \
-	"if x=$(sha256sum <\"$t\" 2>/dev/null); then "                                     \
-	"test \"${x%% *}\" = \"$h\" || { rm -f \"$t\"; f hash \"$t\"; }; fi; "             \
-	"chmod 700 \"$t\" && mv -f \"$t\" \"$g\" || f write \"$g\"; fi; "                  \
-	"\"$g\" --version >/dev/null 2>&1 && break; test -e \"$g\" && f noexec \"$g\"; "   \
-	"i=$((i+1)); test $i -lt 3 || f gone \"$g\"; w=need; done; "                       \
+#define SCRIPT                                                                                            \
+	"read -r n h s m || exit 97; "                                                                    \
+	"f() { echo; echo \"airlock $n fail $*\"; exit 98; }; "                                           \
+	"for t in uname mkdir head wc chmod mv rm; do command -v $t >/dev/null 2>&1 || f tool $t; done; " \
+	"umask 077; u=$(uname -sm); u=${u%% *}-${u##* }; "                                                \
+	"test \"$u\" = \"$m\" || f machine \"$u\"; "                                                      \
+	"test -n \"${XDG_CACHE_HOME:-$HOME}\" || f home; "                                                \
+	"d=${XDG_CACHE_HOME:-$HOME/.cache}/airlock; g=$d/guest-$h; "                                      \
+	"test -d \"$d\" || mkdir -p \"$d\" 2>/dev/null; test -L \"$d\" && f link \"$d\"; "                \
+	"test -O \"$d\" && chmod 700 \"$d\" && test -w \"$d\" || f cache \"$d\"; "                        \
+	"w=need; if test -f \"$g\" && test -x \"$g\" && "                                                 \
+	"x=$(sha256sum <\"$g\" 2>/dev/null); then "                                                       \
+	"if test \"${x%% *}\" = \"$h\"; then w=have; fi; fi; "                                            \
+	"echo; i=0; while :; do echo \"airlock $n $w\"; read -r a || exit 97; "                           \
+	"if test $w = need; then t=$d/.new-$n; rm -f \"$t\"; "                                            \
+	"{ head -c \"$s\" >\"$t\"; } 2>/dev/null; "                                                       \
+	"test \"$(($(wc -c <\"$t\")))\" -eq \"$s\" || { rm -f \"$t\"; f write \"$t\"; }; "                \
+	"if x=$(sha256sum <\"$t\" 2>/dev/null); then "                                                    \
+	"test \"${x%% *}\" = \"$h\" || { rm -f \"$t\"; f hash \"$t\"; }; fi; "                            \
+	"chmod 700 \"$t\" && mv -f \"$t\" \"$g\" || f write \"$g\"; fi; "                                 \
+	"\"$g\" --version >/dev/null 2>&1 && break; test -e \"$g\" && f noexec \"$g\"; "                  \
+	"i=$((i+1)); test $i -lt 3 || f gone \"$g\"; w=need; done; "                                      \
 	"echo \"airlock $n ready\"; exec \"$g\" remote"
 
 const char *script_command(void)
