@@ -496,9 +496,8 @@ for at in up%s:
         for i in 1, 2:
             self.hang_up(p)
             self.heard(p, BACK)
-            # The one that brought the stream before may end a little later than the next one is there.
-            until("one has brought the stream", lambda: len(self.guests()) == len(first) + 1)
-            new, = [q for q in self.guests() if q not in first]
+            # The one that brought the stream before, and what the guest forked for its start, may end a little later.
+            new, = until("one has brought the stream", lambda: (lambda n: len(n) == 1 and n)([q for q in self.guests() if q not in first]))
             os.kill(new, (signal.SIGKILL, signal.SIGTERM)[i - 1])
             self.heard(p, BACK)
             p.stdin.write(b"w\n")
