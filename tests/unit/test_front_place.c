@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -17,6 +16,7 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "guest/front_place.h"
+#include "before_lock.h"
 #include "scratch.h"
 
 #define LEASE "1m0000000000abcd"
@@ -24,18 +24,6 @@
 
 static char top[64], lease[] = LEASE;
 static int root = -1;
-static void (*before_lock)(void); /* once, at the next lock */
-
-/* In place of the C library's: what others do between the open and the lock. */
-int flock(int fd, int how)
-{
-	void (*now)(void) = before_lock;
-
-	before_lock = NULL;
-	if (now)
-		now();
-	return (int)syscall(SYS_flock, fd, how);
-}
 
 static int up(void **state)
 {

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -16,22 +15,11 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "before_lock.h"
 #include "scratch.h"
 #include "sync/store.h"
 
 static char top[64], path[80];
-static void (*before_lock)(void); /* once, at the next lock */
-
-/* In place of the C library's: what others do between the open and the lock. */
-int flock(int fd, int how)
-{
-	void (*now)(void) = before_lock;
-
-	before_lock = NULL;
-	if (now)
-		now();
-	return (int)syscall(SYS_flock, fd, how);
-}
 
 static int up(void **state)
 {
